@@ -47,7 +47,8 @@ def _section(model: type[BaseModel]) -> str:
     parts = [f"{_about(model)}\n"]
     for name, field in model.model_fields.items():
         parts += [
-            f"#### `{name}`: {inner.__name__}\n\n{_about(inner)}\n" for inner in models_in(field.annotation)
+            f"#### `{name}`: {inner.__name__}\n\n{_about(inner)}\n"
+            for inner in models_in(field.annotation)
         ]
     return "\n".join(parts)
 
@@ -76,7 +77,8 @@ def _rows(model: type[BaseModel]) -> Iterator[tuple[str, str, str]]:
 
 
 def _texts(model: type[BaseModel]) -> dict[str, str]:
-    """The text below each field, which the models themselves do not read: that would take every command's start a moment."""
+    """The text below each field, which the models themselves do not read: that would take every
+    command's start a moment."""
     texts = {}
     for section in reversed(model.__mro__):
         if issubclass(section, BaseModel) and section is not BaseModel:

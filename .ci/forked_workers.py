@@ -1,8 +1,9 @@
-"""pytest-xdist's workers, forked from one process that has imported what all of them need: these imports are most of what a
-worker does before its first test.
+"""pytest-xdist's workers, forked from one process that has imported what all of them need: these
+imports are most of what a worker does before its first test.
 
-execnet starts each worker as `python THIS-FILE ADDRESS -u -c CODE`, which hands its pipes and the code to the process that
-forks, and waits for the fork's end. Elsewhere than on Linux workers start as they always do.
+execnet starts each worker as `python THIS-FILE ADDRESS -u -c CODE`, which hands its pipes and the
+code to the process that forks, and waits for the fork's end. Elsewhere than on Linux workers start
+as they always do.
 """
 
 import atexit
@@ -45,8 +46,12 @@ def fork_workers(listener: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them here
     while True:
         connection, _ = listener.accept()
-        _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if user != os.getuid():  # any user of this machine can connect, and whoever does has code run
+        _, user, _ = struct.unpack(
+            "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        )
+        if (
+            user != os.getuid()
+        ):  # any user of this machine can connect, and whoever does has code run
             connection.close()
             continue
         code, pipes, *_ = socket.recv_fds(connection, 2**16, 3)

@@ -1,10 +1,11 @@
-"""`python .ci/install.py REQUIREMENT...`: install into the environment of this Python, with uv where it is available.
+"""`python .ci/install.py REQUIREMENT...`: install into the environment of this Python, with uv
+where it is available.
 
-uv installs the same releases as pip from the same constraints in a fraction of the time, but it does not read pip's
-configuration. What pip is told on this machine (package indexes, folders with wheels, constraints, certificates) is
-therefore passed on, so that both find the same files: a machine that is set up to give pip a CPU build of torch gets
-that one, not gigabytes of CUDA. Where uv is not available or fails, pip does the whole job, and has the last
-word.
+uv installs the same releases as pip from the same constraints in a fraction of the time, but it
+does not read pip's configuration. What pip is told on this machine (package indexes, folders with
+wheels, constraints, certificates) is therefore passed on, so that both find the same files: a
+machine that is set up to give pip a CPU build of torch gets that one, not gigabytes of CUDA. Where
+uv is not available or fails, pip does the whole job, and has the last word.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ HARDLY_NEEDED = (
     r"|duckdb/experimental/|huggingface_hub/(cli|inference)/|matplotlib/backends/|numpy/distutils/|prefect/cli/"
     r"|playwright/async_api/|torch/distributed/(checkpoint|pipelining)/)"
 )
-"""Half of all sources, of which hardly one is ever imported; that one is compiled then. Where the environment itself
-lies does not matter: in a folder `tests` everything else is compiled too."""
+"""Half of all sources, of which hardly one is ever imported; that one is compiled then. Where the
+environment itself lies does not matter: in a folder `tests` everything else is compiled too."""
 
 OPTIONS = {
     "index-url": "--index-url",
@@ -43,8 +44,8 @@ OPTIONS = {
 
 
 def pip_settings(listing: str) -> dict[str, str]:
-    """What `pip config list` prints as {setting: value}; what holds for `install` goes over `global`, the environment
-    over both, as in pip itself."""
+    """What `pip config list` prints as {setting: value}; what holds for `install` goes over
+    `global`, the environment over both, as in pip itself."""
     found: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
     for line in listing.splitlines():
         if match := re.fullmatch(r"(global|install|:env:)\.([\w-]+)=(.+)", line.strip()):
@@ -81,12 +82,15 @@ def uv_environment(settings: dict[str, str]) -> dict[str, str]:
 
 
 def find_uv() -> str | None:
-    """The uv of this machine, else one that pip brings into this environment; None when none is available."""
+    """The uv of this machine, else one that pip brings into this environment; None when none is
+    available."""
     beside = str(Path(sys.executable).with_name("uv"))
     for candidate in (shutil.which("uv"), beside):
         if candidate and _works(candidate):
             return candidate
-    subprocess.run([*PIP, "install", "-qq", "-c", str(CONSTRAINTS), "uv"], stderr=subprocess.DEVNULL)
+    subprocess.run(
+        [*PIP, "install", "-qq", "-c", str(CONSTRAINTS), "uv"], stderr=subprocess.DEVNULL
+    )
     return beside if _works(beside) else None
 
 
@@ -98,8 +102,18 @@ def _works(uv: str) -> bool:
 
 
 def _compile() -> None:
-    """Now, on all cores, as pip does it: else every first start of a command is slow. Some files are no valid Python."""
-    words = ["-m", "compileall", "-q", "-j", "0", "-x", HARDLY_NEEDED, sysconfig.get_path("purelib")]
+    """Now, on all cores, as pip does it: else every first start of a command is slow. Some files
+    are no valid Python."""
+    words = [
+        "-m",
+        "compileall",
+        "-q",
+        "-j",
+        "0",
+        "-x",
+        HARDLY_NEEDED,
+        sysconfig.get_path("purelib"),
+    ]
     subprocess.run([sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

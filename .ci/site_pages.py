@@ -1,5 +1,5 @@
-"""What the site has besides docs/: a start page (README.md), the index of the paper, the Python API, and every file of the
-repository that a page links to. A hook of mkdocs (mkdocs.yml)."""
+"""What the site has besides docs/: a start page (README.md), the index of the paper, the Python
+API, and every file of the repository that a page links to. A hook of mkdocs (mkdocs.yml)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,41 @@ from rpg.catalogue import algorithms
 from rpg.config.sweep_spec import load_sweep
 
 ROOT = Path(__file__).resolve().parents[1]
-RENAMED = {"README.md": "index.md", "docs/README.md": "contents.md", "examples/README.md": "examples.md"}
+RENAMED = {
+    "README.md": "index.md",
+    "docs/README.md": "contents.md",
+    "examples/README.md": "examples.md",
+}
 """File of the repository -> page, where it is not that of docs/ or of the root."""
 WORKER = Path(__file__).with_name("iframe-worker.js")
 PICTURE = "![The figure that make quickstart draws](docs/quickstart.png)"
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 API = {
-    "rpg": ["Algorithm", "algorithm", "algorithms", "policy_loss", "LossOutput", "advantages", "audit", "Counts",
-            "distribution_kl"],
+    "rpg": [
+        "Algorithm",
+        "algorithm",
+        "algorithms",
+        "policy_loss",
+        "LossOutput",
+        "advantages",
+        "audit",
+        "Counts",
+        "distribution_kl",
+    ],
     "rpg.importing.recording": ["Recording"],
-    "rpg.testing": [], "rpg.metrics": [], "rpg.store.layout": [], "rpg.store.run_folder": [], "rpg.store.queries": [],
-    "rpg.store.token_records": [], "rpg.report.summary": [], "rpg.report.conclusion": [], "rpg.stats": [],
-    "rpg.config.run_spec": [], "rpg.config.sweep_spec": [], "rpg.integrations": [],
-}  # fmt: skip
+    "rpg.testing": [],
+    "rpg.metrics": [],
+    "rpg.store.layout": [],
+    "rpg.store.run_folder": [],
+    "rpg.store.queries": [],
+    "rpg.store.token_records": [],
+    "rpg.report.summary": [],
+    "rpg.report.conclusion": [],
+    "rpg.stats": [],
+    "rpg.config.run_spec": [],
+    "rpg.config.sweep_spec": [],
+    "rpg.integrations": [],
+}
 """Module -> the names to document; none: all of its public ones."""
 
 
@@ -53,7 +75,9 @@ def on_files(files: Files, config: Any) -> Files:
     with tempfile.TemporaryDirectory() as folder:
         chart = script(unpack(Path(folder)), "quickstart")
     files.append(File.generated(config, "assets/chart.js", content=chart))
-    files.append(File.generated(config, "assets/iframe-worker.js", content=WORKER.read_text("utf-8")))
+    files.append(
+        File.generated(config, "assets/iframe-worker.js", content=WORKER.read_text("utf-8"))
+    )
     return files
 
 
@@ -61,7 +85,9 @@ def _page(name: str) -> str:
     return RENAMED.get(name, name.removeprefix("docs/"))
 
 
-def _resolved(link: re.Match[str], name: str, pages: dict[str, Path], files: Files, config: Any) -> str:
+def _resolved(
+    link: re.Match[str], name: str, pages: dict[str, Path], files: Files, config: Any
+) -> str:
     """The link from where the page now is; a file that is no page is added to the site."""
     before, target, after = link.groups()
     if re.match(r"[a-z]+:", target):
@@ -94,11 +120,13 @@ def paper_index() -> str:
             ):
                 trained.setdefault(name, []).append(f"{path.parent.name}/{path.stem}")
     lines = [
-        "# Index of the paper's algorithms", "",
+        "# Index of the paper's algorithms",
+        "",
         "Every algorithm of the catalogue: its objective and its loss per token, who published it, the rows of the paper's "
         "tables that it stands for, and the shipped configurations that train it. What each one really follows, with bias "
-        "and noise by enumeration, is in [the audit](audit.md#the-catalogue); `rpg show CONFIG` prints every value.", "",
-    ]  # fmt: skip
+        "and noise by enumeration, is in [the audit](audit.md#the-catalogue); `rpg show CONFIG` prints every value.",
+        "",
+    ]
     for name, entry in algorithms().items():
         configs = ", ".join(f"`{file}`" for file in trained.get(name, []))
         facts = {

@@ -1,10 +1,12 @@
-"""Memory and time of a forward and a backward pass, with layers kept and with layers computed again.
+"""Memory and time of a forward and a backward pass, with layers kept and with layers computed
+again.
 
-    python -m benchmarks.activations [--layers 12] [--hidden 64] [--intermediate 1024] [--responses 384] [--length 16]
+    python -m benchmarks.activations [--layers 12] [--hidden 64] [--intermediate 1024] [--responses
+    384] [--length 16]
 
-A random Qwen3, by the lean implementation and by transformers' own. Memory is the most bytes of tensors that live at one
-time; weights and their gradients are not counted. Time is processor seconds on one thread. The last column says whether
-all gradients are equal to the bit.
+A random Qwen3, by the lean implementation and by transformers' own. Memory is the most bytes of
+tensors that live at one time; weights and their gradients are not counted. Time is processor
+seconds on one thread. The last column says whether all gradients are equal to the bit.
 """
 
 from __future__ import annotations
@@ -24,14 +26,17 @@ from rpg.models.policy import Policy
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of the tensors that are made while it is on: those that live now, and the most that ever did."""
+    """Counts the bytes of the tensors that are made while it is on: those that live now, and the
+    most that ever did."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = self.most = 0
         self._seen: dict[int, Any] = {}
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         made = function(*args, **(kwargs or {}))
         tree_map_only(torch.Tensor, self._count, made)
         return made
@@ -83,17 +88,31 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for name, default in (
-        ("layers", 12), ("hidden", 64), ("intermediate", 1024), ("responses", 384), ("length", 16), ("vocabulary", 64)
-    ):  # fmt: skip
+        ("layers", 12),
+        ("hidden", 64),
+        ("intermediate", 1024),
+        ("responses", 384),
+        ("length", 16),
+        ("vocabulary", 64),
+    ):
         parser.add_argument(f"--{name}", type=int, default=default)
     shape = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     config = Qwen3Config(
-        vocab_size=shape.vocabulary, hidden_size=shape.hidden, intermediate_size=shape.intermediate,
-        num_hidden_layers=shape.layers, num_attention_heads=4, num_key_value_heads=2, head_dim=shape.hidden // 4,
-        max_position_embeddings=4096, tie_word_embeddings=True, eos_token_id=2, pad_token_id=0, bos_token_id=None,
-    )  # fmt: skip
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=shape.hidden // 4,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        eos_token_id=2,
+        pad_token_id=0,
+        bos_token_id=None,
+    )
     lm = Qwen3ForCausalLM(config).eval()
     lengths = torch.randint(1, shape.length + 1, (shape.responses,))
     tokens = torch.randint(3, shape.vocabulary, (shape.responses, shape.length))
@@ -101,10 +120,14 @@ def main() -> None:
     groups = (shape.responses + 15) // 16
     prompts = [[int(t) for t in torch.randint(3, shape.vocabulary, (8,))] for _ in range(groups)]
     rows = Batch(prompts, torch.arange(shape.responses) // 16, tokens, lengths)
-    print(f"{int(lengths.sum()):,} response tokens of {shape.responses} responses, {groups} prompts")
+    print(
+        f"{int(lengths.sum()):,} response tokens of {shape.responses} responses, {groups} prompts"
+    )
     for name, lean in (("lean", True), ("transformers", False)):
         policy = Policy(lm, Tokenizer(), lean=lean)
-        kept, again = ((peak(policy, rows, r) / 1e6, *seconds(policy, rows, r)) for r in (False, True))
+        kept, again = (
+            (peak(policy, rows, r) / 1e6, *seconds(policy, rows, r)) for r in (False, True)
+        )
         same = all(a.equal(b) for a, b in zip(kept[2], again[2], strict=True))
         print(
             f"{name}: kept {kept[0]:,.0f} MB, {kept[1]:.2f} s; computed again {again[0]:,.0f} MB, {again[1]:.2f} s; "

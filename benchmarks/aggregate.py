@@ -1,10 +1,13 @@
-"""How long the results database takes: a full build, adding one run, and finding that nothing is new.
+"""How long the results database takes: a full build, adding one run, and finding that nothing is
+new.
 
-    python -m benchmarks.aggregate [--runs 1000] [--steps 400] [--metrics 30] [--seeds 3] [--evals 5] [--home DIR]
+    python -m benchmarks.aggregate [--runs 1000] [--steps 400] [--metrics 30] [--seeds 3] [--evals
+    5] [--home DIR]
 
-Invented run folders are made once (kept in --home, else in a temporary folder): metrics, and of every run --evals
-evaluations on each of three benchmarks, 240 samples each. The full build is repeated three times and each is
-printed, with the processor time it took; the other figures are medians of three.
+Invented run folders are made once (kept in --home, else in a temporary folder): metrics, and of
+every run --evals evaluations on each of three benchmarks, 240 samples each. The full build is
+repeated three times and each is printed, with the processor time it took; the other figures are
+medians of three.
 """
 
 import argparse
@@ -49,7 +52,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--metrics", type=int, default=30)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--evals", type=int, default=5, help="evaluations per run and benchmark; 0: none")
+    parser.add_argument(
+        "--evals", type=int, default=5, help="evaluations per run and benchmark; 0: none"
+    )
     parser.add_argument("--home", type=Path)
     options = parser.parse_args()
     folder = options.home or Path(tempfile.mkdtemp(prefix="rpg-aggregate-"))
@@ -73,7 +78,9 @@ def measure(layout: Layout, options: argparse.Namespace) -> None:
         used = time.process_time()
         wall = seconds(lambda: build(layout))
         used = time.process_time() - used
-        print(f"full build: {wall:.2f} s ({used:.1f} s of processor time, load {os.getloadavg()[0]:.1f})")
+        print(
+            f"full build: {wall:.2f} s ({used:.1f} s of processor time, load {os.getloadavg()[0]:.1f})"
+        )
     with connect(layout) as db:
         counts = {
             name: db.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]
@@ -89,7 +96,9 @@ def measure(layout: Layout, options: argparse.Namespace) -> None:
         shutil.rmtree(run.path)
     print(f"adding one run: {statistics.median(added):.2f} s")
     build(layout)
-    print(f"nothing new: {statistics.median(seconds(lambda: build(layout)) for _ in range(3)):.2f} s")
+    print(
+        f"nothing new: {statistics.median(seconds(lambda: build(layout)) for _ in range(3)):.2f} s"
+    )
 
 
 if __name__ == "__main__":

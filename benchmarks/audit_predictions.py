@@ -1,14 +1,18 @@
-r"""Does an audit at a language model's start say whose loss will learn from old samples? The sweep `old-samples-losses`.
+r"""Does an audit at a language model's start say whose loss will learn from old samples? The sweep
+`old-samples-losses`.
 
     rpg sweep configs/sweeps/old-samples-losses.yaml --home start --axis "seed=[100, 101]" \
-        --axis "algorithm=[{name: dapo, clip: null}]" -s training.steps=1 -s training.checkpoint_every=1
-    python -m benchmarks.audit_predictions --start start --processes 6  # docs/results/old-samples-audit.csv, at these runs
-    python -m benchmarks.tool_use old-samples-losses --home lab         # docs/results/old-samples-losses.csv, from the sweep
-    python -m benchmarks.audit_predictions --home lab                   # docs/results/old-samples-steps.csv, from the sweep
-    python -m benchmarks.audit_predictions                              # what the audit predicts, and what came of it
+        --axis "algorithm=[{name: dapo, clip: null}]" -s training.steps=1 -s
+        training.checkpoint_every=1
+    python -m benchmarks.audit_predictions --start start --processes 6  #
+    docs/results/old-samples-audit.csv, at these runs python -m benchmarks.tool_use
+    old-samples-losses --home lab         # docs/results/old-samples-losses.csv, from the sweep
+    python -m benchmarks.audit_predictions --home lab                   #
+    docs/results/old-samples-steps.csv, from the sweep python -m benchmarks.audit_predictions
+    # what the audit predicts, and what came of it
 
-The rule of the prediction stands in the sweep's file, and was committed before the audit was made. `rpg audit NAME
---checkpoint RUN/0 --staleness N --beta 1e-4` measures one loss in the same way.
+The rule of the prediction stands in the sweep's file, and was committed before the audit was made.
+`rpg audit NAME --checkpoint RUN/0 --staleness N --beta 1e-4` measures one loss in the same way.
 """
 
 import argparse
@@ -39,7 +43,14 @@ def measured(
 ) -> list[dict[str, object]]:
     """A row for each loss: where its gradient points, beside the on-policy gradient."""
     result = fidelity(
-        folder, 0, home, staleness=staleness, beta=BETA, names=LOSSES, blocks=blocks, prompts=prompts
+        folder,
+        0,
+        home,
+        staleness=staleness,
+        beta=BETA,
+        names=LOSSES,
+        blocks=blocks,
+        prompts=prompts,
     )
     agreements = {row.name: row.clipped or row.unclipped for row in result.rows}
     agreements[NO_CLIP] = next(row.unclipped for row in result.rows if row.name == "dapo")
@@ -75,18 +86,24 @@ def predicted(score: float) -> str:
 
 
 def by_step(layout: Layout) -> pd.DataFrame:
-    """Of each run and step of the sweep: how many updates old the sampler was, and its share of right answers."""
+    """Of each run and step of the sweep: how many updates old the sampler was, and its share of
+    right answers."""
     rows = []
     for folder in current_runs(layout, SWEEP):
         manifest = folder.read_manifest()
         for row in folder.read_metrics():
-            about = {"variant": manifest["variant"], "seed": manifest["spec"]["seed"], "step": row["step"]}
+            about = {
+                "variant": manifest["variant"],
+                "seed": manifest["spec"]["seed"],
+                "step": row["step"],
+            }
             rows.append(about | {name: row[name] for name in ("sampler_age", "accuracy")})
     return pd.DataFrame(rows)
 
 
 def table(audit: pd.DataFrame, samples: pd.DataFrame | None, steps: pd.DataFrame | None) -> str:
-    """In Markdown: a row for each loss, the best score first; with results of the sweep, which predictions held."""
+    """In Markdown: a row for each loss, the best score first; with results of the sweep, which
+    predictions held."""
     cosines = audit.groupby(["loss", "staleness"])["cosine"].mean().unstack()
     rows = cosines.add_suffix(" old").round(2)
     rows["score"] = cosines.mean(axis=1)
@@ -94,9 +111,13 @@ def table(audit: pd.DataFrame, samples: pd.DataFrame | None, steps: pd.DataFrame
     rows = rows.sort_values("score", ascending=False, kind="stable")
     if samples is None or steps is None:
         return rows.round(2).to_markdown()
-    drawn = steps["step"] - steps["sampler_age"] - 1  # updates of the policy that drew a step's samples
+    drawn = (
+        steps["step"] - steps["sampler_age"] - 1
+    )  # updates of the policy that drew a step's samples
     for count in (2, 3):
-        rows[f"right after {count}"] = steps[drawn == count].groupby("variant")["accuracy"].mean().round(2)
+        rows[f"right after {count}"] = (
+            steps[drawn == count].groupby("variant")["accuracy"].mean().round(2)
+        )
     counts = samples.groupby(["variant", "seed"])[["calls", "samples"]].sum()
     shares = (counts["calls"] / counts["samples"]).unstack()
     share = shares.mean(axis=1)
@@ -105,10 +126,13 @@ def table(audit: pd.DataFrame, samples: pd.DataFrame | None, steps: pd.DataFrame
     behind = share[NO_CLIP] - share
     held = {"as good": behind <= MATTERS, "behind": behind >= MATTERS}
     rows["held"] = [
-        ("yes" if held[how][loss] else "no") if how in held else "" for loss, how in rows["predicted"].items()
+        ("yes" if held[how][loss] else "no") if how in held else ""
+        for loss, how in rows["predicted"].items()
     ]
     lines = [rows.round(2).to_markdown(), ""]
-    for one, other in product(("score", "1 old"), ("right after 2", "right after 3", "calls at the end")):
+    for one, other in product(
+        ("score", "1 old"), ("right after 2", "right after 3", "calls at the end")
+    ):
         ranks = rows[one].corr(rows[other], method="spearman")
         lines.append(f"Spearman's correlation of {one} and {other}: {ranks:.2f}")
     return "\n".join(
@@ -127,20 +151,27 @@ def main() -> None:
         "--start", type=Path, help="measure first, at the runs of one step in this data folder"
     )
     parser.add_argument(
-        "--home", type=Path, help="keep the sweep's steps in docs/results/old-samples-steps.csv first"
+        "--home",
+        type=Path,
+        help="keep the sweep's steps in docs/results/old-samples-steps.csv first",
     )
     parser.add_argument("--blocks", type=int, default=12)
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
-    kept, samples, steps = (RESULTS / f"old-samples-{name}.csv" for name in ("audit", "losses", "steps"))
+    kept, samples, steps = (
+        RESULTS / f"old-samples-{name}.csv" for name in ("audit", "losses", "steps")
+    )
     if options.start:
         sizes = options.blocks, options.prompts, options.processes
         measure(Layout.at(options.start), *sizes).to_csv(kept, index=False, float_format="%.6g")
     if options.home:
         by_step(Layout.at(options.home)).to_csv(steps, index=False)
     print(
-        table(pd.read_csv(kept), *(pd.read_csv(file) if file.exists() else None for file in (samples, steps)))
+        table(
+            pd.read_csv(kept),
+            *(pd.read_csv(file) if file.exists() else None for file in (samples, steps)),
+        )
     )
 
 

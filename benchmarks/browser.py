@@ -14,15 +14,19 @@ from pathlib import Path
 import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 START_SECONDS = 240.0
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --disable-3d-apis"
 ).split()
-"""No WebGL: without a GPU the moving picture on a flow run's page in Prefect's UI takes most of a core."""
+"""No WebGL: without a GPU the moving picture on a flow run's page in Prefect's UI takes most of a
+core."""
 QUICK_FLAGS = [*FLAGS, "--js-flags=--no-opt"]
-"""Without the compilers for scripts that run for long: a sixth of the time for pages that are looked at once."""
+"""Without the compilers for scripts that run for long: a sixth of the time for pages that are
+looked at once."""
 # A run has ended since, nothing is stale, and every chart is drawn. `ready`: what the page is for.
 IDLE = """([ended, ready]) => {
   const app = document.querySelector('[data-testid=stApp]');
@@ -30,7 +34,8 @@ IDLE = """([ended, ready]) => {
     && !document.querySelector('[data-stale=true]') && document.querySelector(ready)
     && [...document.querySelectorAll('[data-testid=stVegaLiteChart]')].every(c => c.querySelector('.marks'));
 }"""
-# Counts the script runs that have ended since the page was loaded: an attribute says whether one is going on.
+# Counts the script runs that have ended since the page was loaded: an attribute says whether one is
+# going on.
 COUNT = """() => {
   const app = document.querySelector('[data-testid=stApp]');
   window.ended = 0;
@@ -45,24 +50,35 @@ COUNT = """() => {
 
 @contextmanager
 def dashboard(home: Path, secret: str = "") -> Iterator[tuple[str, psutil.Process]]:
-    """Serve the dashboard of a data folder; yields its address and its process. With `secret` (user:password) it asks for
-    it, as under `rpg serve --auth`."""
+    """Serve the dashboard of a data folder; yields its address and its process. With `secret`
+    (user:password) it asks for it, as under `rpg serve --auth`."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     environment = os.environ | {"RPG_HOME": str(home), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "streamlit", "run", str(ROOT / "dashboard" / "app.py")]
-    command += ["--server.port", str(port), "--server.address", "127.0.0.1", "--server.headless", "true"]
+    command += [
+        "--server.port",
+        str(port),
+        "--server.address",
+        "127.0.0.1",
+        "--server.headless",
+        "true",
+    ]
     if secret:
         environment |= {"RPG_AUTH": secret}
         command = [sys.executable, "-m", "rpg.processes", "dashboard", "127.0.0.1", str(port)]
-    server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    server = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
     try:
         deadline = time.monotonic() + START_SECONDS
         while not _answers(f"http://127.0.0.1:{port}/_stcore/health"):
             if server.poll() is not None or time.monotonic() > deadline:
                 server.kill()
-                raise RuntimeError(f"the dashboard did not start: {server.communicate()[0].decode()}")
+                raise RuntimeError(
+                    f"the dashboard did not start: {server.communicate()[0].decode()}"
+                )
             time.sleep(0.2)
         yield f"http://127.0.0.1:{port}", psutil.Process(server.pid)
     finally:

@@ -1,13 +1,15 @@
-"""How often the intervals of a compute fit cover planted curves, and how often it refuses what does not saturate.
+"""How often the intervals of a compute fit cover planted curves, and how often it refuses what does
+not saturate.
 
-    python -m benchmarks.compute_fits                         # every cell, 1,000 studies each: about ten minutes
-    python -m benchmarks.compute_fits --studies 200 --only late
+    python -m benchmarks.compute_fits                         # every cell, 1,000 studies each:
+    about ten minutes python -m benchmarks.compute_fits --studies 200 --only late
 
-A study has 21 checkpoints with one answer to each of 192 problems. The parameters of its seeds are normal around those
-planted (midpoint and slope in logarithms). `wide`: seeds differ twice as much; `wandering`: accuracies of a seed wander as
-well, as a random walk. Coverage is that of the fits that are not refused. The exit code is 1 if a coverage lies outside of
-93 to 97 %, or fewer than 98 % of the curves without saturation are refused, by more than the error of the simulation
-(binomial test at 5 %, Bonferroni over the cells).
+A study has 21 checkpoints with one answer to each of 192 problems. The parameters of its seeds are
+normal around those planted (midpoint and slope in logarithms). `wide`: seeds differ twice as much;
+`wandering`: accuracies of a seed wander as well, as a random walk. Coverage is that of the fits
+that are not refused. The exit code is 1 if a coverage lies outside of 93 to 97 %, or fewer than 98
+% of the curves without saturation are refused, by more than the error of the simulation (binomial
+test at 5 %, Bonferroni over the cells).
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ COVERED, REFUSED = (0.93, 0.97), 0.98
 
 
 class Planted(NamedTuple):
-    """Accuracies at the start and far beyond the budget, the midpoint in budgets, the slope; and how seeds differ."""
+    """Accuracies at the start and far beyond the budget, the midpoint in budgets, the slope; and
+    how seeds differ."""
 
     start: float
     asymptote: float
@@ -58,14 +61,19 @@ WITHOUT: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "line in log compute": lambda share: 0.2 + 0.5 * np.log1p(20 * share) / np.log(21),
     "square root": lambda share: 0.2 + 0.5 * np.sqrt(share),
     "accelerating": lambda share: 0.2 + 0.5 * share**2,
-    "midpoint at the end": lambda share: 0.2 + 0.6 * special.expit(2 * np.log(np.maximum(share, 1e-9))),
+    "midpoint at the end": lambda share: (
+        0.2 + 0.6 * special.expit(2 * np.log(np.maximum(share, 1e-9)))
+    ),
     "up and down": lambda share: 0.2 + 1.6 * share * (1 - share),
     "flat": lambda share: 0.4 + 0 * share,
 }
 
 
 def measured(
-    rng: np.random.Generator, truth: Callable[[np.ndarray], np.ndarray], seeds: int, wanders: float = 0.0
+    rng: np.random.Generator,
+    truth: Callable[[np.ndarray], np.ndarray],
+    seeds: int,
+    wanders: float = 0.0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute and measured accuracy (seeds, checkpoints); seeds draw longer and shorter responses."""
     compute = np.linspace(0, BUDGET, CHECKPOINTS) * np.exp(rng.normal(0, 0.05, (seeds, 1)))
@@ -78,15 +86,22 @@ def study(rng: np.random.Generator, planted: Planted, seeds: int) -> tuple[np.nd
 
     def truth(compute: np.ndarray) -> np.ndarray:
         return np.stack(
-            [saturating_curves.curve(own, amount) for own, amount in zip(each, compute, strict=True)]
+            [
+                saturating_curves.curve(own, amount)
+                for own, amount in zip(each, compute, strict=True)
+            ]
         )
 
     return measured(rng, truth, seeds, planted.wanders)
 
 
-def without_saturation(rng: np.random.Generator, name: str, seeds: int) -> tuple[np.ndarray, np.ndarray]:
+def without_saturation(
+    rng: np.random.Generator, name: str, seeds: int
+) -> tuple[np.ndarray, np.ndarray]:
     shift = rng.normal(0, 0.02, (seeds, 1))
-    return measured(rng, lambda compute: WITHOUT[name](compute / BUDGET) + shift * (compute > 0), seeds)
+    return measured(
+        rng, lambda compute: WITHOUT[name](compute / BUDGET) + shift * (compute > 0), seeds
+    )
 
 
 def covered(fit: saturating_curves.ComputeFit, planted: Planted) -> list[bool]:
@@ -95,7 +110,9 @@ def covered(fit: saturating_curves.ComputeFit, planted: Planted) -> list[bool]:
     wanted = [planted.asymptote, planted.midpoint * BUDGET, planted.slope]
     inside = [
         low <= value <= high
-        for value, (_, low, high) in zip(wanted, (fit.asymptote, fit.midpoint, fit.slope), strict=True)
+        for value, (_, low, high) in zip(
+            wanted, (fit.asymptote, fit.midpoint, fit.slope), strict=True
+        )
     ]
     _, low, high = fit.at(FAR * BUDGET)
     return [*inside, bool(low <= saturating_curves.curve(truth, np.array(FAR * BUDGET)) <= high)]
@@ -107,19 +124,24 @@ def coverage(planted: Planted, seeds: int, studies: int) -> tuple[np.ndarray, fl
     fits = [saturating_curves.fit(*study(rng, planted, seeds)) for _ in range(studies)]
     given = [fit for fit in fits if not fit.refusal]
     widths = [fit.asymptote.high - fit.asymptote.low for fit in given]
-    return np.array([covered(fit, planted) for fit in given]).reshape(-1, 4), float(np.median(widths))
+    return np.array([covered(fit, planted) for fit in given]).reshape(-1, 4), float(
+        np.median(widths)
+    )
 
 
 def refused(name: str, seeds: int, studies: int) -> int:
     rng = np.random.default_rng([seeds, studies])
     return sum(
-        bool(saturating_curves.fit(*without_saturation(rng, name, seeds)).refusal) for _ in range(studies)
+        bool(saturating_curves.fit(*without_saturation(rng, name, seeds)).refusal)
+        for _ in range(studies)
     )
 
 
 def outside(hits: int, trials: int, low: float, high: float, cells: int) -> bool:
     error = 0.05 / cells
-    return bool(stats.binom.cdf(hits, trials, low) < error or stats.binom.sf(hits - 1, trials, high) < error)
+    return bool(
+        stats.binom.cdf(hits, trials, low) < error or stats.binom.sf(hits - 1, trials, high) < error
+    )
 
 
 def main() -> None:
@@ -133,7 +155,9 @@ def main() -> None:
     others = [name for name in WITHOUT if options.only in (None, name)]
     wrong = []
     if curves:
-        print("| curve | seeds | given | asymptote | midpoint | slope | at 3 budgets | width of asymptote |")
+        print(
+            "| curve | seeds | given | asymptote | midpoint | slope | at 3 budgets | width of asymptote |"
+        )
         print("|---|--:|--:|--:|--:|--:|--:|--:|")
     for name in curves:
         for seeds in SEEDS:
@@ -147,12 +171,18 @@ def main() -> None:
             if any(outside(int(count), len(hits), *COVERED, cells) for count in hits.sum(axis=0)):
                 wrong.append(f"{name}, {seeds} seeds")
     if others:
-        print("\n| without saturation | " + " | ".join(f"refused, {seeds} seeds" for seeds in SEEDS) + " |")
+        print(
+            "\n| without saturation | "
+            + " | ".join(f"refused, {seeds} seeds" for seeds in SEEDS)
+            + " |"
+        )
         print("|---|" + "--:|" * len(SEEDS))
     for name in others:
         counts = [refused(name, seeds, options.studies) for seeds in SEEDS]
         print(
-            f"| {name} | " + " | ".join(f"{count / options.studies:.1%}" for count in counts) + " |",
+            f"| {name} | "
+            + " | ".join(f"{count / options.studies:.1%}" for count in counts)
+            + " |",
             flush=True,
         )
         cells = len(WITHOUT) * len(SEEDS)

@@ -2,9 +2,10 @@
 
     python -m benchmarks.dashboard --home DIR [--chromium /usr/bin/chromium]
 
-DIR is a data folder with a database, such as the one that `python -m benchmarks.aggregate --home DIR` leaves. For
-every page: opening it in a session that has seen another page, and choosing another sweep there. The clock stops when
-Streamlit has nothing left to do and the last chart or table is drawn; each figure is the median of three.
+DIR is a data folder with a database, such as the one that `python -m benchmarks.aggregate --home
+DIR` leaves. For every page: opening it in a session that has seen another page, and choosing
+another sweep there. The clock stops when Streamlit has nothing left to do and the last chart or
+table is drawn; each figure is the median of three.
 """
 
 import argparse
@@ -62,12 +63,16 @@ def measure(page: Page, address: str, sweeps: list[str]) -> None:
         page.wait_for_timeout(1000)  # nothing of the previous step is going on any more
         ended, begin = page.evaluate("window.ended"), time.perf_counter()
         page.get_by_role("link", name=name, exact=True).click()
-        page.wait_for_function(f"location.pathname.endsWith('{'/' if name == 'Overview' else name.lower()}')")
+        page.wait_for_function(
+            f"location.pathname.endsWith('{'/' if name == 'Overview' else name.lower()}')"
+        )
         settle(page, name, ended)
         opening[name].append(time.perf_counter() - begin)
         if name in choosing:
             sweep = next(others)
-            box = page.locator("[data-testid=stSelectbox]", has=page.get_by_text("Sweep", exact=True))
+            box = page.locator(
+                "[data-testid=stSelectbox]", has=page.get_by_text("Sweep", exact=True)
+            )
             box.locator("input").click()
             ended, begin = page.evaluate("window.ended"), time.perf_counter()
             page.get_by_role("option", name=sweep, exact=True).click()
@@ -78,7 +83,9 @@ def measure(page: Page, address: str, sweeps: list[str]) -> None:
             settle(page, name, ended)
             choosing[name].append(time.perf_counter() - begin)
     for name, seconds in opening.items():
-        chosen = f", another sweep {statistics.median(choosing[name]):.2f} s" if name in choosing else ""
+        chosen = (
+            f", another sweep {statistics.median(choosing[name]):.2f} s" if name in choosing else ""
+        )
         print(f"{name}: open {statistics.median(seconds):.2f} s{chosen}")
 
 

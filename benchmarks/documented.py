@@ -1,7 +1,9 @@
-"""Tables and figures in docs/ that come from results, made from the results that are kept in docs/results/.
+"""Tables and figures in docs/ that come from results, made from the results that are kept in
+docs/results/.
 
     python -m benchmarks.documented                          # write them again, from what is kept
-    python -m benchmarks.documented --keep rpg-data kl-weight ...   # keep the results of these sweeps first
+    python -m benchmarks.documented --keep rpg-data kl-weight ...   # keep the results of these
+    sweeps first
 
 Kept are all files of a sweep but weights and logs. A page says where a table belongs:
 
@@ -9,8 +11,8 @@ Kept are all files of a sweep but weights and logs. A page says where a table be
     ... (written by this command, held to the results by tests/docs/test_documented.py)
     <!-- end of results -->
 
-`results: quickstart, whole` has all tables and notes of `rpg report`, otherwise it is the first one; docs/NAME.png is
-the figure of a sweep that has a page of its own.
+`results: quickstart, whole` has all tables and notes of `rpg report`, otherwise it is the first
+one; docs/NAME.png is the figure of a sweep that has a page of its own.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 KEPT = DOCS / "results"
 FIGURES = KEPT / "figures.json"
 """{figure: {data, file}}: digests of what it shows and of the picture."""
-_PLACE = re.compile(r"(<!-- results: ([\w.-]+)(, whole)? -->\n)(.*?)(<!-- end of results -->)", re.DOTALL)
+_PLACE = re.compile(
+    r"(<!-- results: ([\w.-]+)(, whole)? -->\n)(.*?)(<!-- end of results -->)", re.DOTALL
+)
 P_VALUE = re.compile(r"(?<=\| )\d\.\d{3}(?= \| (?:better|worse|within noise) \|)")
 
 
@@ -51,7 +55,14 @@ def keep(home: Path, sweep: str) -> None:
 
     def chosen(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
         name = Path(entry.name).name
-        if name in ("checkpoints", "log.txt", "lease.json", "waiting.json", "flow-run.json", "prepare.log"):
+        if name in (
+            "checkpoints",
+            "log.txt",
+            "lease.json",
+            "waiting.json",
+            "flow-run.json",
+            "prepare.log",
+        ):
             return None
         return None if name.startswith(".") else entry
 
@@ -91,7 +102,8 @@ def written(layout: Layout, text: str) -> str:
 def pages() -> dict[Path, list[str]]:
     """Page -> sweeps whose results it shows."""
     found = {
-        path: [place[2] for place in _PLACE.finditer(path.read_text("utf-8"))] for path in DOCS.rglob("*.md")
+        path: [place[2] for place in _PLACE.finditer(path.read_text("utf-8"))]
+        for path in DOCS.rglob("*.md")
     }
     return {path: sweeps for path, sweeps in sorted(found.items()) if sweeps}
 
@@ -104,14 +116,16 @@ def shown(layout: Layout, sweep: str) -> str:
 
 
 def charts(layout: Layout, sweep: str) -> dict[str, dict[str, Any]]:
-    """A sweep's mean accuracy against `step` and against `tokens`, in Vega-Lite: marks show their numbers, and a click on a
-    name in the legend brings its curve forward."""
+    """A sweep's mean accuracy against `step` and against `tokens`, in Vega-Lite: marks show their
+    numbers, and a click on a name in the legend brings its curve forward."""
     drawn = {}
     with connect(layout) as db:
         summary = summarise(db, sweep)
         for x in ("step", "tokens"):
             data = curve_data(db, summary.series, [MEAN], (), x)
-            panel = curves.panel(data, list(summary.series.values()), name=MEAN, x=x, points=True, height=300)
+            panel = curves.panel(
+                data, list(summary.series.values()), name=MEAN, x=x, points=True, height=300
+            )
             spec = specification(themed(panel)) | {
                 "width": "container",
                 "title": {"text": "Mean accuracy", "color": "#333333"},
@@ -122,7 +136,11 @@ def charts(layout: Layout, sweep: str) -> dict[str, dict[str, Any]]:
             }
             bands, *_, marks = spec["layer"]
             marks["params"] = [
-                {"name": "named", "select": {"type": "point", "fields": ["label"]}, "bind": "legend"}
+                {
+                    "name": "named",
+                    "select": {"type": "point", "fields": ["label"]},
+                    "bind": "legend",
+                }
             ]
             marks["encoding"]["tooltip"][1:1] = [
                 {"field": "x", "title": curves.X_TITLES[x], "format": ",.0f"}
@@ -138,12 +156,11 @@ def charts(layout: Layout, sweep: str) -> dict[str, dict[str, Any]]:
 
 
 def script(layout: Layout, sweep: str) -> str:
-    """JavaScript that draws `charts` into the element `chart` of the site's start page, in its colours and its width, with
-    the axis that is chosen there. Library and numbers are in it: nothing is asked of anywhere."""
+    """JavaScript that draws `charts` into the element `chart` of the site's start page, in its
+    colours and its width, with the axis that is chosen there. Library and numbers are in it:
+    nothing is asked of anywhere."""
     light = charts(layout, sweep)
-    return (
-        f"(async () => {{ {library()}\nconst charts = {json.dumps([light, on_dark(light)])};\n{_DRAW}}})();\n"
-    )
+    return f"(async () => {{ {library()}\nconst charts = {json.dumps([light, on_dark(light)])};\n{_DRAW}}})();\n"
 
 
 CHART = """<div id="chart">

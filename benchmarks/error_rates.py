@@ -1,20 +1,24 @@
-"""How often verdicts are false, intervals cover and differences are found: simulated sweeps, analysed as reports do.
+"""How often verdicts are false, intervals cover and differences are found: simulated sweeps,
+analysed as reports do.
 
-    python -m benchmarks.error_rates                          # every cell of the grid, 1,000 sweeps each
-    python -m benchmarks.error_rates --only heavy --sweeps 10000
-    python -m benchmarks.error_rates --beyond                 # seeds that differ by more than the test was made for
-    python -m benchmarks.error_rates --looks --sweeps 600     # seeds added one by one, tested each time
-    python -m benchmarks.error_rates --accuracies             # intervals of accuracies, not of differences
+    python -m benchmarks.error_rates                          # every cell of the grid, 1,000 sweeps
+    each python -m benchmarks.error_rates --only heavy --sweeps 10000 python -m
+    benchmarks.error_rates --beyond                 # seeds that differ by more than the test was
+    made for python -m benchmarks.error_rates --looks --sweeps 600     # seeds added one by one,
+    tested each time python -m benchmarks.error_rates --accuracies             # intervals of
+    accuracies, not of differences
 
-A problem's chance of a right answer is drawn from a beta distribution; a seed shifts the logits of all problems of its
-variant. The shifts of one seed are correlated across variants, and may differ in size between them. Cells of other names
-replace a part of this; `probit` replaces all of it. Variants are equal in expected accuracy, also where their seeds' spreads
-differ; for power, they are moved away from the baseline by a multiple of the standard error. `former` is the test that was
-used until version 0.2: Satterthwaite's degrees of freedom and Holm's correction.
+A problem's chance of a right answer is drawn from a beta distribution; a seed shifts the logits of
+all problems of its variant. The shifts of one seed are correlated across variants, and may differ
+in size between them. Cells of other names replace a part of this; `probit` replaces all of it.
+Variants are equal in expected accuracy, also where their seeds' spreads differ; for power, they are
+moved away from the baseline by a multiple of the standard error. `former` is the test that was used
+until version 0.2: Satterthwaite's degrees of freedom and Holm's correction.
 
-Cells in doubt (near a bound, or where the former test found more) are simulated again, with 10,000 sweeps. The exit code
-is 1 if, with three seeds or more, a cell's rate of false verdicts exceeds 0.06, or its simultaneous coverage is below 0.94,
-by more than the error of the simulation (binomial test at 5 %, Bonferroni over the cells).
+Cells in doubt (near a bound, or where the former test found more) are simulated again, with 10,000
+sweeps. The exit code is 1 if, with three seeds or more, a cell's rate of false verdicts exceeds
+0.06, or its simultaneous coverage is below 0.94, by more than the error of the simulation (binomial
+test at 5 %, Bonferroni over the cells).
 """
 
 from __future__ import annotations
@@ -41,7 +45,8 @@ IN_DOUBT = 10_000
 
 @dataclass(frozen=True)
 class Cell:
-    """One kind of sweep; `spread` is the seeds' standard deviation in logits, `unequal` how variants differ in it."""
+    """One kind of sweep; `spread` is the seeds' standard deviation in logits, `unequal` how
+    variants differ in it."""
 
     name: str = "equal"
     variants: int = 7  # with the baseline
@@ -85,10 +90,18 @@ def grid() -> Iterator[Cell]:
     for variants, seeds, spread in product((3, 7, 15), (2, 3, 5, 10), (0.0, 0.1, 0.2, 0.4, 0.8)):
         yield replace(base, variants=variants, seeds=seeds, spread=spread)
     small = replace(base, name="small", problems=30)
-    for seeds, samples, share, spread in product((3, 5), (1, 4, 32), (0.05, 0.5, 0.9, 0.98), (0.0, 0.2, 0.8)):
+    for seeds, samples, share, spread in product(
+        (3, 5), (1, 4, 32), (0.05, 0.5, 0.9, 0.98), (0.0, 0.2, 0.8)
+    ):
         yield replace(small, seeds=seeds, samples=samples, accuracy=share, spread=spread)
     probit = replace(
-        base, name="probit", probit=True, problem_scale=1.2, heavy=True, interaction=0.3, seed_interaction=0.3
+        base,
+        name="probit",
+        probit=True,
+        problem_scale=1.2,
+        heavy=True,
+        interaction=0.3,
+        seed_interaction=0.3,
     )
     kinds = [
         replace(base, name="uncorrelated", correlation=0.0),
@@ -110,8 +123,9 @@ def grid() -> Iterator[Cell]:
 
 
 def beyond() -> Iterator[Cell]:
-    """Cells that the test was not made for: spreads of up to 2.4 logits, where a seed is nearly all right or all wrong; and
-    few problems, or few that are neither nearly always right nor wrong, of which each suits other variants."""
+    """Cells that the test was not made for: spreads of up to 2.4 logits, where a seed is nearly all
+    right or all wrong; and few problems, or few that are neither nearly always right nor wrong, of
+    which each suits other variants."""
     kinds = ("one variant 3 x", "baseline 3 x", "half 3 x", "0.3 to 3 x")
     for unequal, heavy, variants, seeds in product(kinds, (False, True), (3, 7), (3, 5, 10)):
         yield Cell(unequal=unequal, heavy=heavy, variants=variants, seeds=seeds, spread=0.8)
@@ -140,7 +154,8 @@ def _chances(cell: Cell, latent: Array) -> Array:
 
 @cache
 def _population(cell: Cell) -> tuple[Array, Array]:
-    """Quantiles of the problems' logits, interactions included, and of a seed's shift in units of its spread."""
+    """Quantiles of the problems' logits, interactions included, and of a seed's shift in units of
+    its spread."""
     rng = np.random.default_rng(5)
     both = math.hypot(cell.interaction, cell.seed_interaction)
     problems = _problems(rng, cell, (400_000,)) + both * rng.standard_normal(400_000)
@@ -165,23 +180,42 @@ def _offset(cell: Cell, target: float, spread: float) -> float:
     return (low + high) / 2
 
 
-def draw(rng: np.random.Generator, cell: Cell, number: int, moved: Array) -> tuple[list[Array], Array]:
-    """Scores (number, V, S, P) per benchmark, and the expected accuracies; `moved` shifts the variants' accuracies."""
+def draw(
+    rng: np.random.Generator, cell: Cell, number: int, moved: Array
+) -> tuple[list[Array], Array]:
+    """Scores (number, V, S, P) per benchmark, and the expected accuracies; `moved` shifts the
+    variants' accuracies."""
     kind = replace(
-        cell, name="", variants=0, seeds=0, problems=0, samples=0, unequal="", benchmarks=0, spread=0
+        cell,
+        name="",
+        variants=0,
+        seeds=0,
+        problems=0,
+        samples=0,
+        unequal="",
+        benchmarks=0,
+        spread=0,
     )
     lines = np.linspace(0, cell.apart, cell.variants) - cell.apart / 2
     middle = 0.0 if cell.apart else _offset(kind, cell.accuracy, cell.spread)
-    wanted = moved + [_accuracy(kind, middle + line * bool(cell.apart), cell.spread) for line in lines]
+    wanted = moved + [
+        _accuracy(kind, middle + line * bool(cell.apart), cell.spread) for line in lines
+    ]
     wanted = np.clip(wanted, 0.002, 0.998)
     spreads = cell.spreads()
-    offsets = np.array([_offset(kind, float(w), float(s)) for w, s in zip(wanted, spreads, strict=True)])
+    offsets = np.array(
+        [_offset(kind, float(w), float(s)) for w, s in zip(wanted, spreads, strict=True)]
+    )
     common = math.sqrt(cell.correlation) * _shifts(rng, cell, (number, 1, cell.seeds))
-    single = math.sqrt(1 - cell.correlation) * _shifts(rng, cell, (number, cell.variants, cell.seeds))
+    single = math.sqrt(1 - cell.correlation) * _shifts(
+        rng, cell, (number, cell.variants, cell.seeds)
+    )
     shifts = spreads[:, None] * (common + single) + offsets[:, None]
     scores = []
     for _ in range(cell.benchmarks):
-        latent = (_problems(rng, cell, (number, 1, 1, cell.problems)) + shifts[..., None]).astype(np.float32)
+        latent = (_problems(rng, cell, (number, 1, 1, cell.problems)) + shifts[..., None]).astype(
+            np.float32
+        )
         if cell.interaction:
             shape = (number, cell.variants, 1, cell.problems)
             latent += cell.interaction * rng.standard_normal(shape, np.float32)
@@ -209,7 +243,9 @@ def former(scores: list[Array]) -> Array:
     """p-values (N, V - 1) of the former test, before Holm's correction."""
     seeds = scores[0].shape[2]
     pair = components([array[:, 1:] - array[:, :1] for array in scores])
-    variance = np.maximum.reduce([pair.problems + pair.seeds - pair.both, pair.problems, pair.seeds])
+    variance = np.maximum.reduce(
+        [pair.problems + pair.seeds - pair.both, pair.problems, pair.seeds]
+    )
     spread = pair.problems_spread + pair.both_spread + pair.seeds**2 / (seeds - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         df = np.maximum(1, variance**2 / spread)
@@ -218,8 +254,9 @@ def former(scores: list[Array]) -> Array:
 
 
 class Outcomes(NamedTuple):
-    """Of simulated sweeps (N,): whether there was a false verdict by either test, and whether all intervals covered; the
-    share of true differences that each test found; and the differences (N, V - 1)."""
+    """Of simulated sweeps (N,): whether there was a false verdict by either test, and whether all
+    intervals covered; the share of true differences that each test found; and the differences (N, V
+    - 1)."""
 
     former: Array
     false: Array
@@ -250,11 +287,13 @@ def simulated(cell: Cell, sweeps: int, seed: int, moved: Array) -> Outcomes:
 
 
 POWER_AT = 3.5
-"""Differences whose power is compared, in standard errors: neither test finds all or none of them."""
+"""Differences whose power is compared, in standard errors: neither test finds all or none of them.
+"""
 
 
 class Measured(NamedTuple):
-    """A cell with equal variants, and with variants that all differ from the baseline by `POWER_AT` standard errors."""
+    """A cell with equal variants, and with variants that all differ from the baseline by `POWER_AT`
+    standard errors."""
 
     cell: Cell
     equal: Outcomes
@@ -267,16 +306,23 @@ class Measured(NamedTuple):
     @property
     def covered(self) -> Array:
         """Of the kind in which fewer intervals cover."""
-        return min((self.equal.covered, self.apart.covered), key=lambda covered: float(covered.mean()))
+        return min(
+            (self.equal.covered, self.apart.covered), key=lambda covered: float(covered.mean())
+        )
 
     def lost(self, error: float) -> float:
-        """How much more of the differences the former test found, if that is beyond the error of the simulation; else 0."""
+        """How much more of the differences the former test found, if that is beyond the error of
+        the simulation; else 0."""
         lost = self.apart.former_found - self.apart.found
         beyond = stats.norm.isf(error) * max(float(lost.std()), 1e-9) / math.sqrt(len(lost))
         return float(lost.mean()) if lost.mean() > beyond else 0.0
 
     def row(self) -> list[str]:
-        shown = [f"{self.equal.former.mean():.3f}", f"{self.false:.3f}", f"{self.covered.mean():.3f}"]
+        shown = [
+            f"{self.equal.former.mean():.3f}",
+            f"{self.false:.3f}",
+            f"{self.covered.mean():.3f}",
+        ]
         shown += [f"{self.apart.former_found.mean():.2f}", f"{self.apart.found.mean():.2f}"]
         if self.cell.seeds < MINIMUM_SEEDS:
             shown[1] = shown[4] = ""
@@ -293,7 +339,11 @@ def measured(cell: Cell, sweeps: int) -> Measured:
     apart = simulated(cell, max(200, sweeps // 4), 1, moved)
     result = Measured(cell, equal, apart)
     near = result.false > 0.055 or result.covered.mean() < 0.945 or result.lost(ERROR)
-    return measured(cell, IN_DOUBT) if near and cell.seeds >= MINIMUM_SEEDS and sweeps < IN_DOUBT else result
+    return (
+        measured(cell, IN_DOUBT)
+        if near and cell.seeds >= MINIMUM_SEEDS and sweeps < IN_DOUBT
+        else result
+    )
 
 
 def _tail(events: Array, share: float, tail: str) -> float:
@@ -310,7 +360,9 @@ def judgement(results: list[Measured]) -> tuple[list[str], bool]:
         ("Coverage", [(r, r.covered) for r in tested], COVERED_AT_LEAST, "less"),
     ):
         outside = [
-            " ".join(result.cell.title) for result, events in worst if _tail(events, allowed, tail) < level
+            " ".join(result.cell.title)
+            for result, events in worst
+            if _tail(events, allowed, tail) < level
         ]
         extreme = (max if tail == "greater" else min)(float(events.mean()) for _, events in worst)
         holds &= not outside
@@ -318,7 +370,11 @@ def judgement(results: list[Measured]) -> tuple[list[str], bool]:
             f"{what}: worst {extreme:.3f}; beyond {allowed} in {len(outside)} cells. {'; '.join(outside)}"
         )
     kept = [r for r in tested if _tail(r.equal.former, ERROR, "greater") > ERROR]
-    lower = [f"{' '.join(r.cell.title)} ({lost:.2f})" for r in kept if (lost := r.lost(ERROR / len(kept)))]
+    lower = [
+        f"{' '.join(r.cell.title)} ({lost:.2f})"
+        for r in kept
+        if (lost := r.lost(ERROR / len(kept)))
+    ]
     lines.append(
         f"Power: the former test kept its level in {len(kept)} cells and finds more in {len(lower)} of them. "
         + "; ".join(lower)
@@ -327,8 +383,9 @@ def judgement(results: list[Measured]) -> tuple[list[str], bool]:
 
 
 def looked_at(cell: Cell, most: int, sweeps: int) -> tuple[float, float]:
-    """Shares of sweeps of equal variants with a false verdict, if seeds are added one by one up to `most` and all are
-    tested each time: by the levels of rpg.stats.next_look, and at 5 % each time."""
+    """Shares of sweeps of equal variants with a false verdict, if seeds are added one by one up to
+    `most` and all are tested each time: by the levels of rpg.stats.next_look, and at 5 % each time.
+    """
     rng = np.random.default_rng(0)
     complete = replace(cell, seeds=most)
     false = np.zeros(2)
@@ -340,14 +397,17 @@ def looked_at(cell: Cell, most: int, sweeps: int) -> tuple[float, float]:
             runs = [str(run) for run in range(seeds * cell.variants)]
             _, planned, level = next_look(looks, "", runs, len(runs))
             looks.append(Look("", tuple(runs), planned, seeds, level, (), None, {}))
-            smallest = holm(family([array[:, :, :seeds] for array in scores]).p_values()).min(axis=1)
+            smallest = holm(family([array[:, :, :seeds] for array in scores]).p_values()).min(
+                axis=1
+            )
             ever |= np.stack([smallest <= level, smallest <= ERROR])
         false += ever.sum(axis=1)
     return float(false[0] / sweeps), float(false[1] / sweeps)
 
 
 def accuracies(repetitions: int = 6000) -> pandas.DataFrame:
-    """Coverage of the interval of an accuracy (50 problems x 8, normal in logits), by seeds and their spread in logits."""
+    """Coverage of the interval of an accuracy (50 problems x 8, normal in logits), by seeds and
+    their spread in logits."""
     rng = np.random.default_rng(0)
 
     def covered(seeds: int, spread: float) -> str:
@@ -369,11 +429,14 @@ HEADS = "cell,variants,seeds,problems x k,accuracy,spread,false (former),false,c
 
 
 def by_kind(rows: Sequence[Sequence[str]]) -> pandas.DataFrame:
-    """The cells with verdicts, a row for each kind: extremes of levels and coverage, means of power."""
+    """The cells with verdicts, a row for each kind: extremes of levels and coverage, means of
+    power."""
     table = pandas.DataFrame(list(rows), columns=HEADS.split(","))
     table = table[table["seeds"].astype(int) >= MINIMUM_SEEDS]
     numbers = table.iloc[:, 6:].astype(float).groupby(table["cell"], sort=False)
-    shown = numbers.agg({"false (former)": "max", "false": "max", "covered": "min"}).map("{:.3f}".format)
+    shown = numbers.agg({"false (former)": "max", "false": "max", "covered": "min"}).map(
+        "{:.3f}".format
+    )
     shown = shown.join(numbers[["found (former)", "found"]].mean().map("{:.2f}".format))
     shown.insert(0, "cells", numbers.size().astype(str))
     return shown.reset_index(names="kind")
@@ -404,7 +467,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.looks:
         print_table(
-            pandas.DataFrame(columns=["seeds", "spread", "false, as reports do", "false, 5 % each time"])
+            pandas.DataFrame(
+                columns=["seeds", "spread", "false, as reports do", "false, 5 % each time"]
+            )
         )
         for seeds, spread in product((3, 5), (0.0, 0.2, 0.8)):
             ours, naive = looked_at(Cell(seeds=seeds, spread=spread), 20, options.sweeps)
@@ -415,7 +480,11 @@ def main() -> None:
         return
     print_table(pandas.DataFrame(columns=HEADS.split(",")))
     results = []
-    cells = [cell for cell in (beyond() if options.beyond else grid()) if options.only in (None, cell.name)]
+    cells = [
+        cell
+        for cell in (beyond() if options.beyond else grid())
+        if options.only in (None, cell.name)
+    ]
     with ProcessPoolExecutor() as pool:
         for result in pool.map(partial(measured, sweeps=options.sweeps), cells):
             results.append(result)

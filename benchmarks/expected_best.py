@@ -1,10 +1,11 @@
-"""How often intervals of the expected best of k trials hold: the jackknife's (rpg.stats.searches), and the bootstrap's.
+"""How often intervals of the expected best of k trials hold: the jackknife's (rpg.stats.searches),
+and the bootstrap's.
 
     python -m benchmarks.expected_best                        # 1,000 searches per row, a minute
 
-The accuracies of a search's trials follow one of four distributions. Shown is the share of searches whose interval contains
-the expected highest of k new trials, jackknife / bootstrap (percentiles of 500 samples), for k up to a quarter of the
-trials and for half of them.
+The accuracies of a search's trials follow one of four distributions. Shown is the share of searches
+whose interval contains the expected highest of k new trials, jackknife / bootstrap (percentiles of
+500 samples), for k up to a quarter of the trials and for half of them.
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ DRAWN: dict[str, Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]] =
 TRIALS = 8, 12, 24, 48
 
 
-def covered(rng: np.random.Generator, name: str, trials: int, searches: int) -> tuple[np.ndarray, np.ndarray]:
-    """(k,) shares of searches in which the jackknife's and the bootstrap's interval contain the truth."""
+def covered(
+    rng: np.random.Generator, name: str, trials: int, searches: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(k,) shares of searches in which the jackknife's and the bootstrap's interval contain the
+    truth."""
     draw = DRAWN[name]
     truth = np.array([draw(rng, (40_000, k)).max(axis=1).mean() for k in range(1, trials // 2 + 1)])
     hits = np.zeros((2, len(truth)))

@@ -1,10 +1,11 @@
-"""What `rpg train` costs besides training: processor seconds of a run of one step, all its processes together.
+"""What `rpg train` costs besides training: processor seconds of a run of one step, all its
+processes together.
 
     python -m benchmarks.fixed_cost
 
-A first run fills the cache (data, warm start, the Prefect server's database); a second one, with another seed, is
-measured: user and system time of the command and of everything it started, by the kernel's account, and about how much
-of it each process took.
+A first run fills the cache (data, warm start, the Prefect server's database); a second one, with
+another seed, is measured: user and system time of the command and of everything it started, by the
+kernel's account, and about how much of it each process took.
 """
 
 from __future__ import annotations
@@ -27,7 +28,17 @@ def run(home: Path, *settings: str) -> tuple[float, float, dict[str, float]]:
     """(processor seconds, seconds of waiting, processor seconds by process) of one `rpg train`."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.monotonic()
-    command = [sys.executable, "-m", "rpg", "train", "chain", "--home", str(home), *STEPS, *settings]
+    command = [
+        sys.executable,
+        "-m",
+        "rpg",
+        "train",
+        "chain",
+        "--home",
+        str(home),
+        *STEPS,
+        *settings,
+    ]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     seen: dict[int, tuple[str, float]] = {}
     while child.poll() is None:
@@ -68,7 +79,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--home", type=Path, help="data folder to use and keep (default: a temporary one)")
+    parser.add_argument(
+        "--home", type=Path, help="data folder to use and keep (default: a temporary one)"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         home = options.home or Path(folder)

@@ -2,9 +2,9 @@
 
     python -m benchmarks.gains smollm2 --home rpg-data
 
-The mean of all benchmarks with its 95 % interval over seeds and problems (`rpg.stats.accuracy`), the same of the difference
-(`rpg.stats.family`, of this one alone): a problem that is easy is so before and after, which two intervals beside each
-other do not know.
+The mean of all benchmarks with its 95 % interval over seeds and problems (`rpg.stats.accuracy`),
+the same of the difference (`rpg.stats.family`, of this one alone): a problem that is easy is so
+before and after, which two intervals beside each other do not know.
 """
 
 from __future__ import annotations
@@ -50,8 +50,13 @@ def main() -> None:
             ]
             for end in (0, -1)
         )
-        shown = [f"{one.mean:.3f} [{one.low:.3f}, {one.high:.3f}]" for one in map(accuracy, (first, last))]
-        gain = family([np.stack([one, other])[None] for one, other in zip(first, last, strict=True)])
+        shown = [
+            f"{one.mean:.3f} [{one.low:.3f}, {one.high:.3f}]"
+            for one in map(accuracy, (first, last))
+        ]
+        gain = family(
+            [np.stack([one, other])[None] for one, other in zip(first, last, strict=True)]
+        )
         low, high = gain.intervals(ERROR)
         shown.append(f"{gain.difference.item():+.3f} [{low.item():+.3f}, {high.item():+.3f}]")
         print(f"| {variant} | {len(folders)} | {' | '.join(shown)} |")

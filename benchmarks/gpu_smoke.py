@@ -1,16 +1,21 @@
-"""Ten minutes that say whether verl works on a GPU machine: `python benchmarks/gpu_smoke.py --device cuda [--gpus 8]`.
+"""Ten minutes that say whether verl works on a GPU machine: `python benchmarks/gpu_smoke.py
+--device cuda [--gpus 8]`.
 
 1. `rpg doctor --backend verl`: versions, flash attention, GPUs, shared memory, disk.
-2. Three steps of Qwen3-0.6B on word problems (on a CPU: of a tiny model), with rollout correction. After the first
-   checkpoint the whole sweep is killed (SIGKILL), and the same command goes on.
+2. Three steps of Qwen3-0.6B on word problems (on a CPU: of a tiny model), with rollout correction.
+   After the first checkpoint the whole sweep is killed (SIGKILL), and the same command goes on.
 3. Its checkpoints are evaluated on the GPUs that the training has left.
-4. Every step was counted once, numbers are finite, the first ratios are near 1, nothing is left running.
-5. The embedded trainer's decoding: attention reaches a fused kernel, steps are replayed as CUDA graphs, and draw the same.
-6. The embedded trainer learns the chain task, is killed (SIGKILL) after its first checkpoint, and goes on.
+4. Every step was counted once, numbers are finite, the first ratios are near 1, nothing is left
+   running.
+5. The embedded trainer's decoding: attention reaches a fused kernel, steps are replayed as CUDA
+   graphs, and draw the same.
+6. The embedded trainer learns the chain task, is killed (SIGKILL) after its first checkpoint, and
+   goes on.
 
-`--only embedded` does 5 and 6 alone, which need `rpg-lab[local,orchestration]` and no model. The others also need its extras
-verl and vllm and, on a GPU, a network or the model in the hub's cache. Prints what held and how long it took; exit code 1
-where something did not hold. `--keep` leaves the data folder for a look at its logs.
+`--only embedded` does 5 and 6 alone, which need `rpg-lab[local,orchestration]` and no model. The
+others also need its extras verl and vllm and, on a GPU, a network or the model in the hub's cache.
+Prints what held and how long it took; exit code 1 where something did not hold. `--keep` leaves the
+data folder for a look at its logs.
 """
 
 from __future__ import annotations
@@ -46,34 +51,63 @@ LIMIT = 3600.0
 
 def settings(device: str, gpus: int, model: str) -> dict[str, Any]:
     """The sweep: one run."""
-    backend: dict[str, Any] = {"type": "verl", "device": device, "gpus_per_node": gpus, "hang_minutes": 15}
+    backend: dict[str, Any] = {
+        "type": "verl",
+        "device": device,
+        "gpus_per_node": gpus,
+        "hang_minutes": 15,
+    }
     run: dict[str, Any] = {
-        "algorithm": {"name": "rpg-reinforce-urkl", "rollout_correction": {"type": "truncate", "cap": 2.0}},
+        "algorithm": {
+            "name": "rpg-reinforce-urkl",
+            "rollout_correction": {"type": "truncate", "cap": 2.0},
+        },
         "training": {"steps": STEPS, "prompts_per_step": 8, "mini_batch_prompts": 4},
         "evaluation": {"every": STEPS, "samples_per_problem": 2},
     }
     if device == "cpu":
         warm = {"target_accuracy": 0, "consolidation_steps": 0, "behaviour_steps": 40}
-        return {"name": "gpu-smoke", "run": run | {
-            "task": {"type": "chain", "tiers": {"one": 1}, "train_problems": 200, "benchmark_problems": 8},
-            "model": {"type": "tiny", "hidden_size": 32, "intermediate_size": 64, "warm_start": warm},
-            "rollout": {"group_size": 4, "max_prompt_tokens": 16, "max_response_tokens": 12},
-            "backend": backend | {"verl": {"actor_rollout_ref.actor.fsdp_config.forward_prefetch": True}},
-        }}  # fmt: skip
+        return {
+            "name": "gpu-smoke",
+            "run": run
+            | {
+                "task": {
+                    "type": "chain",
+                    "tiers": {"one": 1},
+                    "train_problems": 200,
+                    "benchmark_problems": 8,
+                },
+                "model": {
+                    "type": "tiny",
+                    "hidden_size": 32,
+                    "intermediate_size": 64,
+                    "warm_start": warm,
+                },
+                "rollout": {"group_size": 4, "max_prompt_tokens": 16, "max_response_tokens": 12},
+                "backend": backend
+                | {"verl": {"actor_rollout_ref.actor.fsdp_config.forward_prefetch": True}},
+            },
+        }
     run["training"] |= {"prompts_per_step": 16 * gpus, "mini_batch_prompts": 8 * gpus}
     run["training"]["optimizer"] = {"type": "adamw", "learning_rate": 1e-6}
     vllm = {"type": "vllm", "gpu_memory_utilization": 0.5}
-    return {"name": "gpu-smoke", "run": run | {
-        "task": {"type": "words", "train_problems": 2000, "benchmark_problems": 32},
-        "model": {"type": "pretrained", "path": model, "dtype": "bfloat16"},
-        "rollout": {"group_size": 8, "max_prompt_tokens": 256, "max_response_tokens": 512},
-        "evaluation": run["evaluation"] | {"engine": {"type": "vllm"}},
-        "backend": backend | {"rollout": vllm, "verl": {"actor_rollout_ref.rollout.max_num_seqs": 256}},
-    }}  # fmt: skip
+    return {
+        "name": "gpu-smoke",
+        "run": run
+        | {
+            "task": {"type": "words", "train_problems": 2000, "benchmark_problems": 32},
+            "model": {"type": "pretrained", "path": model, "dtype": "bfloat16"},
+            "rollout": {"group_size": 8, "max_prompt_tokens": 256, "max_response_tokens": 512},
+            "evaluation": run["evaluation"] | {"engine": {"type": "vllm"}},
+            "backend": backend
+            | {"rollout": vllm, "verl": {"actor_rollout_ref.rollout.max_num_seqs": 256}},
+        },
+    }
 
 
 def decoding(device: str, report: Callable[[bool, str], bool]) -> None:
-    """A model of four layers with random weights; without its fused kernels, attention would be an error here."""
+    """A model of four layers with random weights; without its fused kernels, attention would be an
+    error here."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -88,7 +122,9 @@ def decoding(device: str, report: Callable[[bool, str], bool]) -> None:
         "num_attention_heads": 8,
         "head_dim": 64,
     }
-    config = Qwen3Config(vocab_size=512, num_key_value_heads=2, max_position_embeddings=512, **sizes)
+    config = Qwen3Config(
+        vocab_size=512, num_key_value_heads=2, max_position_embeddings=512, **sizes
+    )
     torch.manual_seed(0)
     uniforms, prompts = torch.rand(32, 128), [[1, 2, 3], [4] * 20]
     for dtype in (torch.float32, torch.bfloat16):
@@ -96,12 +132,21 @@ def decoding(device: str, report: Callable[[bool, str], bool]) -> None:
         for graphs in (device == "cuda", False):
             engine = BlockEngine(model)
             engine.graphs = graphs
-            fused = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION]
+            fused = [
+                SDPBackend.FLASH_ATTENTION,
+                SDPBackend.EFFICIENT_ATTENTION,
+                SDPBackend.CUDNN_ATTENTION,
+            ]
             try:
                 with sdpa_kernel(fused):
                     drawn.append(
                         generate(
-                            engine, prompts, group_size=16, max_new_tokens=128, stop=(0,), uniforms=uniforms
+                            engine,
+                            prompts,
+                            group_size=16,
+                            max_new_tokens=128,
+                            stop=(0,),
+                            uniforms=uniforms,
                         )
                     )
             except RuntimeError as error:
@@ -123,7 +168,9 @@ class Report:
 
     def __call__(self, held: bool, text: str) -> bool:
         self.failed += not held
-        print(f"{time.monotonic() - self.began:6.0f} s  {'ok ' if held else 'NO '} {text}", flush=True)
+        print(
+            f"{time.monotonic() - self.began:6.0f} s  {'ok ' if held else 'NO '} {text}", flush=True
+        )
         return held
 
 
@@ -138,7 +185,9 @@ class Watch(threading.Thread):
         command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
         while not self.over.wait(2.0):
             try:
-                shown = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+                shown = subprocess.run(
+                    command, capture_output=True, text=True, timeout=20, check=True
+                ).stdout
                 self.most = max(self.most, *map(float, shown.split()))
             except (OSError, subprocess.SubprocessError, ValueError, TypeError):
                 return
@@ -147,7 +196,11 @@ class Watch(threading.Thread):
 def embedded(device: str, home: Path, report: Callable[[bool, str], bool]) -> None:
     """A run of the chain task: its policy has to be at least twice as accurate afterwards."""
     steps, log = 20, (home / "embedded.log").open("ab")
-    words = [f"--set=backend.device={device}", f"--set=training.steps={steps}", "--set=evaluation.every=10"]
+    words = [
+        f"--set=backend.device={device}",
+        f"--set=training.steps={steps}",
+        "--set=evaluation.every=10",
+    ]
     command = rpg(home, "train", "chain", "--name=embedded", *words)
     child = subprocess.Popen(
         command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
@@ -168,9 +221,12 @@ def embedded(device: str, home: Path, report: Callable[[bool, str], bool]) -> No
     (run,) = runs(home, "embedded")
     rows = run.read_metrics()
     report(
-        [row["step"] for row in rows] == list(range(1, steps + 1)), "embedded: every step was counted once"
+        [row["step"] for row in rows] == list(range(1, steps + 1)),
+        "embedded: every step was counted once",
     )
-    graded = {step: read_samples(run.eval_path("chain-hard", step)).to_pylist() for step in (0, steps)}
+    graded = {
+        step: read_samples(run.eval_path("chain-hard", step)).to_pylist() for step in (0, steps)
+    }
     right = {step: sum(row["correct"] for row in each) / len(each) for step, each in graded.items()}
     report(right[steps] > 2 * right[0], f"embedded: accuracy on chain-hard by step: {right}")
 
@@ -184,7 +240,10 @@ def left(run: RunFolder) -> list[int]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARK) == str(run.path) and process.status() != psutil.STATUS_ZOMBIE:
+            if (
+                process.environ().get(MARK) == str(run.path)
+                and process.status() != psutil.STATUS_ZOMBIE
+            ):
                 found.append(process.pid)
         except psutil.Error:
             continue
@@ -208,7 +267,9 @@ def runs(home: Path, sweep: str = "gpu-smoke") -> list[RunFolder]:
 
 def smoke(options: argparse.Namespace, home: Path, report: Report) -> None:
     file = home / "gpu-smoke.yaml"
-    file.write_text(yaml.safe_dump(settings(options.device, options.gpus, options.model), sort_keys=False))
+    file.write_text(
+        yaml.safe_dump(settings(options.device, options.gpus, options.model), sort_keys=False)
+    )
     doctor = subprocess.run(
         rpg(home, "doctor", "--backend", "verl", str(file)), capture_output=True, text=True
     )
@@ -233,13 +294,20 @@ def smoke(options: argparse.Namespace, home: Path, report: Report) -> None:
     report(until(lambda: not left(run)), "killed (SIGKILL): every process of it ended")
 
     again = subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-    report(again.returncode == 0, f"the same command went on to the end (log: {home / 'sweep.log'})")
+    report(
+        again.returncode == 0, f"the same command went on to the end (log: {home / 'sweep.log'})"
+    )
     rows = run.read_metrics()
-    report([row["step"] for row in rows] == list(range(1, STEPS + 1)), "every step was counted once")
+    report(
+        [row["step"] for row in rows] == list(range(1, STEPS + 1)), "every step was counted once"
+    )
     report(len(run.attempts()) == 2, "in two attempts")
-    finite = all(math.isfinite(value) for row in rows for value in row.values() if isinstance(value, float))
+    finite = all(
+        math.isfinite(value) for row in rows for value in row.values() if isinstance(value, float)
+    )
     report(finite and bool(rows), "all numbers are finite")
-    # The trainer's log-probabilities of the first mini-batch are the policy's own: the ratio begins at 1.
+    # The trainer's log-probabilities of the first mini-batch are the policy's own: the ratio begins
+    # at 1.
     report(all(abs(row.get("ratio_mean", 1.0) - 1.0) < 0.05 for row in rows), "ratios are near 1")
     steps = run.checkpoint_steps()
     report(
@@ -254,8 +322,20 @@ def smoke(options: argparse.Namespace, home: Path, report: Report) -> None:
     report(run.state() == "done", f"the run is {run.state()}")
     report(until(lambda: not left(run)), "nothing is left running")
     for row in rows:
-        shown = {name: round(row[name], 4) for name in ("reward", "entropy", "grad_norm", "seconds_rollout",
-                 "seconds_log_prob", "seconds_update", "seconds_step", "tokens_per_second") if name in row}  # fmt: skip
+        shown = {
+            name: round(row[name], 4)
+            for name in (
+                "reward",
+                "entropy",
+                "grad_norm",
+                "seconds_rollout",
+                "seconds_log_prob",
+                "seconds_update",
+                "seconds_step",
+                "tokens_per_second",
+            )
+            if name in row
+        }
         print(f"          step {row['step']}: {shown}")
 
 

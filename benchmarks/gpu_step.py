@@ -1,12 +1,15 @@
-"""How long the phases of a step of the embedded trainer take on a GPU, and how much memory, beside what is foretold.
+"""How long the phases of a step of the embedded trainer take on a GPU, and how much memory, beside
+what is foretold.
 
-    python -m benchmarks.gpu_step                                    # Qwen3-0.6B's size, 32 x 8 responses of 384 tokens
-    python -m benchmarks.gpu_step --passes 6808 32768 --prompts 64   # other micro-batches, more prompts
-    python -m benchmarks.gpu_step --device cpu --size tiny           # to try the script
+    python -m benchmarks.gpu_step                                    # Qwen3-0.6B's size, 32 x 8
+    responses of 384 tokens python -m benchmarks.gpu_step --passes 6808 32768 --prompts 64   # other
+    micro-batches, more prompts python -m benchmarks.gpu_step --device cpu --size tiny           #
+    to try the script
 
-Weights are random and no response ends early, so that nothing depends on a model or the hub. `rate` is that of the
-products: 6 operations per weight and token for the update, 2 for the log-probabilities. Prints this GPU's own rates first:
-those of a copy and of a large product in bfloat16.
+Weights are random and no response ends early, so that nothing depends on a model or the hub. `rate`
+is that of the products: 6 operations per weight and token for the update, 2 for the
+log-probabilities. Prints this GPU's own rates first: those of a copy and of a large product in
+bfloat16.
 """
 
 import argparse
@@ -46,21 +49,35 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
         "model": {"type": "pretrained", "path": "random", "dtype": "bfloat16", "warm_start": None},
         "algorithm": {"name": "rpg-reinforce-urkl", "beta": 0.01, "dynamic_sampling": False},
         "training": {
-            "steps": 100, "prompts_per_step": options.prompts, "mini_batch_prompts": options.prompts // 2,
+            "steps": 100,
+            "prompts_per_step": options.prompts,
+            "mini_batch_prompts": options.prompts // 2,
             "optimizer": {"type": "adamw", "learning_rate": 1e-6},
         },
-        "rollout": {"group_size": 8, "max_prompt_tokens": 160, "max_response_tokens": options.tokens},
+        "rollout": {
+            "group_size": 8,
+            "max_prompt_tokens": 160,
+            "max_response_tokens": options.tokens,
+        },
         "backend": {"type": "local", "device": options.device},
-    }  # fmt: skip
+    }
 
 
 def random_model(shape: Shape, device: str) -> Qwen3ForCausalLM:
     config = Qwen3Config(
-        num_hidden_layers=shape.layers, hidden_size=shape.hidden, num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads, head_dim=shape.head_dim, intermediate_size=shape.intermediate,
-        vocab_size=shape.vocabulary, max_position_embeddings=40960, tie_word_embeddings=True,
-        bos_token_id=1, eos_token_id=2, pad_token_id=0,
-    )  # fmt: skip
+        num_hidden_layers=shape.layers,
+        hidden_size=shape.hidden,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        intermediate_size=shape.intermediate,
+        vocab_size=shape.vocabulary,
+        max_position_embeddings=40960,
+        tie_word_embeddings=True,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=0,
+    )
     torch.manual_seed(0)
     with torch.device(device):
         return Qwen3ForCausalLM(config)
@@ -81,7 +98,9 @@ def limits(device: str) -> None:
     x = torch.randn(8192, 8192, device=device, dtype=torch.bfloat16)
     for _ in range(2):  # the second time without the cost of a first
         copy, product = seconds(lambda: b.copy_(a), device, 10), seconds(lambda: x @ x, device, 10)
-    print(f"copy {2**31 / copy / 1e12:.2f} TB/s, product {2 * 8192**3 / product / 1e12:.0f} TFLOP/s")
+    print(
+        f"copy {2**31 / copy / 1e12:.2f} TB/s, product {2 * 8192**3 / product / 1e12:.0f} TFLOP/s"
+    )
 
 
 def main() -> None:
@@ -92,7 +111,9 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="qwen3-0.6b")
     parser.add_argument("--prompts", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=384, help="per response")
-    parser.add_argument("--passes", type=int, nargs="*", help="tokens per pass; default: the trainer's own")
+    parser.add_argument(
+        "--passes", type=int, nargs="*", help="tokens per pass; default: the trainer's own"
+    )
     options = parser.parse_args()
     cuda, shape = options.device == "cuda", SIZES[options.size]
     if cuda:
@@ -120,8 +141,10 @@ def main() -> None:
         setattr(owner, method, call)
 
     for owner, method, name in (
-        (policy, "sample", "sample"), (trainer, "_score", "log-probabilities"), (trainer, "_update", "update"),
-    ):  # fmt: skip
+        (policy, "sample", "sample"),
+        (trainer, "_score", "log-probabilities"),
+        (trainer, "_update", "update"),
+    ):
         watch(owner, method, name)
     weights = sum(weight.numel() for weight in policy.model.parameters())
     drawn = options.prompts * 8 * options.tokens
@@ -145,7 +168,9 @@ def main() -> None:
         )
         if cuda:
             peak, held = torch.cuda.max_memory_allocated() / 1e9, 18 * weights / 1e9
-            foretold = held + pass_bytes(shape, per_pass, LocalBackend(device=options.device), 2) / 1e9
+            foretold = (
+                held + pass_bytes(shape, per_pass, LocalBackend(device=options.device), 2) / 1e9
+            )
             print(f"    {peak:.1f} GB at most; foretold for the update: {foretold:.1f} GB")
 
 

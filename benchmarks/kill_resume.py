@@ -1,9 +1,11 @@
-"""Kill a whole sweep at random moments, run it again, and compare every number with an undisturbed sweep.
+"""Kill a whole sweep at random moments, run it again, and compare every number with an undisturbed
+sweep.
 
     python -m benchmarks.kill_resume [--kills 10] [--seed 0]
 
-Prints a row per kill: when, what was on disk then, and whether the final metrics, graded samples and weights are
-those of the undisturbed sweep, bit for bit. Exit code 1 when one is not, or when a process is left behind.
+Prints a row per kill: when, what was on disk then, and whether the final metrics, graded samples
+and weights are those of the undisturbed sweep, bit for bit. Exit code 1 when one is not, or when a
+process is left behind.
 """
 
 from __future__ import annotations
@@ -46,7 +48,17 @@ def fingerprint(home: Path) -> dict[str, str]:
 
 def start(file: Path, home: Path) -> subprocess.Popen:
     log = (home.parent / f"{home.name}.log").open("ab")
-    command = [sys.executable, "-m", "rpg", "sweep", str(file), "--home", str(home), "--workers", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "rpg",
+        "sweep",
+        str(file),
+        "--home",
+        str(home),
+        "--workers",
+        "2",
+    ]
     return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
 
@@ -64,8 +76,11 @@ def on_disk(home: Path) -> tuple[int, int]:
     return steps, len(list(home.glob("runs/kills/*/evals/*/step-*.parquet")))
 
 
-def one_kill(file: Path, home: Path, events: int, jitter: float, want: dict[str, str]) -> tuple[str, bool]:
-    """Kill everything `jitter` seconds after `events` metric lines and evaluations are there, and run it again."""
+def one_kill(
+    file: Path, home: Path, events: int, jitter: float, want: dict[str, str]
+) -> tuple[str, bool]:
+    """Kill everything `jitter` seconds after `events` metric lines and evaluations are there, and
+    run it again."""
     process = start(file, home)
     while sum(on_disk(home)) < events and process.poll() is None:
         time.sleep(0.02)
@@ -81,7 +96,10 @@ def one_kill(file: Path, home: Path, events: int, jitter: float, want: dict[str,
     code = start(file, home).wait()
     good = bool(victims) and code == 0 and left == 0 and fingerprint(home) == want
     why = "" if good else f"; rerun exit {code}, {left} left, {fingerprint(home)} instead of {want}"
-    return f"{len(victims)} processes killed, {lines} metric lines, {evals} evaluations there{why}", good
+    return (
+        f"{len(victims)} processes killed, {lines} metric lines, {evals} evaluations there{why}",
+        good,
+    )
 
 
 def main() -> int:
@@ -102,7 +120,8 @@ def main() -> int:
             return 1
         print(f"undisturbed, with its warm start: {time.monotonic() - began:.0f} s")
         want = fingerprint(root / "calm")
-        # The clock of the kills starts from a data folder that already has its warm start, as a user's has.
+        # The clock of the kills starts from a data folder that already has its warm start, as a
+        # user's has.
         shutil.copytree(root / "calm" / "cache", root / "warm" / "cache")
         began = time.monotonic()
         start(file, root / "warm").wait()

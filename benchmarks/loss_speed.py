@@ -1,11 +1,12 @@
-"""Time and memory of policy_loss against verl's own losses: forward and backward, one thread, alternating.
+"""Time and memory of policy_loss against verl's own losses: forward and backward, one thread,
+alternating.
 
     python benchmarks/loss_speed.py                 # (64, 4096) float32, five rounds
     python benchmarks/loss_speed.py --rows 256 --tokens 40 --repeats 200
 
-Needs verl beside rpg-lab. Prints a line per pair: the median of each and the ratio (below 1: ours is
-faster), with the peak of temporary memory in one call. Ours computes thirteen metrics, among them four
-KL estimates; verl's vanilla loss computes three.
+Needs verl beside rpg-lab. Prints a line per pair: the median of each and the ratio (below 1: ours
+is faster), with the peak of temporary memory in one call. Ours computes thirteen metrics, among
+them four KL estimates; verl's vanilla loss computes three.
 """
 
 from __future__ import annotations
@@ -43,7 +44,11 @@ def verl_step(data, kl: str | None, beta: float):
     from verl.workers.config import ActorConfig
 
     config = ActorConfig(
-        strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, clip_ratio_low=0.2, clip_ratio_high=0.28
+        strategy="fsdp",
+        rollout_n=1,
+        ppo_micro_batch_size_per_gpu=1,
+        clip_ratio_low=0.2,
+        clip_ratio_high=0.28,
     )
 
     def step():
@@ -55,7 +60,9 @@ def verl_step(data, kl: str | None, beta: float):
             config=config,
         )
         if kl:
-            kld = kl_penalty(logprob=data["log_prob"], ref_logprob=data["ref_log_prob"], kl_penalty=kl)
+            kld = kl_penalty(
+                logprob=data["log_prob"], ref_logprob=data["ref_log_prob"], kl_penalty=kl
+            )
             kl_loss = agg_loss(kld, data["response_mask"], "token-mean")
             metrics["kl_loss"] = kl_loss.detach().item()
             loss = loss + beta * kl_loss
@@ -103,7 +110,9 @@ def main() -> int:
     try:
         import verl  # noqa: F401
     except ImportError:
-        print("verl is not installed: pip install -c constraints.txt -e '.[peers]'", file=sys.stderr)
+        print(
+            "verl is not installed: pip install -c constraints.txt -e '.[peers]'", file=sys.stderr
+        )
         return 2
     torch.set_num_threads(1)
     data = batch(args.rows, args.tokens)
@@ -112,14 +121,20 @@ def main() -> int:
         ("dapo / vanilla", our_step(data, "dapo", clip={"c": 3.0}), verl_step(data, None, 0)),
         ("grpo / vanilla + low_var_kl", our_step(data, "grpo", clip={"c": 3.0}), low_var[0]),
         ("rpg-reinforce-urkl / the same", our_step(data, "rpg-reinforce-urkl"), low_var[1]),
-        ("rpg-ufkl, third reference / the same", our_step(data, "rpg-ufkl", reference="fixed"), low_var[1]),
+        (
+            "rpg-ufkl, third reference / the same",
+            our_step(data, "rpg-ufkl", reference="fixed"),
+            low_var[1],
+        ),
         (
             "rpg-reinforce-urkl, prefix / the same",
             our_step(data, "rpg-reinforce-urkl", ratio="prefix"),
             low_var[1],
         ),
     ]
-    print(f"({args.rows}, {args.tokens}) float32, one thread, median of {args.rounds} x {args.repeats} calls")
+    print(
+        f"({args.rows}, {args.tokens}) float32, one thread, median of {args.rounds} x {args.repeats} calls"
+    )
     for name, ours, theirs in pairs:
         times: dict[Callable[[], object], list[float]] = {ours: [], theirs: []}
         for step in times:

@@ -1,17 +1,20 @@
-"""Does a night see a planted fault, whether or not the environment has changed, and is it silent when nothing is wrong?
+"""Does a night see a planted fault, whether or not the environment has changed, and is it silent
+when nothing is wrong?
 
     python -m benchmarks.nights [--unchanged 30] [--load 2] [--only NAME ...] [--operators 0]
 
-Plants the standing mutants one after another in a checkout (a sign, a bound, a test, a view, a stale reference ...), commits
-each, runs a night and says what it said: beside a night of the same environment, and beside one of another version of
-NumPy, where it runs the settled commit again. Then five harmless changes, and as many nights of unchanged code, each under
-another code version, while `--load` processes keep the cores busy. `--operators` plants that many faults of
-benchmarks.mutants, too, of which many compute the same. Exit code 1 when fewer than 47 of 50 are seen (45 in another
-environment), or when a night is red without a fault.
+Plants the standing mutants one after another in a checkout (a sign, a bound, a test, a view, a
+stale reference ...), commits each, runs a night and says what it said: beside a night of the same
+environment, and beside one of another version of NumPy, where it runs the settled commit again.
+Then five harmless changes, and as many nights of unchanged code, each under another code version,
+while `--load` processes keep the cores busy. `--operators` plants that many faults of
+benchmarks.mutants, too, of which many compute the same. Exit code 1 when fewer than 47 of 50 are
+seen (45 in another environment), or when a night is red without a fault.
 
-Night, numbers, digests, comparison, git and source are real. The set is configs/nightly's losses and optimizers, and its
-trainings run one after the other in the night's own process, a fork of this one, without Prefect: a night takes seconds.
-Faults in rpg.backends.verl, in warm starts and in data that is cached are out of its reach.
+Night, numbers, digests, comparison, git and source are real. The set is configs/nightly's losses
+and optimizers, and its trainings run one after the other in the night's own process, a fork of this
+one, without Prefect: a night takes seconds. Faults in rpg.backends.verl, in warm starts and in data
+that is cached are out of its reach.
 """
 
 from __future__ import annotations
@@ -40,9 +43,15 @@ BUSY = "import os; us = os.getppid()\nwhile os.getppid() == us: pass"
 TIMEOUT = 1800.0
 WANTED, WANTED_ELSEWHERE = 47 / 50, 45 / 50
 LOADED = (
-    "flows.nightly", "flows.sweep.conductor", "flows.sweep.evaluation", "prefect.settings", "prefect.client.orchestration",
-    "rpg.auditing", "rpg.backends.local.training_loop", "rpg.evaluation.evaluator",
-)  # fmt: skip
+    "flows.nightly",
+    "flows.sweep.conductor",
+    "flows.sweep.evaluation",
+    "prefect.settings",
+    "prefect.client.orchestration",
+    "rpg.auditing",
+    "rpg.backends.local.training_loop",
+    "rpg.evaluation.evaluator",
+)
 """For the packages that they import, which forks need not import again."""
 HARMLESS = {
     "a metric": (
@@ -60,7 +69,8 @@ HARMLESS = {
 
 
 class Checkout:
-    """A repository with a copy of the source, the sweep files of the set, and a data folder of nights."""
+    """A repository with a copy of the source, the sweep files of the set, and a data folder of
+    nights."""
 
     def __init__(self, root: Path) -> None:
         self.tree, self.home = root / "source", root / "data"
@@ -77,7 +87,9 @@ class Checkout:
 
     def git(self, *words: str) -> None:
         who = ["-c", "user.name=nights", "-c", "user.email=nights@localhost"]
-        subprocess.run(["git", "-C", str(self.tree), *who, *words], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            ["git", "-C", str(self.tree), *who, *words], check=True, stdout=subprocess.DEVNULL
+        )
 
     def commit(self, message: str) -> None:
         self.git("add", "-A")
@@ -85,7 +97,8 @@ class Checkout:
 
     @contextlib.contextmanager
     def changed(self, message: str) -> Iterator[None]:
-        """Commit what stands in the tree for a night or two; their records and the commit are gone afterwards."""
+        """Commit what stands in the tree for a night or two; their records and the commit are gone
+        afterwards."""
         kept = set(self.nights())
         with (self.tree / "flows" / "__init__.py").open("a") as file:
             file.write(f"# {message}\n")
@@ -105,7 +118,8 @@ class Checkout:
 
 
 def one_night(home: Path, sets: Path) -> Record:
-    """A night in this process; nights of other commits, in forks of it, are kept beside its data folder."""
+    """A night in this process; nights of other commits, in forks of it, are kept beside its data
+    folder."""
     from flows.nightly import run_night
     from flows.sweep.conductor import register, unfinished
     from flows.sweep.evaluation import mark_done
@@ -132,7 +146,10 @@ def one_night(home: Path, sets: Path) -> Record:
 
     def night_of(tree: Path, labels: Sequence[str]) -> Record:
         head = subprocess.run(
-            ["git", "-C", str(tree), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+            ["git", "-C", str(tree), "rev-parse", "HEAD"],
+            capture_output=True,
+            text=True,
+            check=True,
         )
         kept = home.parent / "reruns" / head.stdout.strip()
         if not kept.exists():
@@ -152,8 +169,8 @@ def one_night(home: Path, sets: Path) -> Record:
 
 
 def night_in(source: Path, home: Path, sets: Path, again: bool = False) -> list[Record]:
-    """A night with the code in `source`, in a fork of this process; `again`: and once more, as if earlier nights had been
-    run with another NumPy.
+    """A night with the code in `source`, in a fork of this process; `again`: and once more, as if
+    earlier nights had been run with another NumPy.
     """
     answer = Path(tempfile.mkstemp(dir=home.parent)[1])
 
@@ -186,7 +203,9 @@ def nights_here(home: Path, sets: Path, again: bool) -> list[Record]:
     nights = [one_night(home, sets)]
     if again:
         tonight = {
-            path: path.read_text() for path in (home / "nightly").rglob("*.json") if path not in earlier
+            path: path.read_text()
+            for path in (home / "nightly").rglob("*.json")
+            if path not in earlier
         }
         for path, text in earlier.items():
             record = json.loads(text)
@@ -204,19 +223,25 @@ def short(night: Record) -> str:
     """What a night found, without what it was compared with."""
     said = str(night["said"])
     found = (
-        said.partition(" since ")[2].partition(": ")[2].partition("; compared")[0] if night["red"] else said
+        said.partition(" since ")[2].partition(": ")[2].partition("; compared")[0]
+        if night["red"]
+        else said
     )
     return (found or said or "; ".join(night["failed"].values())).replace("|", "\\|")
 
 
 def try_fault(checkout: Checkout, name: str) -> tuple[bool, bool, bool]:
-    """Print a row about the fault that stands in the tree; whether it was seen here, elsewhere, and by the bands."""
+    """Print a row about the fault that stands in the tree; whether it was seen here, elsewhere, and
+    by the bands."""
     with checkout.changed(name):
         night, other = checkout.night(again=True)
     marks = ["yes" if one["red"] else "**no**" for one in (night, other)]
-    guilty = "yes" if "nights: " in str(night["said"]) and "is the cause" in str(night["said"]) else ""
+    guilty = (
+        "yes" if "nights: " in str(night["said"]) and "is the cause" in str(night["said"]) else ""
+    )
     print(
-        f"| {name} | {' | '.join(marks)} | {short(night)} | {guilty} | {len(night['numbers'])} |", flush=True
+        f"| {name} | {' | '.join(marks)} | {short(night)} | {guilty} | {len(night['numbers'])} |",
+        flush=True,
     )
     return bool(night["red"]), bool(other["red"]), bool(night["numbers"])
 
@@ -234,7 +259,8 @@ def try_harmless(checkout: Checkout) -> int:
         if name in HARMLESS:
             file, original, replacement = HARMLESS[name]
             plant(
-                checkout.tree, {"name": name, "file": file, "original": original, "replacement": replacement}
+                checkout.tree,
+                {"name": name, "file": file, "original": original, "replacement": replacement},
             )
         elif name == "a new sweep":
             (checkout.sets / "brand-new.yaml").write_text(new)
@@ -266,7 +292,9 @@ def try_unchanged(checkout: Checkout, count: int, load: int) -> int:
         for process in busy:
             process.kill()
             process.wait()
-    print(f"false alarms: {alarms} of {count} nights of unchanged code, {load} busy processes beside them")
+    print(
+        f"false alarms: {alarms} of {count} nights of unchanged code, {load} busy processes beside them"
+    )
     return alarms
 
 
@@ -278,7 +306,12 @@ def by_operators(count: int) -> list[dict[str, str]]:
             source = (ROOT / mutant.file).read_text()
             name = f"{mutant.file}:{mutant.line} {mutant.original} -> {mutant.replacement}"
             chosen.append(
-                {"name": name, "file": mutant.file, "original": source, "replacement": mutant.apply(source)}
+                {
+                    "name": name,
+                    "file": mutant.file,
+                    "original": source,
+                    "replacement": mutant.apply(source),
+                }
             )
     return chosen
 
@@ -286,16 +319,25 @@ def by_operators(count: int) -> list[dict[str, str]]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.nights", description=__doc__)
     parser.add_argument("--unchanged", type=int, default=30, help="nights of unchanged code")
-    parser.add_argument("--load", type=int, default=2, help="processes that keep the cores busy meanwhile")
+    parser.add_argument(
+        "--load", type=int, default=2, help="processes that keep the cores busy meanwhile"
+    )
     parser.add_argument(
         "--only", nargs="*", help="faults whose name begins so; harmless: the harmless changes"
     )
-    parser.add_argument("--operators", type=int, default=0, help="as many faults of benchmarks.mutants, too")
+    parser.add_argument(
+        "--operators", type=int, default=0, help="as many faults of benchmarks.mutants, too"
+    )
     options = parser.parse_args()
-    os.environ |= {"OMP_NUM_THREADS": "1", "PREFECT_API_URL": "http://127.0.0.1:1/api"}  # nothing asks it
+    os.environ |= {
+        "OMP_NUM_THREADS": "1",
+        "PREFECT_API_URL": "http://127.0.0.1:1/api",
+    }  # nothing asks it
     for name in LOADED:
         importlib.import_module(name)
-    standing = [f for f in faults() if options.only is None or f["name"].startswith(tuple(options.only))]
+    standing = [
+        f for f in faults() if options.only is None or f["name"].startswith(tuple(options.only))
+    ]
     with tempfile.TemporaryDirectory(prefix="rpg-nights-") as temporary:
         checkout = Checkout(Path(temporary))
         began = time.monotonic()

@@ -1,12 +1,15 @@
-"""Which data sets of Reasoning Gym a small model answers sometimes, after a short supervised start: the share of right
-samples at temperature 1 on held-out problems, with a 95 % interval over problems.
+"""Which data sets of Reasoning Gym a small model answers sometimes, after a short supervised start:
+the share of right samples at temperature 1 on held-out problems, with a 95 % interval over
+problems.
 
-    python -m benchmarks.reach reach.jsonl --home rpg-data                 # all of LADDER, those in the file left out
-    python -m benchmarks.reach reach.jsonl --only word_sorting countdown   # some of them
-    python -m benchmarks.reach reach.jsonl --table                         # the table of docs/tasks.md
+    python -m benchmarks.reach reach.jsonl --home rpg-data                 # all of LADDER, those in
+    the file left out python -m benchmarks.reach reach.jsonl --only word_sorting countdown   # some
+    of them python -m benchmarks.reach reach.jsonl --table                         # the table of
+    docs/tasks.md
 
-One set takes a minute or two of processor time. Results are appended, so a stopped measurement goes on where it was.
-Reinforcement learning needs groups with right and wrong responses: 10 to 60 % is within reach.
+One set takes a minute or two of processor time. Results are appended, so a stopped measurement goes
+on where it was. Reinforcement learning needs groups with right and wrong responses: 10 to 60 % is
+within reach.
 """
 
 from __future__ import annotations
@@ -31,13 +34,19 @@ from rpg.tasks.preparation import prepare_data, read_problems
 
 BASE = Path(__file__).parents[1] / "configs" / "runs" / "gym-lists.yaml"
 LADDER: dict[str, tuple[str, dict[str, Any]]] = {
-    "leg_counting": ("words", {"min_animals": 2, "max_animals": 2, "min_instances": 1, "max_instances": 4}),
+    "leg_counting": (
+        "words",
+        {"min_animals": 2, "max_animals": 2, "min_instances": 1, "max_instances": 4},
+    ),
     "calendar_arithmetic": ("words", {}),
     "time_intervals": ("words", {}),
     "family_relationships": ("words", {}),
     "gsm_symbolic": ("words", {}),
     "chain_sum": ("symbols", {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1}),
-    "simple_equations": ("symbols", {"min_terms": 2, "max_terms": 2, "min_value": 1, "max_value": 9}),
+    "simple_equations": (
+        "symbols",
+        {"min_terms": 2, "max_terms": 2, "min_value": 1, "max_value": 9},
+    ),
     "gcd": ("symbols", {"min_value": 1, "max_value": 40}),
     "letter_counting": ("symbols", {"min_words": 2, "max_words": 4}),
     "ab": ("symbols", {"length": 5}),
@@ -48,11 +57,20 @@ LADDER: dict[str, tuple[str, dict[str, Any]]] = {
     "number_filtering": ("lists", {"min_numbers": 3, "max_numbers": 4, "max_decimals": 1}),
     "syllogism": ("logic", {}),
     "knights_knaves": ("logic", {}),
-    "propositional_logic": ("logic", {"min_vars": 2, "max_vars": 3, "min_statements": 2, "max_statements": 3}),
-    "countdown": ("many answers", {"min_numbers": 3, "max_numbers": 3, "max_value": 12, "min_target": 5, "max_target": 40}),
-    "shortest_path": ("many answers", {"min_rows": 3, "max_rows": 3, "min_cols": 3, "max_cols": 3, "p_blocked": 0.2}),
+    "propositional_logic": (
+        "logic",
+        {"min_vars": 2, "max_vars": 3, "min_statements": 2, "max_statements": 3},
+    ),
+    "countdown": (
+        "many answers",
+        {"min_numbers": 3, "max_numbers": 3, "max_value": 12, "min_target": 5, "max_target": 40},
+    ),
+    "shortest_path": (
+        "many answers",
+        {"min_rows": 3, "max_rows": 3, "min_cols": 3, "max_cols": 3, "p_blocked": 0.2},
+    ),
     "palindrome_generation": ("many answers", {"min_length": 3, "max_length": 5}),
-}  # fmt: skip
+}
 """Data set -> kind, and settings that make it as easy as its generator can."""
 
 
@@ -72,9 +90,12 @@ def measure(name: str, home: Path, problems: int, threads: int, device: str) -> 
     shown = [p.demonstration or "" for p in held_out]
     limit = 8 + max(map(len, policy.tokenizer(shown, add_special_tokens=False)["input_ids"]))
     samples = policy.sample(
-        prompts, group_size=2, max_new_tokens=limit, temperature=1.0,
+        prompts,
+        group_size=2,
+        max_new_tokens=limit,
+        temperature=1.0,
         uniforms=seeds.uniforms(2 * len(prompts), limit, 0, "rollout", 0, 0),
-    )  # fmt: skip
+    )
     texts, cut, lengths = (
         policy.text(samples.batch),
         samples.truncated.tolist(),
@@ -82,18 +103,28 @@ def measure(name: str, home: Path, problems: int, threads: int, device: str) -> 
     )
     rows = [held_out[i // 2] for i in range(len(texts))]
     with Scorer(verifier_of(spec.task), spec.reward) as scorer:
-        scored = scorer.score([
-            Answered(text, n, c, p.answer, p.asked(), p.columns)
-            for text, n, c, p in zip(texts, lengths, cut, rows, strict=True)
-        ])  # fmt: skip
-    right = [[scored[2 * i].grade.correct, scored[2 * i + 1].grade.correct] for i in range(len(held_out))]
+        scored = scorer.score(
+            [
+                Answered(text, n, c, p.answer, p.asked(), p.columns)
+                for text, n, c, p in zip(texts, lengths, cut, rows, strict=True)
+            ]
+        )
+    right = [
+        [scored[2 * i].grade.correct, scored[2 * i + 1].grade.correct] for i in range(len(held_out))
+    ]
     return {
-        "name": name, "kind": kind, "config": config, "right": right, "cut": float(np.mean(cut)),
+        "name": name,
+        "kind": kind,
+        "config": config,
+        "right": right,
+        "cut": float(np.mean(cut)),
         "score": float(np.mean([each.grade.score for each in scored])),
-        "prompt_tokens": float(np.mean([len(p) for p in prompts])), "response_tokens": float(np.mean(lengths)),
-        "start_seconds": started - began, "seconds": time.process_time() - started,
+        "prompt_tokens": float(np.mean([len(p) for p in prompts])),
+        "response_tokens": float(np.mean(lengths)),
+        "start_seconds": started - began,
+        "seconds": time.process_time() - started,
         "example": [held_out[0].text, texts[0], held_out[0].answer],
-    }  # fmt: skip
+    }
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -104,7 +135,9 @@ def table(rows: list[dict[str, Any]]) -> str:
     ]
     for row in sorted(rows, key=lambda row: (row["kind"], -np.mean(row["right"]))):
         share = accuracy([np.array([np.mean(row["right"], axis=1)])])
-        settings = ", ".join(f"{key} {value}" for key, value in row["config"].items()) or "the package's"
+        settings = (
+            ", ".join(f"{key} {value}" for key, value in row["config"].items()) or "the package's"
+        )
         lines.append(
             f"| {row['kind']} | `{row['name']}` | {settings} | {share.mean:.2f} [{share.low:.2f}, {share.high:.2f}] | "
             f"{row['score']:.2f} | {row['prompt_tokens']:.0f} + {row['response_tokens']:.0f} | "

@@ -1,11 +1,14 @@
-"""What a training step costs as responses get longer: processor seconds of the embedded trainer's own step, one thread.
+"""What a training step costs as responses get longer: processor seconds of the embedded trainer's
+own step, one thread.
 
-    python -m benchmarks.response_length [--lengths 42 128 512 1024] [--prompts 8] [--group 8] [--algorithm grpo]
+    python -m benchmarks.response_length [--lengths 42 128 512 1024] [--prompts 8] [--group 8]
+    [--algorithm grpo]
 
-The trainer is the one of `rpg train` (sampling, grading, log-probabilities, one update, as its metrics time them), with the
-tiny model, whose weights are random here. No response may end before its length, so all of a group part early and little is
-shared: the worst case. The first step of each length is left out, and of the others the median counts. Printed are its
-phases (seconds) and the exponent between the shortest and the longest: 1 would be as many times the work as there are
+The trainer is the one of `rpg train` (sampling, grading, log-probabilities, one update, as its
+metrics time them), with the tiny model, whose weights are random here. No response may end before
+its length, so all of a group part early and little is shared: the worst case. The first step of
+each length is left out, and of the others the median counts. Printed are its phases (seconds) and
+the exponent between the shortest and the longest: 1 would be as many times the work as there are
 tokens, 2 that of attention alone.
 """
 
@@ -35,13 +38,16 @@ PHASES = ("rollout", "log_prob", "update")
 
 
 class Digits(Scorer):
-    """A reward that differs within every group, whatever a model says: groups without a signal would be left out."""
+    """A reward that differs within every group, whatever a model says: groups without a signal
+    would be left out."""
 
     def __init__(self) -> None:
         super().__init__(MarkerVerifier(type="marker"))
 
     def score(self, answered: Sequence[Answered]) -> list[Scored]:
-        shares = [sum(map(str.isdigit, one.response)) / max(len(one.response), 1) for one in answered]
+        shares = [
+            sum(map(str.isdigit, one.response)) / max(len(one.response), 1) for one in answered
+        ]
         return [Scored(share, Grade(None, False, "not asked for"), {}) for share in shares]
 
 
@@ -72,7 +78,9 @@ def measure(spec: RunSpec, home: Path, steps: int) -> tuple[float, dict[str, flo
     for step in range(1, steps + 2):
         began = time.process_time()
         metrics = trainer.step(step)
-        found.append((time.process_time() - began, {name: metrics[f"seconds_{name}"] for name in PHASES}))
+        found.append(
+            (time.process_time() - began, {name: metrics[f"seconds_{name}"] for name in PHASES})
+        )
         assert spec.rollout.max_response_tokens - metrics["response_length"] <= 1
         assert metrics["groups_kept"] == spec.training.prompts_per_step
     return sorted(found[1:], key=lambda one: one[0])[steps // 2]
@@ -100,7 +108,9 @@ def main() -> None:
             parts = ", ".join(f"{name} {phases[name]:.3f}" for name in PHASES)
             print(f"{length:6} tokens: {took[length]:7.3f} s  ({parts})", flush=True)
     short, long = min(took), max(took)
-    print(f"exponent {short} to {long}: {math.log(took[long] / took[short]) / math.log(long / short):.2f}")
+    print(
+        f"exponent {short} to {long}: {math.log(took[long] / took[short]) / math.log(long / short):.2f}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""The peak memory of a training on this CPU beside what `rpg show` foretells: `python benchmarks/rollout_memory.py`.
+"""The peak memory of a training on this CPU beside what `rpg show` foretells: `python
+benchmarks/rollout_memory.py`.
 
-A model with random weights draws responses of maximum length (no end token before), all at once and some at a time; each run
-is a process of its own. Prints a line for each, with the peak of its resident memory as the kernel counts it.
+A model with random weights draws responses of maximum length (no end token before), all at once and
+some at a time; each run is a process of its own. Prints a line for each, with the peak of its
+resident memory as the kernel counts it.
 """
 
 from __future__ import annotations
@@ -18,15 +20,35 @@ from typing import Any
 RUN: dict[str, Any] = {
     "task": {"type": "chain", "tiers": {"one": 1}, "train_problems": 200, "benchmark_problems": 8},
     "model": {
-        "type": "tiny", "hidden_size": 512, "layers": 4, "heads": 8, "kv_heads": 8, "intermediate_size": 512,
+        "type": "tiny",
+        "hidden_size": 512,
+        "layers": 4,
+        "heads": 8,
+        "kv_heads": 8,
+        "intermediate_size": 512,
         "max_positions": 512,
-        "warm_start": {"max_steps": 1, "target_accuracy": 0, "consolidation_steps": 0, "behaviour_steps": 1},
+        "warm_start": {
+            "max_steps": 1,
+            "target_accuracy": 0,
+            "consolidation_steps": 0,
+            "behaviour_steps": 1,
+        },
     },
     "algorithm": "grpo",
-    "training": {"steps": 1, "prompts_per_step": 8, "mini_batch_prompts": 4, "micro_batch_tokens": 512},
-    "rollout": {"group_size": 8, "max_prompt_tokens": 16, "max_response_tokens": 384, "min_response_tokens": 383},
+    "training": {
+        "steps": 1,
+        "prompts_per_step": 8,
+        "mini_batch_prompts": 4,
+        "micro_batch_tokens": 512,
+    },
+    "rollout": {
+        "group_size": 8,
+        "max_prompt_tokens": 16,
+        "max_response_tokens": 384,
+        "min_response_tokens": 383,
+    },
     "evaluation": {"every": 1, "samples_per_problem": 1},
-}  # fmt: skip
+}
 
 
 def child(rows: int | None) -> None:
@@ -50,7 +72,12 @@ def child(rows: int | None) -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(
         json.dumps(
-            {"rows": need.rows_at_once, "forecast": need.most, "peak": peak, "tokens": metrics["tokens"]}
+            {
+                "rows": need.rows_at_once,
+                "forecast": need.most,
+                "peak": peak,
+                "tokens": metrics["tokens"],
+            }
         )
     )
 

@@ -1,8 +1,9 @@
-"""Pictures of the dashboard's pages: those of docs/dashboard.md, and those that somebody looks at before a change is kept.
+"""Pictures of the dashboard's pages: those of docs/dashboard.md, and those that somebody looks at
+before a change is kept.
 
-rpg sweep quickstart && rpg sweep clip && rpg audit
-python -m benchmarks.screenshots --home rpg-data --out docs/dashboard
-python -m benchmarks.screenshots --home rpg-data --out looked-at --sweep clip --width 390 1920 --scheme light dark --whole
+rpg sweep quickstart && rpg sweep clip && rpg audit python -m benchmarks.screenshots --home rpg-data
+--out docs/dashboard python -m benchmarks.screenshots --home rpg-data --out looked-at --sweep clip
+--width 390 1920 --scheme light dark --whole
 """
 
 import argparse
@@ -61,7 +62,9 @@ def main() -> None:
                     viewport={"width": width, "height": options.height}, color_scheme=scheme
                 )
                 for name in options.view:
-                    path = options.out / (f"{name}-{width}-{scheme}.png" if several else f"{name}.png")
+                    path = options.out / (
+                        f"{name}-{width}-{scheme}.png" if several else f"{name}.png"
+                    )
                     page.set_viewport_size({"width": width, "height": options.height})
                     page.goto(f"{address}/{VIEWS[name].format(sweep=options.sweep)}")
                     take(page, path, options.whole)

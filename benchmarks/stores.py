@@ -1,11 +1,14 @@
-"""The results database beside MLflow's SQLite store and TensorBoard's reader, on the same measurements, in one run.
+"""The results database beside MLflow's SQLite store and TensorBoard's reader, on the same
+measurements, in one run.
 
-    pip install mlflow-skinny sqlalchemy alembic tensorboard      # in an environment of its own, with duckdb and pandas
-    python -m benchmarks.stores [--runs 30] [--steps 400] [--metrics 30]
+    pip install mlflow-skinny sqlalchemy alembic tensorboard      # in an environment of its own,
+    with duckdb and pandas python -m benchmarks.stores [--runs 30] [--steps 400] [--metrics 30]
 
 Three times each, the median printed:
-  load   from what a trainer wrote to what can be asked: our build from JSON lines; MLflow's import of the same values
-         (`log_batch`, 1,000 at a time, as its documentation recommends); TensorBoard's reader over its event files
+  load   from what a trainer wrote to what can be asked: our build from JSON lines; MLflow's import
+  of the same values
+         (`log_batch`, 1,000 at a time, as its documentation recommends); TensorBoard's reader over
+         its event files
   ask    every seed's curve of one metric, all runs: the question behind one panel of a comparison
 Every store must give the same values, or this stops.
 """
@@ -40,7 +43,9 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rpg-stores-") as folder:
         layout = Layout.at(Path(folder) / "ours")
-        make(layout, options.runs, 3, Shape(options.steps, options.steps, 1, 1, (), options.metrics))
+        make(
+            layout, options.runs, 3, Shape(options.steps, options.steps, 1, 1, (), options.metrics)
+        )
         rows = {
             f"{run.sweep}/{run.name}": [json.loads(line) for line in run.metrics_path(1).open()]
             for sweep in layout.sweeps()
@@ -59,14 +64,18 @@ def main() -> None:
                     times["TensorBoard"], lambda: load_events(Path(folder) / "events"), ask_events
                 ),
                 "MLflow": timed(
-                    times["MLflow"], lambda path=tracking: load_mlflow(path, rows, names), ask_mlflow
+                    times["MLflow"],
+                    lambda path=tracking: load_mlflow(path, rows, names),
+                    ask_mlflow,
                 ),
             }
             agree(found)
     ours = [statistics.median(column) for column in zip(*times["ours"], strict=True)]
     for name, pairs in times.items():
         load, ask = (statistics.median(column) for column in zip(*pairs, strict=True))
-        ratio = "" if name == "ours" else f"   {load / ours[0]:.2g} x and {ask / ours[1]:.2g} x ours"
+        ratio = (
+            "" if name == "ours" else f"   {load / ours[0]:.2g} x and {ask / ours[1]:.2g} x ours"
+        )
         print(f"{name:12} load {load:7.2f} s   ask {ask * 1000:8.1f} ms{ratio}")
 
 
@@ -116,7 +125,9 @@ def write_events(folder: Path, rows: dict[str, list[dict]], names: list[str]) ->
         writer = EventFileWriter(str(folder / run))
         for row in steps:
             values = [Summary.Value(tag=name, simple_value=row[name]) for name in names]
-            writer.add_event(Event(wall_time=row["time"], step=row["step"], summary=Summary(value=values)))
+            writer.add_event(
+                Event(wall_time=row["time"], step=row["step"], summary=Summary(value=values))
+            )
         writer.close()
 
 
@@ -133,7 +144,8 @@ def load_events(folder: Path) -> dict:
 
 def ask_events(readers: dict) -> Curves:
     return {
-        run: np.array([event.value for event in reader.Scalars(METRIC)]) for run, reader in readers.items()
+        run: np.array([event.value for event in reader.Scalars(METRIC)])
+        for run, reader in readers.items()
     }
 
 
@@ -147,7 +159,9 @@ def load_mlflow(path: Path, rows: dict[str, list[dict]], names: list[str]) -> tu
     for run, steps in rows.items():
         ids[run] = client.create_run(experiment).info.run_id
         metrics = [
-            Metric(name, row[name], round(1000 * row["time"]), row["step"]) for row in steps for name in names
+            Metric(name, row[name], round(1000 * row["time"]), row["step"])
+            for row in steps
+            for name in names
         ]
         for start in range(0, len(metrics), 1000):
             client.log_batch(ids[run], metrics[start : start + 1000])
@@ -158,7 +172,10 @@ def ask_mlflow(store: tuple) -> Curves:
     client, ids = store
     return {
         run: np.array(
-            [one.value for one in sorted(client.get_metric_history(id, METRIC), key=lambda m: m.step)]
+            [
+                one.value
+                for one in sorted(client.get_metric_history(id, METRIC), key=lambda m: m.step)
+            ]
         )
         for run, id in ids.items()
     }

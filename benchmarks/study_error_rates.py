@@ -1,23 +1,26 @@
-"""How often studies call equal variants different, find those that are better, and show that tuning makes two equal.
+"""How often studies call equal variants different, find those that are better, and show that tuning
+makes two equal.
 
     python -m benchmarks.study_error_rates                         # every cell, 2,000 studies each
     python -m benchmarks.study_error_rates --only equal --studies 200
     python -m benchmarks.study_error_rates --only 6                # the sixth cell
 
-Proposals, pruning, the choice of settings, looks and the test of differences are those of studies; a function of the
-settings with run-to-run noise stands for training. A run has a level in logits: its variant's best, less the squared
-distance of its settings from the best ones, plus noise. Problems differ in difficulty; those of tuning are not reported.
+Proposals, pruning, the choice of settings, looks and the test of differences are those of studies;
+a function of the settings with run-to-run noise stands for training. A run has a level in logits:
+its variant's best, less the squared distance of its settings from the best ones, plus noise.
+Problems differ in difficulty; those of tuning are not reported.
 
-`equal`: two variants are the same under two names; with levels of a factor, each level changes them differently by a
-random amount (in brackets: its standard deviation in logits), in the mean over all levels not at all. `one search`:
-the same, but all reported seeds share the settings that one search found; `shifted`: the best rates of the two are some
-decades apart, and their best levels are equal. `better`: one variant is better by the
-difference that is found in 80 % of studies by rpg.stats.detectable, from the spread of tuned runs. `untuned`: the
-best rate of one is ten times the other's, so that one is better at any rate that both use; after tuning they are
-equal, which is tested (two one-sided tests at 5 %).
+`equal`: two variants are the same under two names; with levels of a factor, each level changes them
+differently by a random amount (in brackets: its standard deviation in logits), in the mean over all
+levels not at all. `one search`: the same, but all reported seeds share the settings that one search
+found; `shifted`: the best rates of the two are some decades apart, and their best levels are equal.
+`better`: one variant is better by the difference that is found in 80 % of studies by
+rpg.stats.detectable, from the spread of tuned runs. `untuned`: the best rate of one is ten times
+the other's, so that one is better at any rate that both use; after tuning they are equal, which is
+tested (two one-sided tests at 5 %).
 
-The exit code is 1 if the upper 95 % bound of an `equal` cell's rate of verdicts is above 0.065, `better` is found in less
-than 75 % of studies, or `untuned` is called different in more than 6.5 %.
+The exit code is 1 if the upper 95 % bound of an `equal` cell's rate of verdicts is above 0.065,
+`better` is found in less than 75 % of studies, or `untuned` is called different in more than 6.5 %.
 """
 
 from __future__ import annotations
@@ -52,7 +55,8 @@ LEVELS = {"low": -0.5, "middle": 0.0, "high": -0.2}
 
 @dataclass(frozen=True)
 class Cell:
-    """One kind of study; `noise` and `apart` in logits, `width` in decades: a rate that is off by it loses one logit."""
+    """One kind of study; `noise` and `apart` in logits, `width` in decades: a rate that is off by
+    it loses one logit."""
 
     name: str
     space: Space
@@ -83,7 +87,9 @@ def cells() -> Iterator[Cell]:
     yield Cell("equal", wide, reported=5, looks=3)
     yield Cell("equal", two, trials=8, seeds=2, halving=True, reported=5)
     yield Cell("equal", mixed, seeds=1, reported=5, noise=0.3)
-    yield Cell("equal", two, trials=12, seeds=1)  # the last batch is proposed by the sampler's model
+    yield Cell(
+        "equal", two, trials=12, seeds=1
+    )  # the last batch is proposed by the sampler's model
     yield Cell("equal", narrow, levels=3, interaction=0.3)
     yield Cell("equal", wide, reported=5, levels=3, interaction=0.15)
     yield Cell("equal", wide, reported=5, levels=5)
@@ -94,26 +100,36 @@ def cells() -> Iterator[Cell]:
     yield Cell("one search", two, trials=6, halving=True, searches=1, reported=8, shifted=0.5)
     yield Cell("better", narrow, reported=5)
     yield Cell("better", two, trials=8, reported=5, halving=True)
-    yield Cell("untuned", {RATE: Range(log=(1e-4, 1e-1))}, trials=8, reported=10, problems=300, shifted=1.0)
+    yield Cell(
+        "untuned", {RATE: Range(log=(1e-4, 1e-1))}, trials=8, reported=10, problems=300, shifted=1.0
+    )
 
 
 def level(cell: Cell, variant: int, settings: dict[str, Any]) -> float:
     """The level of a variant's runs with these settings, without noise."""
     best = {**BEST, RATE: BEST[RATE] * 10 ** (cell.shifted * variant)}
     lost = sum(
-        (math.log10(settings[name] / best[name]) / cell.width) ** 2 for name in best if name in settings
+        (math.log10(settings[name] / best[name]) / cell.width) ** 2
+        for name in best
+        if name in settings
     )
     return 0.5 + cell.apart * variant - lost + LEVELS.get(settings.get(CLIP, "middle"), 0.0)
 
 
 def search(
-    cell: Cell, variant: int, draws: tuple[int, int], rng: np.random.Generator, difficulty: np.ndarray
+    cell: Cell,
+    variant: int,
+    draws: tuple[int, int],
+    rng: np.random.Generator,
+    difficulty: np.ndarray,
 ) -> float:
     """The level of the settings that a search finds."""
     trials: list[Trial] = []
     while len(trials) < cell.trials:
         settings = propose(cell.space, trials, 4, batch_seed(cell.space, draws, len(trials)))
-        batch = [Trial(len(trials) + at, one, (None,) * cell.seeds) for at, one in enumerate(settings)]
+        batch = [
+            Trial(len(trials) + at, one, (None,) * cell.seeds) for at, one in enumerate(settings)
+        ]
         while True:
             batch, due = judged(batch, cell.halving)
             if not due:
@@ -135,12 +151,16 @@ def study(cell: Cell, number: int) -> np.ndarray:
     rng = np.random.default_rng(number)
     tuning, reported = rng.normal(0, 1.2, cell.problems), rng.normal(0, 1.2, cell.problems)
     shape = cell.levels, cell.reported
-    shared = cell.noise * rng.standard_normal(shape) / math.sqrt(2)  # of a level and seed, in all variants
+    shared = (
+        cell.noise * rng.standard_normal(shape) / math.sqrt(2)
+    )  # of a level and seed, in all variants
     scores = np.empty((2, *shape, cell.problems))
     for variant in range(2):
         count = cell.searches or cell.reported
         found = [search(cell, variant, (number, at), rng, tuning) for at in range(count)]
-        own = cell.interaction * rng.standard_normal(cell.levels) if cell.levels > 1 else np.zeros(1)
+        own = (
+            cell.interaction * rng.standard_normal(cell.levels) if cell.levels > 1 else np.zeros(1)
+        )
         for at, seed in np.ndindex(shape):
             run = found[seed % count] + own[at] + shared[at, seed]
             run += cell.noise * rng.standard_normal() / math.sqrt(2)
@@ -151,7 +171,8 @@ def study(cell: Cell, number: int) -> np.ndarray:
 
 
 def verdict(cell: Cell, scores: np.ndarray) -> tuple[str, bool]:
-    """What a study says after its looks, and whether it shows that the difference is within `matters`."""
+    """What a study says after its looks, and whether it shows that the difference is within
+    `matters`."""
     looks: list[stats.Look] = []
     for seeds in portions(range(cell.reported), cell.looks):
         runs = [f"{variant} {seed}" for variant in range(2) for seed in seeds]
@@ -183,17 +204,24 @@ def simulate(cell: Cell, studies: int, pool: ProcessPoolExecutor) -> np.ndarray:
 
 
 def better(cell: Cell, pool: ProcessPoolExecutor) -> Cell:
-    """The cell with its second variant as much better as is found in 80 % of studies, by the spread of 200 equal ones."""
+    """The cell with its second variant as much better as is found in 80 % of studies, by the spread
+    of 200 equal ones."""
     scores = simulate(cell, 200, pool)
     each = [stats.spreads([one[:, 0]], cell.samples) for one in scores]
-    spread = stats.Spreads(*(math.sqrt(np.mean(np.square(part))) for part in zip(*each, strict=True)))
+    spread = stats.Spreads(
+        *(math.sqrt(np.mean(np.square(part))) for part in zip(*each, strict=True))
+    )
     design = stats.Design(2, cell.reported, (cell.problems,), cell.samples)
     accuracy = scores.mean()
     wanted = accuracy + stats.detectable(design, spread)
     base = special.logit(accuracy)
-    # Of problems that differ in difficulty a logit moves the mean less than of equal ones: by the mean slope.
+    # Of problems that differ in difficulty a logit moves the mean less than of equal ones: by the
+    # mean slope.
     slope = np.mean(
-        [p * (1 - p) for p in special.expit(base + 1.4 * np.random.default_rng(0).normal(0, 1.2, 20_000))]
+        [
+            p * (1 - p)
+            for p in special.expit(base + 1.4 * np.random.default_rng(0).normal(0, 1.2, 20_000))
+        ]
     )
     return replace(cell, apart=float((wanted - accuracy) / slope), matters=float(wanted - accuracy))
 
@@ -216,9 +244,11 @@ def row(cell: Cell, studies: int, pool: ProcessPoolExecutor) -> tuple[str, bool]
     upper = float(distributions.beta.ppf(0.95, found + 1, studies - found))
     rate, alike = found / studies, np.mean([equal for _, equal in said])
     good = {
-        "equal": upper <= FALSE_ALLOWED, "one search": True, "better": rate >= POWER_ALLOWED,
+        "equal": upper <= FALSE_ALLOWED,
+        "one search": True,
+        "better": rate >= POWER_ALLOWED,
         "untuned": upper <= FALSE_ALLOWED,
-    }[cell.name]  # fmt: skip
+    }[cell.name]
     difference = np.mean(scores[:, 1] - scores[:, 0])
     return (
         f"| {cell.name} | {described(cell)} | {difference:+.3f} | {rate:.4f} | {upper:.4f} | {alike:.2f} |",

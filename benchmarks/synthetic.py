@@ -1,7 +1,8 @@
-"""Invented run folders for benchmarks and tests of what reads them. Never a result: every manifest says so.
+"""Invented run folders for benchmarks and tests of what reads them. Never a result: every manifest
+says so.
 
-The curves imitate the shape of real ones (saturating accuracy, falling entropy, heavy-tailed gradient norms),
-so that tables and figures made from them show whether they can be read.
+The curves imitate the shape of real ones (saturating accuracy, falling entropy, heavy-tailed
+gradient norms), so that tables and figures made from them show whether they can be read.
 """
 
 import json
@@ -30,12 +31,15 @@ VARIANTS = (
     "rpg-reinforce-urkl",
 )
 NAMES = {"reinforce-pp": "REINFORCE++"}
-SCHEMA = pyarrow.schema([(name, pyarrow.type_for_alias(kind)) for name, kind in EVAL_COLUMNS.items()])
+SCHEMA = pyarrow.schema(
+    [(name, pyarrow.type_for_alias(kind)) for name, kind in EVAL_COLUMNS.items()]
+)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Size of one sweep's runs. `metrics`: how many measurements per step, the first of rpg.metrics."""
+    """Size of one sweep's runs. `metrics`: how many measurements per step, the first of
+    rpg.metrics."""
 
     steps: int = 40
     eval_every: int = 20
@@ -59,7 +63,9 @@ def write_sweep(
 ) -> Layout:
     """Write a finished sweep of every variant with every seed; variant i gains 0.05 * i more."""
     layout = Layout.at(home)
-    runs = [re.sub(r"[\s/\\]", "-", f"{variant}-seed{seed}") for variant in variants for seed in seeds]
+    runs = [
+        re.sub(r"[\s/\\]", "-", f"{variant}-seed{seed}") for variant in variants for seed in seeds
+    ]
     layout.write_sweep(
         {
             "name": name,
@@ -116,7 +122,9 @@ def write_run(
         ease = np.random.default_rng(number).normal(0.9 - 0.5 * number, 0.8, shape.problems)
         drift = rng.normal(0, 0.15)
         for step in shape.eval_steps:
-            _write_eval(run, rng, benchmark, step, ease + drift + 4 * gain * _rise(step, shape) - 1, shape)
+            _write_eval(
+                run, rng, benchmark, step, ease + drift + 4 * gain * _rise(step, shape) - 1, shape
+            )
     write_done(run, seconds=0.7 * shape.steps, attempts=1)
 
 
@@ -156,7 +164,13 @@ def _write_metrics(run: RunFolder, rng: np.random.Generator, gain: float, shape:
     names = list(columns)[: shape.metrics]
     lines = [
         json.dumps(
-            {"step": index + 1, "optimizer_step": 4 * (index + 1), "attempt": 1, "time": 1.7e9 + index, **row}
+            {
+                "step": index + 1,
+                "optimizer_step": 4 * (index + 1),
+                "attempt": 1,
+                "time": 1.7e9 + index,
+                **row,
+            }
         )
         for index, row in enumerate(
             dict(zip(names, values, strict=True))
@@ -167,7 +181,12 @@ def _write_metrics(run: RunFolder, rng: np.random.Generator, gain: float, shape:
 
 
 def _write_eval(
-    run: RunFolder, rng: np.random.Generator, benchmark: str, step: int, logits: np.ndarray, shape: Shape
+    run: RunFolder,
+    rng: np.random.Generator,
+    benchmark: str,
+    step: int,
+    logits: np.ndarray,
+    shape: Shape,
 ) -> None:
     correct = rng.random((shape.problems, shape.samples)) < 1 / (1 + np.exp(-logits[:, None]))
     correct = correct.ravel().tolist()

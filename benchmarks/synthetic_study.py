@@ -1,7 +1,8 @@
-"""A study whose trainings are invented, for tests and for looking at its report and page. Never a result: every manifest
-says so. All else is real: proposals, pruning, registration, and the files.
+"""A study whose trainings are invented, for tests and for looking at its report and page. Never a
+result: every manifest says so. All else is real: proposals, pruning, registration, and the files.
 
-    python -m benchmarks.synthetic_study --home DIR       # three variants, 24 trials each, five seeds
+    python -m benchmarks.synthetic_study --home DIR       # three variants, 24 trials each, five
+    seeds
 """
 
 import argparse
@@ -25,7 +26,12 @@ RATE, BETA = "training.optimizer.learning_rate", "algorithm.beta"
 BEST = {"grpo": (0.45, 4e-4), "rpg-reinforce-urkl": (0.6, 1e-3), "dapo": (0.5, 7e-4)}
 """Variant -> how much it gains at its best learning rate, and that rate."""
 SPACE = {RATE: {"log": [1e-4, 3e-3]}, BETA: {"log": [1e-2, 1.0]}}
-TASK = {"type": "chain", "tiers": {"easy": 2, "hard": 4}, "train_problems": 100, "benchmark_problems": 40}
+TASK = {
+    "type": "chain",
+    "tiers": {"easy": 2, "hard": 4},
+    "train_problems": 100,
+    "benchmark_problems": 40,
+}
 REPORTED = Shape(steps=40, eval_every=2, problems=24)
 QUESTION = "Which KL does a policy need that mostly answers without thinking?"
 
@@ -40,13 +46,29 @@ def write(
     shape: Shape = REPORTED,
     stop_after: int | None = None,
 ) -> Layout:
-    """Run the study `kl-forms` to its end, or until `stop_after` trainings have been written; a second call goes on."""
+    """Run the study `kl-forms` to its end, or until `stop_after` trainings have been written; a
+    second call goes on."""
     layout, path, left = Layout.at(home), home / "kl-forms.yaml", [stop_after or 10**6]
-    tune = {"space": SPACE, "spaces": {"dapo": {BETA: None}}, "trials": trials, "batch": min(8, trials)}
+    tune = {
+        "space": SPACE,
+        "spaces": {"dapo": {BETA: None}},
+        "trials": trials,
+        "batch": min(8, trials),
+    }
     tune |= {"searches": searches, "seeds": [100, 101], "prune": "successive-halving"}
     report = {"seeds": list(range(seeds)), "matters": 0.03}
-    file = {"name": "kl-forms", "question": question, "base": "chain", "variants": list(BEST), "tune": tune}
-    file |= {"run": {"task": TASK | {"tuning_problems": 8}}, "report": report, "factors": dict(factors or {})}
+    file = {
+        "name": "kl-forms",
+        "question": question,
+        "base": "chain",
+        "variants": list(BEST),
+        "tune": tune,
+    }
+    file |= {
+        "run": {"task": TASK | {"tuning_problems": 8}},
+        "report": report,
+        "factors": dict(factors or {}),
+    }
     home.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(file))
 
@@ -57,7 +79,11 @@ def write(
             "baseline": sweep.baseline,
             "created": 1.7e9,
         }
-        record |= {"matters": sweep.spec.matters, "budget": None, "runs": [run.folder for run in sweep.runs]}
+        record |= {
+            "matters": sweep.spec.matters,
+            "budget": None,
+            "runs": [run.folder for run in sweep.runs],
+        }
         layout.write_sweep(record | {"benchmarks": list(sweep.runs[0].spec.benchmarks())})
         for run in sweep.runs:
             folder = layout.run(sweep.spec.name, run.folder)
@@ -70,7 +96,9 @@ def write(
                 own = replace(own, benchmarks=tuple(run.spec.benchmarks()))
                 gain = _gain(run.variant.partition(" ")[0], run.axes)
                 write_run(folder, run.variant, run.spec.seed, gain, own, sweep.baseline)
-                atomic_write_json(folder.manifest_path, folder.read_manifest() | {"run_id": run.run_id})
+                atomic_write_json(
+                    folder.manifest_path, folder.read_manifest() | {"run_id": run.run_id}
+                )
         return None
 
     try:
@@ -83,10 +111,13 @@ def write(
 
 
 def _gain(variant: str, settings: Mapping[str, Any]) -> float:
-    """How much a variant gains with these settings: less, the farther its rate is from the best, and with a large KL."""
+    """How much a variant gains with these settings: less, the farther its rate is from the best,
+    and with a large KL."""
     most, rate = BEST[variant]
     beta = settings.get(BETA, 0.05)
-    return float(most - 0.22 * np.log10(settings[RATE] / rate) ** 2 - 0.1 * np.log10(beta / 0.05) ** 2)
+    return float(
+        most - 0.22 * np.log10(settings[RATE] / rate) ** 2 - 0.1 * np.log10(beta / 0.05) ** 2
+    )
 
 
 if __name__ == "__main__":

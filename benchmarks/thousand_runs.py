@@ -1,13 +1,15 @@
-"""What a sweep of 1,000 runs costs besides the runs, side by side with Ray Tune on the same number of trivial trials.
+"""What a sweep of 1,000 runs costs besides the runs, side by side with Ray Tune on the same number
+of trivial trials.
 
     python -m benchmarks.thousand_runs [--runs 1000] [--workers 2] [--trials 1000]
 
-Every run is a real process with a real run folder (manifest, metrics, two checkpoints, two evaluations), a Prefect
-task, claims and slots; only training and evaluation do nothing (benchmarks/trivial). A Ray Tune trial is a function
-that reports one number, on as many CPUs. Printed: seconds per run, memory of the conductor and of the Prefect server
-as the sweep goes on, their processor seconds, how quickly the API answers what the UI asks meanwhile, and, where there is a
-Chromium, how long the UI's pages take in a new browser and when they are opened again, of the empty server and of the
-finished sweep. Exit code 1 above 0.1 s per run.
+Every run is a real process with a real run folder (manifest, metrics, two checkpoints, two
+evaluations), a Prefect task, claims and slots; only training and evaluation do nothing
+(benchmarks/trivial). A Ray Tune trial is a function that reports one number, on as many CPUs.
+Printed: seconds per run, memory of the conductor and of the Prefect server as the sweep goes on,
+their processor seconds, how quickly the API answers what the UI asks meanwhile, and, where there is
+a Chromium, how long the UI's pages take in a new browser and when they are opened again, of the
+empty server and of the finished sweep. Exit code 1 above 0.1 s per run.
 """
 
 from __future__ import annotations
@@ -64,13 +66,16 @@ def asked(url: str) -> float:
     began = time.perf_counter()
     for path in ("flow_runs/filter", "task_runs/count", "flow_runs/count"):
         body = json.dumps({"limit": 100} if path.endswith("filter") else {}).encode()
-        request = urllib.request.Request(f"{url}/{path}", body, {"content-type": "application/json"})
+        request = urllib.request.Request(
+            f"{url}/{path}", body, {"content-type": "application/json"}
+        )
         urllib.request.urlopen(request, timeout=60).read()
     return time.perf_counter() - began
 
 
 def ours(runs: int, workers: int, root: Path) -> float:
-    """Seconds from the command to its end, the start of Prefect's server not included; prints memory on the way."""
+    """Seconds from the command to its end, the start of Prefect's server not included; prints
+    memory on the way."""
     layout, file = Layout.at(root / "data"), root / "many.yaml"
     file.write_text(SWEEP.format(name="many", steps=1, every=1, seeds=list(range(runs))))
     with socket.socket() as probe:
@@ -92,14 +97,31 @@ def ours(runs: int, workers: int, root: Path) -> float:
     return seconds
 
 
-def swept(layout: Layout, file: Path, runs: int, workers: int, api: str, server: psutil.Process) -> float:
-    command = [sys.executable, "-m", "benchmarks.trivial", "sweep", str(file), "--home", str(layout.home)]
-    environment = {**os.environ, "PREFECT_API_URL": api, "RPG_SLOTS": str(workers), "PYTHONPATH": str(ROOT)}
+def swept(
+    layout: Layout, file: Path, runs: int, workers: int, api: str, server: psutil.Process
+) -> float:
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.trivial",
+        "sweep",
+        str(file),
+        "--home",
+        str(layout.home),
+    ]
+    environment = {
+        **os.environ,
+        "PREFECT_API_URL": api,
+        "RPG_SLOTS": str(workers),
+        "PYTHONPATH": str(ROOT),
+    }
     environment["RPG_SLOTS_FOLDER"] = str(file.with_name("slots"))
     log, began, before = file.with_name("log"), time.monotonic(), seconds_of(server)
     children, own = resource.getrusage(resource.RUSAGE_CHILDREN), 0.0
     with log.open("wb") as out:
-        sweep = subprocess.Popen([*command, f"--workers={workers}"], env=environment, stdout=out, stderr=out)
+        sweep = subprocess.Popen(
+            [*command, f"--workers={workers}"], env=environment, stdout=out, stderr=out
+        )
     conductor, said = psutil.Process(sweep.pid), 0
     while sweep.poll() is None:
         time.sleep(1)
@@ -135,8 +157,8 @@ def seconds_of(process: psutil.Process) -> float:
 
 
 def look(ui: str) -> None:
-    """Print how long the UI's pages take to show what they are for: the list of flow runs, also of a server that has none,
-    and the newest sweep's page and its task runs."""
+    """Print how long the UI's pages take to show what they are for: the list of flow runs, also of
+    a server that has none, and the newest sweep's page and its task runs."""
     from playwright.sync_api import Page, sync_playwright
 
     def list_of_runs(page: Page) -> str:
@@ -155,11 +177,15 @@ def look(ui: str) -> None:
         return "its task runs"
 
     def times(address: str, *shown: Callable[[Page], str]) -> str | None:
-        """Open the address three times in a new profile, print when each was shown; returns the first flow run's address."""
+        """Open the address three times in a new profile, print when each was shown; returns the
+        first flow run's address."""
         seconds: dict[str, list[str]] = {}
         with tempfile.TemporaryDirectory() as profile:
             browser = runner.chromium.launch_persistent_context(
-                profile, executable_path=CHROMIUM, args=FLAGS, viewport={"width": 1366, "height": 1000}
+                profile,
+                executable_path=CHROMIUM,
+                args=FLAGS,
+                viewport={"width": 1366, "height": 1000},
             )
             for _ in range(3):
                 page, began = browser.new_page(), time.perf_counter()
@@ -174,7 +200,9 @@ def look(ui: str) -> None:
                 page.close()
             browser.close()
         for name, each in seconds.items():
-            print(f"UI: {name} in a new browser after {each[0]} s, again after {each[1]} and {each[2]} s")
+            print(
+                f"UI: {name} in a new browser after {each[0]} s, again after {each[1]} and {each[2]} s"
+            )
         print(f"    the API's slowest answer took {slowest / 1000:.2f} s", flush=True)
         return found
 
@@ -185,11 +213,17 @@ def look(ui: str) -> None:
 
 def ray_tune(runs: int, workers: int, root: Path) -> float:
     """Seconds of Tuner.fit() alone, the start of Ray not included."""
-    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1"}
+    environment = {
+        **os.environ,
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    }
     done = subprocess.run(
-        [sys.executable, "-c", RAY, str(runs), str(workers), str(root / "ray")], env=environment, capture_output=True,
+        [sys.executable, "-c", RAY, str(runs), str(workers), str(root / "ray")],
+        env=environment,
+        capture_output=True,
         text=True,
-    )  # fmt: skip
+    )
     try:
         found = json.loads(done.stdout.strip().splitlines()[-1])
     except (IndexError, ValueError):
@@ -204,7 +238,9 @@ def main() -> int:
     )
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--trials", type=int, help="trials of Ray Tune; default: as many as runs; 0: none")
+    parser.add_argument(
+        "--trials", type=int, help="trials of Ray Tune; default: as many as runs; 0: none"
+    )
     args = parser.parse_args()
     print(
         f"{args.runs} trivial runs, {args.workers} at a time, on {HOST}; load {os.getloadavg()[0]:.1f} at the start"

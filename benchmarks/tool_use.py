@@ -1,11 +1,14 @@
-"""Who asks the tool: the share of samples with a call, per variant of a sweep or study based on `calculator.yaml`.
+"""Who asks the tool: the share of samples with a call, per variant of a sweep or study based on
+`calculator.yaml`.
 
-    python -m benchmarks.tool_use tool-use --home lab     # docs/results/tool-use.csv, from the runs' samples
-    python -m benchmarks.tool_use tool-use                # tables of docs/findings.md and its picture, from that file
+    python -m benchmarks.tool_use tool-use --home lab     # docs/results/tool-use.csv, from the
+    runs' samples python -m benchmarks.tool_use tool-use                # tables of docs/findings.md
+    and its picture, from that file
 
-A row of the file is a problem of a seed: how many of its samples called, how many were right; `initial` is the model before
-training. Differences are paired by seed and problem, corrected and with intervals that hold together, as everywhere
-(`benchmarks.findings.shared.differences`). For `tool-use` the picture has where two arms come to rest, too (`resting`).
+A row of the file is a problem of a seed: how many of its samples called, how many were right;
+`initial` is the model before training. Differences are paired by seed and problem, corrected and
+with intervals that hold together, as everywhere (`benchmarks.findings.shared.differences`). For
+`tool-use` the picture has where two arms come to rest, too (`resting`).
 """
 
 import argparse
@@ -35,7 +38,10 @@ LOSSES = "dapo rpg-reinforce-urkl gspo gmpo cispo sapo vespo dppo-tv prime-rl re
 SHORT = {
     "tool-use": {
         **{f"grpo(beta={beta})": f"{K3}, β {beta}" for beta in ("0.3", "1")},
-        **{f"grpo(beta={beta},kl=objective(divergence=ufkl))": f"{FORWARD}, β {beta}" for beta in ("0.3", "1")},
+        **{
+            f"grpo(beta={beta},kl=objective(divergence=ufkl))": f"{FORWARD}, β {beta}"
+            for beta in ("0.3", "1")
+        },
         **{f"grpo-corrected(beta={beta})": f"{REVERSE}, β {beta}" for beta in ("0.3", "1")},
         "grpo(beta=0,kl=none)": NONE,
     },
@@ -47,10 +53,12 @@ SHORT = {
     },
     "old-samples-losses": {loss: loss for loss in (NO_CLIP, *LOSSES)},
     "old-samples-tools": {
-        "clip": f"{ALL}, clip", "no-clip": f"{ALL}, no clip",
-        "adapters-clip": f"{ADAPTERS}, clip", "adapters-no-clip": f"{ADAPTERS}, no clip",
+        "clip": f"{ALL}, clip",
+        "no-clip": f"{ALL}, no clip",
+        "adapters-clip": f"{ADAPTERS}, clip",
+        "adapters-no-clip": f"{ADAPTERS}, no clip",
     },
-}  # fmt: skip
+}
 """Sweep or study -> variant -> what it is called here."""
 ASKED = {
     "tool-use": [
@@ -59,23 +67,29 @@ ASKED = {
         for one, other in ((REVERSE, K3), (REVERSE, FORWARD), (K3, FORWARD))
     ],
     "tool-staleness": [
-        (f"{FRESH}, no clip", f"{FRESH}, clip"), (f"{OLD}, no clip", f"{OLD}, clip"),
-        (f"{OLD}, no clip", f"{FRESH}, no clip"), (f"{OLD}, clip", f"{FRESH}, clip"),
+        (f"{FRESH}, no clip", f"{FRESH}, clip"),
+        (f"{OLD}, no clip", f"{OLD}, clip"),
+        (f"{OLD}, no clip", f"{FRESH}, no clip"),
+        (f"{OLD}, clip", f"{FRESH}, clip"),
     ],
     "old-samples-losses": [(loss, NO_CLIP) for loss in LOSSES],
     "old-samples-tools": [
-        (f"{ALL}, no clip", f"{ALL}, clip"), (f"{ADAPTERS}, no clip", f"{ADAPTERS}, clip"),
-        (f"{ADAPTERS}, no clip", f"{ALL}, no clip"), (f"{ADAPTERS}, clip", f"{ALL}, clip"),
+        (f"{ALL}, no clip", f"{ALL}, clip"),
+        (f"{ADAPTERS}, no clip", f"{ADAPTERS}, clip"),
+        (f"{ADAPTERS}, no clip", f"{ALL}, no clip"),
+        (f"{ADAPTERS}, clip", f"{ALL}, clip"),
     ],
-}  # fmt: skip
+}
 
 
 def resting(start: float, beta: float, reverse: bool) -> float:
-    """The share of calls at which a policy with two arms, to call (right) and to answer (wrong), stops moving, if its
-    reference calls with probability `start` and the advantages of a group are divided by its standard deviation.
+    """The share of calls at which a policy with two arms, to call (right) and to answer (wrong),
+    stops moving, if its reference calls with probability `start` and the advantages of a group are
+    divided by its standard deviation.
 
-    The smallest root of 1 / s = beta d, with s = sqrt(p (1 - p)) and d the slope of the divergence: of the reverse KL
-    log(p / (1 - p)) - log(start / (1 - start)), of the forward KL (1 - start) / (1 - p) - start / p. 1 where there is none.
+    The smallest root of 1 / s = beta d, with s = sqrt(p (1 - p)) and d the slope of the divergence:
+    of the reverse KL log(p / (1 - p)) - log(start / (1 - start)), of the forward KL (1 - start) /
+    (1 - p) - start / p. 1 where there is none.
     """
 
     p = np.linspace(start, 1, 100_000, endpoint=False)
@@ -85,7 +99,8 @@ def resting(start: float, beta: float, reverse: bool) -> float:
 
 
 def collect(name: str, layout: Layout) -> pd.DataFrame:
-    """A row for each variant, seed and problem, and one for each seed's initial model; of a study its reported runs'."""
+    """A row for each variant, seed and problem, and one for each seed's initial model; of a study
+    its reported runs'."""
     registered = study_report.material(layout, name).registered if name in studies(layout) else None
     rows: dict[tuple[str, int, str], dict[str, object]] = {}
     for folder in current_runs(layout, registered.sweep if registered else name):
@@ -98,7 +113,11 @@ def collect(name: str, layout: Layout) -> pd.DataFrame:
             samples["calls"] = [len(json.loads(turns)) > 1 for turns in samples["turns"]]
             for problem, part in samples.groupby("problem_id"):
                 key = (variant, manifest["spec"]["seed"], str(problem))
-                counts = {"samples": len(part), "calls": part["calls"].sum(), "right": part["correct"].sum()}
+                counts = {
+                    "samples": len(part),
+                    "calls": part["calls"].sum(),
+                    "right": part["correct"].sum(),
+                }
                 rows[key] = dict(zip(("variant", "seed", "problem"), key, strict=True)) | counts
     return pd.DataFrame([rows[key] for key in sorted(rows)])
 
@@ -115,9 +134,13 @@ def tables(table: pd.DataFrame, sweep: str) -> str:
     names = {"initial": "the initial model"} | SHORT[sweep]
     lines = ["| variant | seeds | with a call | right |", "|---|--:|--:|--:|"]
     for variant, name in names.items():
-        called, right = (stats.accuracy(scores(table, variant, column)) for column in ("calls", "right"))
+        called, right = (
+            stats.accuracy(scores(table, variant, column)) for column in ("calls", "right")
+        )
         cells = [f"{each.mean:.3f} [{each.low:.3f}, {each.high:.3f}]" for each in (called, right)]
-        lines.append(f"| {name} | {len(scores(table, variant, 'calls')[0])} | {' | '.join(cells)} |")
+        lines.append(
+            f"| {name} | {len(scores(table, variant, 'calls')[0])} | {' | '.join(cells)} |"
+        )
     of = {name: variant for variant, name in names.items()}
     calls = partial(scores, table, column="calls")
     tests = [(one, other, calls(of[one]), calls(of[other])) for one, other in ASKED[sweep]]
@@ -125,35 +148,56 @@ def tables(table: pd.DataFrame, sweep: str) -> str:
 
 
 def picture(table: pd.DataFrame) -> alt.HConcatChart:
-    """Share of samples with a call after training against that before it, a point for each seed, and where two arms rest."""
+    """Share of samples with a call after training against that before it, a point for each seed,
+    and where two arms rest."""
     shares = table.groupby(["variant", "seed"])[["calls", "samples"]].sum()
     share = shares["calls"] / shares["samples"]
     start = share["initial"]
     beside = {REVERSE: 0.0, FORWARD: -0.0015, K3: 0.0015}  # so that none hides another
-    points = pd.DataFrame([
-        {"kl": (kl := name.split(",")[0]), "beta": name.rpartition("β ")[2], "start": start[seed] + beside[kl],
-         "end": share[variant, seed]}
-        for variant, name in SHORT["tool-use"].items() if name != NONE
-        for seed in start.index
-    ])  # fmt: skip
+    points = pd.DataFrame(
+        [
+            {
+                "kl": (kl := name.split(",")[0]),
+                "beta": name.rpartition("β ")[2],
+                "start": start[seed] + beside[kl],
+                "end": share[variant, seed],
+            }
+            for variant, name in SHORT["tool-use"].items()
+            if name != NONE
+            for seed in start.index
+        ]
+    )
     grid = np.linspace(0.05, 0.2, 61)
     curves = pd.DataFrame(
         {"kl": name, "beta": beta, "start": p, "end": resting(p, float(beta), name == REVERSE)}
-        for name in (FORWARD, REVERSE) for beta in ("0.3", "1") for p in grid
-    )  # fmt: skip
+        for name in (FORWARD, REVERSE)
+        for beta in ("0.3", "1")
+        for p in grid
+    )
     kls = [REVERSE, FORWARD, K3]
-    color = alt.Color("kl:N", title=None, scale=alt.Scale(domain=kls, range=list(theme.COLOURS[: len(kls)])))
-    shape = alt.Shape("kl:N", title=None, scale=alt.Scale(domain=kls, range=["circle", "square", "triangle"]))
-    x = alt.X("start:Q", title="samples with a call before training", scale=alt.Scale(domain=[0.05, 0.2]))
+    color = alt.Color(
+        "kl:N", title=None, scale=alt.Scale(domain=kls, range=list(theme.COLOURS[: len(kls)]))
+    )
+    shape = alt.Shape(
+        "kl:N", title=None, scale=alt.Scale(domain=kls, range=["circle", "square", "triangle"])
+    )
+    x = alt.X(
+        "start:Q", title="samples with a call before training", scale=alt.Scale(domain=[0.05, 0.2])
+    )
     y = alt.Y("end:Q", title="after twelve steps", scale=alt.Scale(domain=[0.3, 1.02]))
     panels = []
     for beta in ("0.3", "1"):
         lines = alt.Chart(curves[curves["beta"] == beta]).mark_line(strokeWidth=1.6, clip=True)
-        marks = alt.Chart(points[points["beta"] == beta]).mark_point(filled=True, size=60, opacity=0.9)
+        marks = alt.Chart(points[points["beta"] == beta]).mark_point(
+            filled=True, size=60, opacity=0.9
+        )
         panels.append(
             alt.layer(
-                lines.encode(x=x, y=y, color=color), marks.encode(x=x, y=y, color=color, shape=shape)
-            ).properties(width=320, height=280, title=f"β = {beta}; lines: where two arms come to rest")
+                lines.encode(x=x, y=y, color=color),
+                marks.encode(x=x, y=y, color=color, shape=shape),
+            ).properties(
+                width=320, height=280, title=f"β = {beta}; lines: where two arms come to rest"
+            )
         )
     return alt.hconcat(*panels, spacing=30)
 

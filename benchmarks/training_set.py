@@ -1,7 +1,8 @@
-"""How long reading DAPO-Math-17k takes: a made-up file of the hub's schema and size (17,917 problems, 100 times each).
+"""How long reading DAPO-Math-17k takes: a made-up file of the hub's schema and size (17,917
+problems, 100 times each).
 
-python benchmarks/training_set.py [--repeats 100]
-python benchmarks/training_set.py --leaks 1000000    # and how long it takes to look for 110 problems in a million rows
+python benchmarks/training_set.py [--repeats 100] python benchmarks/training_set.py --leaks 1000000
+# and how long it takes to look for 110 problems in a million rows
 """
 
 from __future__ import annotations
@@ -23,9 +24,7 @@ from rpg.tasks.problems import Problem
 from rpg.tasks.training_sets import load_training, training_set
 
 PROBLEMS = 17_917
-WORDS = (
-    "number integer positive real triangle sum product find value of the all such that for which is a".split()
-)
+WORDS = "number integer positive real triangle sum product find value of the all such that for which is a".split()
 
 
 VOCABULARY = [f"{word}{i or ''}" for word in WORDS for i in range(40)]
@@ -46,7 +45,10 @@ def table() -> pyarrow.Table:
                 "data_source": "math_dapo",
                 "prompt": [{"content": RECIPE_TEMPLATE.replace("{prompt}", text), "role": "user"}],
                 "ability": "MATH",
-                "reward_model": {"ground_truth": str(rng.randint(0, 999)), "style": "rule-lighteval/MATH_v2"},
+                "reward_model": {
+                    "ground_truth": str(rng.randint(0, 999)),
+                    "style": "rule-lighteval/MATH_v2",
+                },
                 "extra_info": {"index": f"{rng.getrandbits(128):032x}"},
             }
             for text in texts
@@ -55,7 +57,8 @@ def table() -> pyarrow.Table:
 
 
 def look_for_leaks(rows: int) -> None:
-    """Problems of a benchmark's length, in rows of 60 words, one in a thousand of which holds one of them."""
+    """Problems of a benchmark's length, in rows of 60 words, one in a thousand of which holds one
+    of them."""
     rng = random.Random(0)
     made = [" ".join(rng.choices(VOCABULARY, k=60)) + f" $x^{{{i}}}$." for i in range(110 + 10_000)]
     problems = [Problem(f"p{i}", text, text, "1", "made") for i, text in enumerate(made)]
@@ -66,7 +69,8 @@ def look_for_leaks(rows: int) -> None:
     for tiers in (("similar",), TIERS):
         began = time.process_time()
         pairs = sum(
-            len(leaks(training, {"made": held_out}, tiers=tiers)) for _ in range(rows // len(training))
+            len(leaks(training, {"made": held_out}, tiers=tiers))
+            for _ in range(rows // len(training))
         )
         seconds = time.process_time() - began
         print(

@@ -1,11 +1,13 @@
 """Which of verl's internals we rely on, and which of them another version of verl has moved.
 
-    python -m benchmarks.verl_internals            a line for each that is gone, or takes other arguments than it did
-    python -m benchmarks.verl_internals --write    record those of the version that is installed
-    make verl-main VERL=verl==0.9.0                the first in an environment with that version, and the tests of overrides
+    python -m benchmarks.verl_internals            a line for each that is gone, or takes other
+    arguments than it did python -m benchmarks.verl_internals --write    record those of the version
+    that is installed make verl-main VERL=verl==0.9.0                the first in an environment
+    with that version, and the tests of overrides
 
-benchmarks/verl_internals.yaml is the record: {`module:name`: digest and text of its parameters}. The names are read from our
-sources: what they import of verl, and what classes of ours override or use of the classes of verl that they extend.
+benchmarks/verl_internals.yaml is the record: {`module:name`: digest and text of its parameters}.
+The names are read from our sources: what they import of verl, and what classes of ours override or
+use of the classes of verl that they extend.
 """
 
 import ast
@@ -57,20 +59,30 @@ def _used(tree: ast.Module) -> Iterator[str]:
     ours: dict[str, str] = {}  # name in this file -> `module:name`
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "verl":
-            ours |= {alias.asname or alias.name: f"{node.module}:{alias.name}" for alias in node.names}
+            ours |= {
+                alias.asname or alias.name: f"{node.module}:{alias.name}" for alias in node.names
+            }
     yield from ours.values()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ours:
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in ours
+        ):
             yield f"{ours[node.value.id]}.{node.attr}"
         if isinstance(node, ast.ClassDef):
             bases = [
-                ast.unparse(base).partition(".__ray_metadata__")[0].partition(".") for base in node.bases
+                ast.unparse(base).partition(".__ray_metadata__")[0].partition(".")
+                for base in node.bases
             ]
             for base in (ours[name] + dot + rest for name, dot, rest in bases if name in ours):
                 for inner in ast.walk(node):
                     if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
                         yield f"{base}.{inner.name}"
-                    if isinstance(inner, ast.Attribute) and ast.unparse(inner.value) in ("self", "super()"):
+                    if isinstance(inner, ast.Attribute) and ast.unparse(inner.value) in (
+                        "self",
+                        "super()",
+                    ):
                         yield f"{base}.{inner.attr}"
 
 
@@ -96,17 +108,23 @@ def _now(name: str) -> str | LookupError:
 
 
 def _shown(parameter: inspect.Parameter) -> str:
-    """A parameter without annotation and default, which versions of Python print differently: `data`, `*args`, `step=`."""
+    """A parameter without annotation and default, which versions of Python print differently:
+    `data`, `*args`, `step=`."""
     stars = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**", "KEYWORD_ONLY": "*, "}
     return (
-        stars.get(parameter.kind.name, "") + parameter.name + "=" * (parameter.default is not parameter.empty)
+        stars.get(parameter.kind.name, "")
+        + parameter.name
+        + "=" * (parameter.default is not parameter.empty)
     )
 
 
 def moved() -> list[str]:
     """A line for each internal that is not as it is recorded."""
     record = yaml.safe_load(RECORD.read_text("utf-8"))
-    lines = [f"{name}: in use and not recorded, so new there or here" for name in sorted(names() - {*record})]
+    lines = [
+        f"{name}: in use and not recorded, so new there or here"
+        for name in sorted(names() - {*record})
+    ]
     for name, was in record.items():
         now = _now(name)
         if isinstance(now, LookupError):

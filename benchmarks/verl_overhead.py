@@ -1,7 +1,9 @@
 """What following a verl run costs: `python benchmarks/verl_overhead.py [--steps 20]`.
 
-Trains the tiny chain run on verl's real trainer (device cpu) and compares, over all steps after the first,
-- the launcher's CPU seconds (metrics carried over, checkpoints published, heartbeat) with the seconds of the steps,
+Trains the tiny chain run on verl's real trainer (device cpu) and compares, over all steps after the
+first,
+- the launcher's CPU seconds (metrics carried over, checkpoints published, heartbeat) with the
+  seconds of the steps,
 - the launcher's own seconds before verl's driver is started with the seconds until the first step.
 Exit code 1 when following costs 2 % of a step or more.
 """
@@ -57,7 +59,9 @@ def main() -> int:
         seconds = sum(row["seconds_step"] for row in rows)
     share = (used - at_first) / seconds
     print(f"{len(rows)} steps of {seconds / len(rows):.2f} s on average")
-    print(f"following: {(used - at_first) / len(rows) * 1000:.1f} ms of CPU a step, {share:.2%} of a step")
+    print(
+        f"following: {(used - at_first) / len(rows) * 1000:.1f} ms of CPU a step, {share:.2%} of a step"
+    )
     print(
         f"launch: {started - began:.1f} s before verl's driver starts, {first - began:.1f} s until the first step"
     )

@@ -1,11 +1,13 @@
 """A run's steps with vLLM's rollouts, and with our own: processor seconds, and whether both learn.
 
-    python -m benchmarks.vllm_steps [words] [--steps 6] [--engines local vllm] [--set FIELD=VALUE ...]
+    python -m benchmarks.vllm_steps [words] [--steps 6] [--engines local vllm] [--set FIELD=VALUE
+    ...]
 
-Both train from the same policy on the same prompts in processes of their own, one after the other; responses differ, since
-vLLM has random numbers of its own. Printed are each step's accuracy, tokens and KL(sampler || policy), and the processor
-seconds of its rollout (weights handed over, responses drawn and graded) and of the rest. vLLM's first rollout starts it.
-Needs an environment with vLLM (docs/verl-inside.md, "On a CPU").
+Both train from the same policy on the same prompts in processes of their own, one after the other;
+responses differ, since vLLM has random numbers of its own. Printed are each step's accuracy, tokens
+and KL(sampler || policy), and the processor seconds of its rollout (weights handed over, responses
+drawn and graded) and of the rest. vLLM's first rollout starts it. Needs an environment with vLLM
+(docs/verl-inside.md, "On a CPU").
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ def train(engine: str, file: str, overrides: dict[str, Any], steps: int) -> None
     from rpg.tasks.preparation import prepare_data, read_problems
 
     chosen = overrides | {"rollout.engine": engine}
-    spec, home = single_run(find(Path(file)), chosen, lambda spec: "data").runs[0].spec, Layout.at().home
+    spec, home = (
+        single_run(find(Path(file)), chosen, lambda spec: "data").runs[0].spec,
+        Layout.at().home,
+    )
     configure_torch(spec)
     configure_memory(spec)
     policy = starting_policy(spec, home, print)
@@ -54,7 +59,10 @@ def train(engine: str, file: str, overrides: dict[str, Any], steps: int) -> None
         rest = time.process_time() - began - drawn
         kl, tokens = row.get("kl_sampler_to_policy", 0.0), row["tokens"]
         learnt = f"accuracy {row['accuracy']:.3f}  {tokens:6} tokens  KL {kl:.0e}"
-        print(f"{engine:5} step {step}  {learnt}  rollout {drawn:6.1f} s  rest {rest:6.1f} s", flush=True)
+        print(
+            f"{engine:5} step {step}  {learnt}  rollout {drawn:6.1f} s  rest {rest:6.1f} s",
+            flush=True,
+        )
 
 
 def main() -> None:

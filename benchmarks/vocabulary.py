@@ -1,10 +1,13 @@
-"""Log-probabilities over a large vocabulary, with their gradient: time and memory, beside the plain way.
+"""Log-probabilities over a large vocabulary, with their gradient: time and memory, beside the plain
+way.
 
-    python benchmarks/vocabulary.py [--positions 2048 8192] [--vocabulary 151936] [--hidden 1024] [--plain 2048]
+    python benchmarks/vocabulary.py [--positions 2048 8192] [--vocabulary 151936] [--hidden 1024]
+    [--plain 2048]
 
-Forward and backward pass of `rpg.models.chunked_log_prob` on a number of positions, on one thread, each in its own process:
-processor seconds, and peak memory beyond hidden states and weights (their gradients are in it). The plain way
-(product, log_softmax, gather) is measured up to `--plain` positions; it takes 2.3 GiB per 1,000.
+Forward and backward pass of `rpg.models.chunked_log_prob` on a number of positions, on one thread,
+each in its own process: processor seconds, and peak memory beyond hidden states and weights (their
+gradients are in it). The plain way (product, log_softmax, gather) is measured up to `--plain`
+positions; it takes 2.3 GiB per 1,000.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ from torch import Tensor
 from rpg.models.chunked_log_prob import chosen_log_prob
 
 
-def plain(hidden: Tensor, weight: Tensor, position: Tensor, token: Tensor, temperature: float) -> Tensor:
+def plain(
+    hidden: Tensor, weight: Tensor, position: Tensor, token: Tensor, temperature: float
+) -> Tensor:
     return (hidden @ weight.t() / temperature).log_softmax(-1)[position, token]
 
 

@@ -1,10 +1,12 @@
-"""How the responses to word problems are wrong, at the first and the last evaluated step of every variant.
+"""How the responses to word problems are wrong, at the first and the last evaluated step of every
+variant.
 
     python -m benchmarks.word_errors smollm2 --home rpg-data
 
-Each response counts once: `right`, or the first of these that holds: `no answer` (nothing after "Answer:", or cut off),
-`no steps` (a bare answer, wrong), `slip` (a step whose arithmetic is wrong), `other sum` (true steps, but not those that
-the text asks for). `with steps` is the share of responses, right or wrong, that show a step.
+Each response counts once: `right`, or the first of these that holds: `no answer` (nothing after
+"Answer:", or cut off), `no steps` (a bare answer, wrong), `slip` (a step whose arithmetic is
+wrong), `other sum` (true steps, but not those that the text asks for). `with steps` is the share of
+responses, right or wrong, that show a step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`python -m dashboard ADDRESS PORT`: the dashboard behind its access control, until the parent process dies.
+"""`python -m dashboard ADDRESS PORT`: the dashboard behind its access control, until the parent
+process dies.
 
 It asks for a password if RPG_AUTH holds one.
 """
@@ -36,7 +37,9 @@ def main(address: str, port: int) -> None:
         os.environ[LOGOUT_PATH] = ours.prefix + LOGOUT
     page = App(Path(__file__).resolve().parent / "app.py")
     guarded = AccessControl(page, ours, secret, [HEALTH])
-    uvicorn.run(guarded, host=address, port=port, log_level="warning", lifespan="on", proxy_headers=False)
+    uvicorn.run(
+        guarded, host=address, port=port, log_level="warning", lifespan="on", proxy_headers=False
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Label, tags and notes of a sweep or run: everybody reads them; a page changes them only where it asks for a password."""
+"""Label, tags and notes of a sweep or run: everybody reads them; a page changes them only where it
+asks for a password."""
 
 import os
 from pathlib import Path
@@ -28,9 +29,12 @@ def show_annotations(view: View, name: str) -> None:
             st.text(notes.dated(note))
         if "RPG_LOGOUT" not in os.environ:  # whoever reaches loopback may read, and no more
             how = command("tag", name, layout=view.layout)
-            st.text(f"To rename, tag or hide it: {how} --help, and rpg note; from here with rpg serve --auth")
+            st.text(
+                f"To rename, tag or hide it: {how} --help, and rpg note; from here with rpg serve --auth"
+            )
             return
-        # If others have changed label or tags, their fields are new ones; the note that somebody types stays.
+        # If others have changed label or tags, their fields are new ones; the note that somebody
+        # types stays.
         seen = f"{name} {record['label']} {record['tags']}"
         with st.form(f"annotate {name}", border=False):
             st.text_input("Label", record["label"], max_chars=notes.LABEL, key=f"label {seen}")
@@ -38,7 +42,9 @@ def show_annotations(view: View, name: str) -> None:
             st.text_input(heading, " ".join(record["tags"]), key=f"tags {seen}")
             st.text_area("New note", max_chars=notes.NOTE, key=f"note {name}")
             # Called before the page runs again, with what its writer saw.
-            st.form_submit_button("Save", on_click=_save, args=(view.layout, folder, record, name, seen))
+            st.form_submit_button(
+                "Save", on_click=_save, args=(view.layout, folder, record, name, seen)
+            )
     if problem := st.session_state.pop("not saved", ""):
         notice(problem)
 

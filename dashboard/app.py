@@ -1,4 +1,5 @@
-"""The dashboard: `streamlit run dashboard/app.py`, with the data folder $RPG_HOME. It only reads and needs no network."""
+"""The dashboard: `streamlit run dashboard/app.py`, with the data folder $RPG_HOME. It only reads
+and needs no network."""
 
 import os
 import sys
@@ -7,12 +8,14 @@ from pathlib import Path
 
 import streamlit as st
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # Streamlit adds only the folder of this file
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[1])
+)  # Streamlit adds only the folder of this file
 
 from dashboard.view import freeze_imports, with_results
 
-# Name of a page in its address -> its title; the function `page` of dashboard/<name>_page.py draws it.
-# (A comment, since Streamlit shows strings that stand alone in the script that it runs.)
+# Name of a page in its address -> its title; the function `page` of dashboard/<name>_page.py draws
+# it. (A comment, since Streamlit shows strings that stand alone in the script that it runs.)
 NAMES = "overview compare table frontier problems why tokens paper run studies evaluations nightly".split()
 PAGES = {name: name.capitalize() for name in NAMES} | {"nightly": "Nightly runs"}
 
@@ -33,7 +36,9 @@ def main() -> None:
     st.set_page_config(page_title="rpg-lab", layout="wide", initial_sidebar_state="auto")
     st.html(f"<style>{STYLE}</style>")
     pages = [
-        st.Page(with_results(drawn_by[name]), title=title, url_path=name, default=name == "overview")
+        st.Page(
+            with_results(drawn_by[name]), title=title, url_path=name, default=name == "overview"
+        )
         for name, title in PAGES.items()
     ]
     if logout := os.environ.get("RPG_LOGOUT"):

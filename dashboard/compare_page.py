@@ -17,7 +17,9 @@ POINTS = 560  # of all curves of a panel together: more would take a browser not
 
 def page(view: View) -> None:
     with st.sidebar:
-        all_sweeps = [name for name in view.ask("sweeps")["sweep"] if not view.hidden(name, "sweeps")]
+        all_sweeps = [
+            name for name in view.ask("sweeps")["sweep"] if not view.hidden(name, "sweeps")
+        ]
         sweeps = choose_many("Sweeps", all_sweeps, "sweeps", all_sweeps[:1])
         names = series_labels(view, sweeps)
         runs = pandas.concat([view.ask("runs", sweep) for sweep in sweeps] or [pandas.DataFrame()])
@@ -33,14 +35,20 @@ def page(view: View) -> None:
         shown_labels = {key: label for key, label in names.items() if label in chosen}
         data = curve_data(view, shown_labels, panels, x)
     if data.empty:
-        raise Nothing("Nothing to show: select other sweeps, variants, panels or another axis on the left.")
+        raise Nothing(
+            "Nothing to show: select other sweeps, variants, panels or another axis on the left."
+        )
     for sweep in sweeps:
         for line in view.ask("differences", sweep):
             notice(f"! {sweep}: {line}")
-    elsewhere = {(row.sweep, row.variant) for row in runs.itertuples() if isinstance(row.imported, str)}
+    elsewhere = {
+        (row.sweep, row.variant) for row in runs.itertuples() if isinstance(row.imported, str)
+    }
     imported = [label for key, label in shown_labels.items() if key in elsewhere]
     remark = f"Trained elsewhere: {', '.join(imported)}." if imported else ""
-    show_curves(view, data, shown_labels, list(names.values()), panels, benchmarks, x, remark, height=210)
+    show_curves(
+        view, data, shown_labels, list(names.values()), panels, benchmarks, x, remark, height=210
+    )
     made = {
         "HTML": lambda: view.shared_page(shown_labels, panels, x),
         "CSV": lambda: curve_data(view, shown_labels, panels, x, thin=False).to_csv(index=False),
@@ -59,13 +67,16 @@ def show_curves(
     remark: str = "",
     height: int = 190,
 ) -> None:
-    """The panels of `names` below a legend, but for metrics that never change, and what explains them. `data` are those of
-    `shown`, from :func:`curve_data`; all `labels` determine the colours."""
+    """The panels of `names` below a legend, but for metrics that never change, and what explains
+    them. `data` are those of `shown`, from :func:`curve_data`; all `labels` determine the colours.
+    """
     drawn, constants = curves.folded(data, names, benchmarks)
     two = int(data["seeds"].max()) == 2
     by_seed = curve_data(view, shown, names, x, each_seed=True) if two else None
     show_legend(labels, list(shown.values()))
-    panels = curves.panels(data, labels, drawn, benchmarks, x, by_seed, legend=(), height=height, zoom=True)
+    panels = curves.panels(
+        data, labels, drawn, benchmarks, x, by_seed, legend=(), height=height, zoom=True
+    )
     show_panels(panels)
     missing = curves.undrawn(data, list(shown.values()), x)
     lines = [*curves.explanation(data, each=two), missing, remark, *constants, HOW]
@@ -73,15 +84,19 @@ def show_curves(
 
 
 FILES = {"HTML": ("Page as HTML", "report.html"), "CSV": ("Data as CSV", "curves.csv")}
-"""One self-contained file with the curves and the sweeps' tables, tests and notes; every step of every curve."""
+"""One self-contained file with the curves and the sweeps' tables, tests and notes; every step of
+every curve."""
 
 
 def _save(made: Mapping[str, Callable[[], str]], selection: str) -> None:
-    """Make a file, then offer it for download: `made` is {format: its contents}. Streamlit would lose a file that it makes
-    after the click on the download if that took longer than the time until the page checks for newer results.
+    """Make a file, then offer it for download: `made` is {format: its contents}. Streamlit would
+    lose a file that it makes after the click on the download if that took longer than the time
+    until the page checks for newer results.
     """
     with st.popover("Save or share"):
-        kind = str(st.segmented_control("Format", list(made), default="HTML", required=True, key="format"))
+        kind = str(
+            st.segmented_control("Format", list(made), default="HTML", required=True, key="format")
+        )
         if st.button("Make"):
             with st.spinner("Making the file"):
                 st.session_state["made"] = (selection, kind), made[kind]()
@@ -99,9 +114,11 @@ def curve_data(
     thin: bool = True,
     each_seed: bool = False,
 ) -> pandas.DataFrame:
-    """Curves of benchmarks and metrics in one frame (rpg.report.sweep_report.curve_data), KLs by their reference.
+    """Curves of benchmarks and metrics in one frame (rpg.report.sweep_report.curve_data), KLs by
+    their reference.
 
-    `thin`: no more points than a panel of three in a row can show, and fewer if many curves share it.
+    `thin`: no more points than a panel of three in a row can show, and fewer if many curves share
+    it.
     """
     points = min(queries.POINTS, max(POINTS // max(1, len(labels)), 40)) if thin else None
     metrics = view.ask("metric_names")

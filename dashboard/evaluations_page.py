@@ -1,4 +1,5 @@
-"""Every evaluation beside the others: those of sweeps, of checkpoints trained elsewhere, and by hand (rpg evaluate)."""
+"""Every evaluation beside the others: those of sweeps, of checkpoints trained elsewhere, and by
+hand (rpg evaluate)."""
 
 import streamlit as st
 
@@ -7,8 +8,14 @@ from dashboard.widgets import Nothing, choose_many, show_table
 from rpg.next_steps import command
 
 SHARES = {
-    "accuracy": "mean@k", "standard_error": "± (s.e.)", "pass_at_k": "pass@k", "maj_at_k": "maj@k", "truncated": "cut off",
-    "unread": "unread", "second_reading": "mean@k with a second reader"}  # fmt: skip
+    "accuracy": "mean@k",
+    "standard_error": "± (s.e.)",
+    "pass_at_k": "pass@k",
+    "maj_at_k": "maj@k",
+    "truncated": "cut off",
+    "unread": "unread",
+    "second_reading": "mean@k with a second reader",
+}
 
 
 def page(view: View) -> None:
@@ -23,7 +30,10 @@ def page(view: View) -> None:
     benchmarks = sorted(table["benchmark"].unique())
     on = choose_many("Benchmarks", benchmarks, "benchmarks", benchmarks, column=right)
     table = table[table["origin"].isin(chosen) & table["benchmark"].isin(on)]
-    shares = {name: st.column_config.NumberColumn(label, format="percent") for name, label in SHARES.items()}
+    shares = {
+        name: st.column_config.NumberColumn(label, format="percent")
+        for name, label in SHARES.items()
+    }
     names = {"rules": "graded by", "draws": "samples/"}
     tokens = {"tokens": st.column_config.NumberColumn(format="%.1f")}
     show_table(table.dropna(axis=1, how="all"), 700, {**shares, **names, **tokens})

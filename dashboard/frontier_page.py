@@ -1,4 +1,5 @@
-"""Accuracy against the KL from the initial model, a path per variant; pass@k and maj@k over k; accuracy over compute."""
+"""Accuracy against the KL from the initial model, a path per variant; pass@k and maj@k over k;
+accuracy over compute."""
 
 import streamlit as st
 
@@ -31,13 +32,21 @@ def page(view: View) -> None:
         return
     series = {Series(sweep, variant): label for variant, label in shown.items()}
     benchmarks = view.ask("benchmarks", (sweep,))
-    data = view.compute(compute_curves.measured, series, benchmarks, x) if benchmarks and series else ()
+    data = (
+        view.compute(compute_curves.measured, series, benchmarks, x)
+        if benchmarks and series
+        else ()
+    )
     if not len(data):
-        raise widgets.Nothing("No checkpoint of these variants has both an accuracy and a known compute.")
+        raise widgets.Nothing(
+            "No checkpoint of these variants has both an accuracy and a known compute."
+        )
     widgets.show_section(compute_curves.section(data, list(shown.values()), labels, x))
 
 
-def _paths(view: View, sweep: str, names: dict[str, str], name: str, along: dict[str, float] | None) -> None:
+def _paths(
+    view: View, sweep: str, names: dict[str, str], name: str, along: dict[str, float] | None
+) -> None:
     paths = frontier.path_labels(view.ask("manifests", sweep), names, name)
     labels = list(dict.fromkeys(paths[variant] for variant in names if variant in paths))
     chosen = widgets.choose_many("Paths", labels, "paths")
@@ -49,7 +58,9 @@ def _paths(view: View, sweep: str, names: dict[str, str], name: str, along: dict
             "Evaluations by the embedded trainer measure this KL."
         )
     widgets.show_legend(labels, chosen)
-    for (direction, heading), column in zip(frontier.DIRECTIONS.items(), widgets.rows_of(2, 2), strict=True):
+    for (direction, heading), column in zip(
+        frontier.DIRECTIONS.items(), widgets.rows_of(2, 2), strict=True
+    ):
         with column:
             part = data[data["direction"] == direction]
             if part.empty:
@@ -59,7 +70,9 @@ def _paths(view: View, sweep: str, names: dict[str, str], name: str, along: dict
             widgets.show_chart(chart, f"frontier {direction}")
     seeds = int(data["seeds"].max())
     bars = "bars from the lowest to the highest seed."
-    up_to = "" if data["seeds"].min() == seeds else "up to "  # runs behind their variant's are left out
+    up_to = (
+        "" if data["seeds"].min() == seeds else "up to "
+    )  # runs behind their variant's are left out
     means = f"Means over {up_to}{seeds} seeds, {bars}" if seeds > 1 else "One seed."
     st.text(
         f"Vertical: mean accuracy. Numbers, where there is room: {name}. {means} Higher is more accurate; further left is "

@@ -1,4 +1,5 @@
-"""Nightly runs: the verdict of every night, what changed and who accepted it, and all numbers with their bands."""
+"""Nightly runs: the verdict of every night, what changed and who accepted it, and all numbers with
+their bands."""
 
 import math
 import time
@@ -20,7 +21,10 @@ SHIPPED = "shipped sweeps (configs/nightly)"
 
 def page(view: View) -> None:
     home = view.layout.home / "nightly"
-    folders = {SHIPPED: home, **{path.name: path for path in sorted(home.glob("*")) if path.is_dir()}}
+    folders = {
+        SHIPPED: home,
+        **{path.name: path for path in sorted(home.glob("*")) if path.is_dir()},
+    }
     sets = {name: folder for name, folder in folders.items() if read_nights(folder, "")}
     if not sets:
         raise Nothing(f"No nights yet. Run one with: {command('nightly', layout=view.layout)}")
@@ -54,7 +58,8 @@ def headline(night: Mapping[str, Any], judged: list[Number]) -> str:
 
 
 def share_seen(nights: list[dict[str, Any]]) -> str:
-    """Of the faults that were planted within the last 30 days before the newest night, how many a night has seen."""
+    """Of the faults that were planted within the last 30 days before the newest night, how many a
+    night has seen."""
     recent = [night for night in nights if night["started"] > nights[-1]["started"] - 30 * 86400]
     tried = [fault for night in recent for fault in night.get("planted", {}).items()]
     unseen = [name for name, seen in tried if not seen]
@@ -99,7 +104,8 @@ def row(number: Number) -> dict[str, Any]:
 
 
 def chart(name: str, nights: list[dict[str, Any]], judged: list[Number]) -> alt.LayerChart:
-    """One number over the nights; the shaded area is the band that the newest night was compared with."""
+    """One number over the nights; the shaded area is the band that the newest night was compared
+    with."""
     rows = [(night["night"], night["values"].get(name), state(night)) for night in nights]
     frame = pandas.DataFrame(rows, columns=["night", "value", "state"])
     number = next((number for number in judged if number.name == name), None)
@@ -109,7 +115,9 @@ def chart(name: str, nights: list[dict[str, Any]], judged: list[Number]) -> alt.
     if number and number.high is not None and number.low is not None:
         low = max(number.low, min(0.0, frame["value"].min()))  # one-sided bands have no lower end
         band = frame[frame["night"].isin(since)].assign(low=low, high=number.high)
-        layers.append(alt.Chart(band).mark_area(opacity=0.15).encode(x=across, y="low:Q", y2="high:Q"))
+        layers.append(
+            alt.Chart(band).mark_area(opacity=0.15).encode(x=across, y="low:Q", y2="high:Q")
+        )
     base = alt.Chart(frame).encode(x=across, y=alt.Y("value:Q", title=name, scale={"zero": False}))
     points = base.mark_point(filled=True, size=60)
     points = points.encode(shape="state:N", tooltip=["night", "value", "state"])

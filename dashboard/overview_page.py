@@ -1,4 +1,5 @@
-"""A sweep at a glance: what it asks, what it has found, at what price, whether its runs are sound; and every run."""
+"""A sweep at a glance: what it asks, what it has found, at what price, whether its runs are sound;
+and every run."""
 
 import time
 from datetime import datetime
@@ -64,7 +65,8 @@ def _all_sweeps(sweeps: pandas.DataFrame) -> None:
 
 
 def _pictures(view: View, summary: Summary) -> None:
-    """What is real, and how it came about: every mark leads to the samples of two variants, or to a run."""
+    """What is real, and how it came about: every mark leads to the samples of two variants, or to a
+    run."""
     sweep, name, labels = summary.sweep, summary.headline, list(summary.series.values())
     left, right = st.columns(2)
     against = {"sweep": sweep, "against": summary.baseline_label}
@@ -94,10 +96,18 @@ def _pictures(view: View, summary: Summary) -> None:
 @widgets.fragment(run_every=2)
 def _live(view: View, sweep: str) -> None:
     scores = view.ask("scores", sweep)
-    last = scores[scores["benchmark"] == MEAN].sort_values("step").groupby("run")["accuracy"].last().to_dict()
+    last = (
+        scores[scores["benchmark"] == MEAN]
+        .sort_values("step")
+        .groupby("run")["accuracy"]
+        .last()
+        .to_dict()
+    )
     names = view.summary(sweep).labels
     runs = view.ask("runs", sweep).to_dict("records")
-    rows = [_row(view, record, last) for record in runs if not view.hidden(f"{sweep}/{record['run']}")]
+    rows = [
+        _row(view, record, last) for record in runs if not view.hidden(f"{sweep}/{record['run']}")
+    ]
     rows = [row | {"variant": names.get(row["variant"], row["variant"])} for row in rows]
     if not rows:
         st.text("This sweep has no runs.")

@@ -45,7 +45,8 @@ def model(view: View, sweep: str) -> str:
 
 
 def ours(view: View, sweep: str) -> dict[tuple[str, str], Row]:
-    """Our numbers by published row and benchmark; of several variants with the same display name, the first."""
+    """Our numbers by published row and benchmark; of several variants with the same display name,
+    the first."""
     names = view.ask("variants", (sweep,)).set_index("variant")["display_name"]
     rows = {}
     for row in view.summary(sweep).table.to_dict("records"):
@@ -81,6 +82,8 @@ def _ours(entry: Any, result: Row | None) -> list[Cell]:
         return [Cell(""), Cell("")]
     difference = result["last"] - entry.last
     error = 1.96 * rpg.paper.sampling_error(entry.last, entry.problems, entry.samples)
-    half = (max(result["last"] - result["low"], result["high"] - result["last"]) ** 2 + error**2) ** 0.5
+    half = (
+        max(result["last"] - result["low"], result["high"] - result["last"]) ** 2 + error**2
+    ) ** 0.5
     text = plus_minus(result["last"], result["low"], result["high"])
     return [Cell(text), Cell(plus_minus(difference, difference - half, difference + half, signed))]

@@ -1,4 +1,5 @@
-"""The problems that a variant answers better or worse than another one, or than itself before, and both their responses."""
+"""The problems that a variant answers better or worse than another one, or than itself before, and
+both their responses."""
 
 from typing import NamedTuple
 
@@ -26,7 +27,9 @@ def page(view: View) -> None:
     sweep = choose_sweep(view, column=columns[0])
     summary = view.summary(sweep)
     names = {summary.labels[variant]: variant for variant in summary.variants}
-    mine = choose("Variant", list(names), "variant", list(names)[-1] if names else None, column=columns[1])
+    mine = choose(
+        "Variant", list(names), "variant", list(names)[-1] if names else None, column=columns[1]
+    )
     other = choose("Against", list(names), "against", summary.baseline_label, column=columns[3])
     benchmark = choose("Benchmark", summary.benchmarks, "benchmark", column=columns[5])
     if not (mine and benchmark):
@@ -37,8 +40,12 @@ def page(view: View) -> None:
     common = sorted(set(steps) & set(others))
     if not common:
         raise Nothing("These two variants have no evaluated step in common.")
-    step = int(choose("Step", [str(each) for each in steps], "step", str(common[-1]), column=columns[2]))
-    earlier = choose("Its step", [SAME, *(str(each) for each in others)], "against_step", column=columns[4])
+    step = int(
+        choose("Step", [str(each) for each in steps], "step", str(common[-1]), column=columns[2])
+    )
+    earlier = choose(
+        "Its step", [SAME, *(str(each) for each in others)], "against_step", column=columns[4]
+    )
     its_step = step if earlier == SAME else int(earlier)
     runs_of = view.ask("runs", sweep).groupby("variant")["run"].agg(list)
     sides = [
@@ -74,14 +81,17 @@ def _scores(view: View, sweep: str, side: Side, benchmark: str) -> pandas.DataFr
 
 
 def compared(mine: pandas.DataFrame, other: pandas.DataFrame) -> pandas.DataFrame:
-    """The share of right samples of both, over seeds, for each problem in common; largest difference first.
+    """The share of right samples of both, over seeds, for each problem in common; largest
+    difference first.
 
-    `mine` and `other`: of one benchmark, as `queries.problem_scores` gives them. Columns: problem_id, mine, other, samples,
-    difference.
+    `mine` and `other`: of one benchmark, as `queries.problem_scores` gives them. Columns:
+    problem_id, mine, other, samples, difference.
     """
     sides = {"mine": mine.groupby("problem_id"), "other": other.groupby("problem_id")}
     table = pandas.DataFrame({name: side["accuracy"].mean() for name, side in sides.items()})
-    table["samples"] = pandas.concat([side["samples"].sum() for side in sides.values()], axis=1).min(axis=1)
+    table["samples"] = pandas.concat(
+        [side["samples"].sum() for side in sides.values()], axis=1
+    ).min(axis=1)
     table = table.dropna()
     table["difference"] = table["mine"] - table["other"]
     order = table["difference"].abs().sort_values(ascending=False, kind="stable").index
@@ -114,7 +124,11 @@ def _responses(view: View, sweep: str, sides: list[Side], benchmark: str, proble
                 f"{sample['run']}, sample {sample['sample']}: {'right' if sample['correct'] else 'wrong'}"
                 for sample in samples
             ]
-            name = st.selectbox("Sample", names, key=f"sample of side {number}", label_visibility="collapsed")
+            name = st.selectbox(
+                "Sample", names, key=f"sample of side {number}", label_visibility="collapsed"
+            )
             sample = samples[names.index(name)]
-            st.text(f"extracted {sample['extracted']!r} ({sample['reason']}), {sample['tokens']} tokens")
+            st.text(
+                f"extracted {sample['extracted']!r} ({sample['reason']}), {sample['tokens']} tokens"
+            )
             show_text(sample["response"])

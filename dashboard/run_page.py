@@ -10,7 +10,15 @@ import streamlit as st
 from dashboard.annotating import show_annotations
 from dashboard.view import View, choose_sweep, series_labels
 from dashboard.view import samples as stored
-from dashboard.widgets import Nothing, choose, choose_part, choose_row, notice, show_panels, show_text
+from dashboard.widgets import (
+    Nothing,
+    choose,
+    choose_part,
+    choose_row,
+    notice,
+    show_panels,
+    show_text,
+)
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves
 from rpg.store.current import flat, how_it_came
@@ -25,7 +33,9 @@ def page(view: View) -> None:
     sweep = choose_sweep(view, column=left)
     names = view.ask("runs", sweep, True)["run"].tolist()  # superseded runs last
     names = [name for name in names if not view.hidden(f"{sweep}/{name}", "run")]
-    name = choose("Run", names, "run", column=middle, format_func=lambda run: view.called(f"{sweep}/{run}"))
+    name = choose(
+        "Run", names, "run", column=middle, format_func=lambda run: view.called(f"{sweep}/{run}")
+    )
     if not name:
         raise Nothing("This sweep has no runs yet.")
     with right:
@@ -35,7 +45,9 @@ def page(view: View) -> None:
     labels = {key.variant: label for key, label in series_labels(view, [sweep]).items()}
     _show_facts({**record, "variant": labels.get(record["variant"], record["variant"])}, folder)
     about_samples = {"benchmark", "sample", "search"} & set(st.query_params)
-    shown = choose_part(["Curves", "Settings", "Samples"], "part", "Samples" if about_samples else None)
+    shown = choose_part(
+        ["Curves", "Settings", "Samples"], "part", "Samples" if about_samples else None
+    )
     if shown == "Curves":
         _curves(view, sweep, name)
     elif shown == "Settings":
@@ -53,7 +65,9 @@ def _show_facts(record: dict[str, Any], folder: RunFolder) -> None:
         f"seed {record['seed']:.0f}" if pandas.notna(record["seed"]) else "",
         f"step {step:.0f} of {steps:.0f}" if measured else "no step yet",
         f"attempts: {record['attempts']:.0f}" if pandas.notna(record["attempts"]) else "",
-        f"{record['seconds']:.0f} s" if (record["seconds"] or 0.0) > 0 else "",  # 0: it was imported
+        f"{record['seconds']:.0f} s"
+        if (record["seconds"] or 0.0) > 0
+        else "",  # 0: it was imported
     ]
     st.text(" · ".join(part for part in parts if isinstance(part, str) and part))
     if now := folder.now():
@@ -79,7 +93,9 @@ def _curves(view: View, sweep: str, name: str) -> None:
         if len(part := scores[scores["benchmark"] == benchmark])
     ]
     measured = metrics.dropna(axis=1, how="all")
-    lines += [_line(metrics["step"], measured[name], name) for name in shown_metrics() if name in measured]
+    lines += [
+        _line(metrics["step"], measured[name], name) for name in shown_metrics() if name in measured
+    ]
     show_panels(lines)
     with st.expander("Every number"):
         st.dataframe(metrics, hide_index=True)
@@ -91,20 +107,30 @@ def _curves(view: View, sweep: str, name: str) -> None:
 def _line(steps: pandas.Series, values: pandas.Series, name: str, points: bool = False) -> Any:
     bounds = dict.fromkeys(("mean", "low", "high", "lowest", "highest"), values)
     data = pandas.DataFrame({"label": "this run", "x": steps, "step": steps, "seeds": 1, **bounds})
-    return curves.panel(data, ["this run"], name=name, band=None, points=points, legend=False, height=180)
+    return curves.panel(
+        data, ["this run"], name=name, band=None, points=points, legend=False, height=180
+    )
 
 
 def _settings(record: dict[str, Any]) -> None:
     _show_texts(json.loads(record["spec"] or "{}"), "setting")
     with st.expander("Machine and versions"):
         facts = {name: json.loads(record[name] or "null") for name in ("machine", "versions")}
-        facts |= {"git revision": record["git_revision"], "code": record["code"], "run id": record["run_id"]}
+        facts |= {
+            "git revision": record["git_revision"],
+            "code": record["code"],
+            "run id": record["run_id"],
+        }
         _show_texts(facts, "fact")
 
 
 def _show_texts(values: dict[str, Any], what: str) -> None:
     """Nested values as dotted names with JSON texts."""
-    rows = [(name, json.dumps(value, ensure_ascii=False)) for name, value in flat(values).items() if name]
+    rows = [
+        (name, json.dumps(value, ensure_ascii=False))
+        for name, value in flat(values).items()
+        if name
+    ]
     st.dataframe(pandas.DataFrame(rows, columns=[what, "value"]), hide_index=True)
 
 
@@ -116,14 +142,20 @@ def _samples(folder: RunFolder) -> None:
     benchmark = choose("Benchmark", benchmarks, "benchmark", column=first)
     steps = [str(step) for step in folder.eval_steps(benchmark)]
     step = choose("Step", steps, "step", steps[-1], column=second)
-    kind = choose("Show", ["all", "right", "wrong", "unread", "truncated"], "show", "all", column=third)
-    words = fourth.text_input("Search in problem, response and answer", key="search", bind="query-params")
+    kind = choose(
+        "Show", ["all", "right", "wrong", "unread", "truncated"], "show", "all", column=third
+    )
+    words = fourth.text_input(
+        "Search in problem, response and answer", key="search", bind="query-params"
+    )
     samples = stored(folder, benchmark, int(step))
     matches = matching(samples, kind, words or "")
     cut = f", the first {ROWS} are shown" if len(matches) > ROWS else ""
     st.text(f"{len(matches)} of {len(samples)} samples{cut}")
     shown = matches.head(ROWS)
-    preview = shown.assign(**{name: shown[name].str.slice(0, 300) for name in ("problem", "response")})
+    preview = shown.assign(
+        **{name: shown[name].str.slice(0, 300) for name in ("problem", "response")}
+    )
     columns = "problem_id sample correct extracted answer reason tokens problem response".split()
     names = [f"{row.problem_id}/{row.sample}" for row in shown.itertuples()]
     place = choose_row(preview[columns], names, "sample")
@@ -143,7 +175,9 @@ def matching(samples: pandas.DataFrame, kind: str, words: str) -> pandas.DataFra
     }[kind]
     if words:
         texts = ("problem_id", "problem", "response", "answer", "extracted")
-        hits = [samples[name].fillna("").str.contains(words, case=False, regex=False) for name in texts]
+        hits = [
+            samples[name].fillna("").str.contains(words, case=False, regex=False) for name in texts
+        ]
         keep = keep & pandas.concat(hits, axis=1).any(axis=1)
     return samples[keep]
 

@@ -1,9 +1,18 @@
-"""Studies: the search as it goes on, what is registered, what the reported runs say, and accuracy over compute."""
+"""Studies: the search as it goes on, what is registered, what the reported runs say, and accuracy
+over compute."""
 
 import streamlit as st
 
 from dashboard.view import View, rerun_when_changed
-from dashboard.widgets import RUN_LINK, Nothing, address, choose, choose_axis, choose_part, show_section
+from dashboard.widgets import (
+    RUN_LINK,
+    Nothing,
+    address,
+    choose,
+    choose_axis,
+    choose_part,
+    show_section,
+)
 from rpg.next_steps import command
 from rpg.study import study_report
 from rpg.study.study_report import Material
@@ -60,6 +69,7 @@ def _search(found: Material, columns: list[st.delta_generator.DeltaGenerator]) -
 
 
 def _state(found: Material) -> str:
-    """What changes when a trial is proposed or ends, or the study is registered or departs from what it registered."""
+    """What changes when a trial is proposed or ends, or the study is registered or departs from
+    what it registered."""
     rows, plan = found.trials[["variant", "trial", "state", "seeds"]], found.registered
     return f"{rows.to_csv()} {plan and (plan.digest, plan.deviations)}"

@@ -1,4 +1,5 @@
-"""Last and best as papers print them, the paired difference from a baseline, and what is within noise."""
+"""Last and best as papers print them, the paired difference from a baseline, and what is within
+noise."""
 
 import streamlit as st
 
@@ -20,7 +21,9 @@ def page(view: View) -> None:
         st.text("No checkpoint has been evaluated on all of these benchmarks yet.")
     else:
         first = view.ask("runs", sweep).groupby("variant")["run"].first()
-        known = {label: first[variant] for variant, label in summary.labels.items() if variant in first}
+        known = {
+            label: first[variant] for variant, label in summary.labels.items() if variant in first
+        }
         links = {label: address("run", sweep=sweep, run=run) for label, run in known.items()}
         if summary.spending:
             st.text(summary.spending)

@@ -1,4 +1,5 @@
-"""What the loss did to each token: a response of one variant, or of two side by side on the same prompt."""
+"""What the loss did to each token: a response of one variant, or of two side by side on the same
+prompt."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,11 +14,16 @@ from rpg.store import RunFolder
 from rpg.store.token_records import CLIPPED, VALUES, read_records, recorded_steps
 
 COLOURS = {
-    "slope of the loss": "slope", "log importance ratio": "ratio", "KL to the reference, nats": "kl",
-    "advantage": "advantage", "log-probability, policy": "policy", "log-probability, old policy": "old",
-    "log-probability, sampler": "sampler", "log-probability, reference": "reference",
+    "slope of the loss": "slope",
+    "log importance ratio": "ratio",
+    "KL to the reference, nats": "kl",
+    "advantage": "advantage",
+    "log-probability, policy": "policy",
+    "log-probability, old policy": "old",
+    "log-probability, sampler": "sampler",
+    "log-probability, reference": "reference",
     "policy minus sampler": "drift",
-}  # fmt: skip
+}
 Run = tuple[str, str]
 """A variant's label, and a seed."""
 NO_RECORDS = (
@@ -44,11 +50,17 @@ def page(view: View) -> None:
     companion = _companion(mine, recorded, steps, folders)
     other = choose("Beside", ["none", *recorded], "beside", companion, column=third)
     pair = [mine] if other in ("none", mine) else [mine, other]
-    seeds = [seed for label, seed in steps if label == mine and all(steps.get((one, seed)) for one in pair)]
+    seeds = [
+        seed
+        for label, seed in steps
+        if label == mine and all(steps.get((one, seed)) for one in pair)
+    ]
     seed = choose("Seed", seeds, "seed", column=fourth)
     common = sorted(set.intersection(*(set(steps[label, seed]) for label in pair))) if seed else []
     first, second, third, fourth = st.columns([1, 3, 1, 3])
-    step = choose("Step", [str(step) for step in common], "step", str(common[-1]) if common else None, first)
+    step = choose(
+        "Step", [str(step) for step in common], "step", str(common[-1]) if common else None, first
+    )
     if not step:
         raise Nothing("These variants have no recorded step of one seed in common.")
     rows = {label: read_records(folders[label, seed], int(step)) for label in pair}
@@ -56,25 +68,37 @@ def page(view: View) -> None:
     of_both = set.intersection(*({row["prompt"] for row in part} for part in rows.values()))
     shared = [text for text in prompts if text in of_both]
     prompt = choose("Prompt", shared or list(prompts), "prompt", column=second)
-    chosen = {label: [row for row in part if row["prompt"] == prompt] for label, part in rows.items()}
-    sample = choose("Response", [str(row["sample"]) for row in chosen[mine]], "sample", column=third)
+    chosen = {
+        label: [row for row in part if row["prompt"] == prompt] for label, part in rows.items()
+    }
+    sample = choose(
+        "Response", [str(row["sample"]) for row in chosen[mine]], "sample", column=third
+    )
     by = choose("Colour", list(COLOURS), "colour", column=fourth)
-    shown = {label: row for label, part in chosen.items() for row in part if str(row["sample"]) == sample}
+    shown = {
+        label: row for label, part in chosen.items() for row in part if str(row["sample"]) == sample
+    }
     _show_responses(shown, COLOURS[by], by)
     for label in set(pair) - set(shown):
         st.text(f"{label} has no record of such a response to this prompt at step {step}.")
     st.text(f"All recorded tokens of step {step}:")
     show_legend(list(names.values()), pair)
     for name, column in zip(("ratio", "advantage"), rows_of(2, 2), strict=True):
-        values = {label: [value for row in part for value in row[name]] for label, part in rows.items()}
+        values = {
+            label: [value for row in part for value in row[name]] for label, part in rows.items()
+        }
         with column:
             show_chart(charts.histogram(values, list(names.values()), name), f"histogram {name}")
 
 
 def _companion(
-    mine: str, recorded: Sequence[str], steps: Mapping[Run, list[int]], folders: Mapping[Run, RunFolder]
+    mine: str,
+    recorded: Sequence[str],
+    steps: Mapping[Run, list[int]],
+    folders: Mapping[Run, RunFolder],
 ) -> str:
-    """The first variant that has records of a prompt in common with this one at the last step which both recorded."""
+    """The first variant that has records of a prompt in common with this one at the last step which
+    both recorded."""
     for label, seed in steps:
         both = set(steps[label, seed]) & set(steps.get((mine, seed), ()))
         if label != mine and both:
@@ -85,7 +109,8 @@ def _companion(
 
 
 def _show_responses(shown: Mapping[str, Mapping[str, Any]], field: str, heading: str) -> None:
-    """Blue below zero, orange above, as strong as its share of the largest value of all the responses."""
+    """Blue below zero, orange above, as strong as its share of the largest value of all the
+    responses."""
     values = {label: _values(row, field) for label, row in shown.items()}
     finite = [abs(value) for part in values.values() for value in part if math.isfinite(value)]
     most = max(finite, default=0.0) or 1.0

@@ -30,11 +30,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def cached(max_entries: int, **options: Any) -> Callable[[F], F]:
     """`st.cache_data` without a spinner."""
-    return cast(Callable[[F], F], st.cache_data(max_entries=max_entries, show_spinner=False, **options))
+    return cast(
+        Callable[[F], F], st.cache_data(max_entries=max_entries, show_spinner=False, **options)
+    )
 
 
 class View(NamedTuple):
-    """The data folder and one version of its database: all that a page shows comes from the same version."""
+    """The data folder and one version of its database: all that a page shows comes from the same
+    version."""
 
     layout: Layout
     version: str
@@ -52,7 +55,8 @@ class View(NamedTuple):
         return titled(name.rpartition("/")[2], self.ask("marks").get(name, ("", []))[0])
 
     def hidden(self, name: str, key: str = "") -> bool:
-        """Whether lists leave out this sweep or `SWEEP/RUN`: not what the address names under `key`, nor all on request."""
+        """Whether lists leave out this sweep or `SWEEP/RUN`: not what the address names under
+        `key`, nor all on request."""
         tags = self.ask("marks").get(name, ("", []))[1]
         asked = st.session_state.get(ALL) or name.rpartition("/")[2] in st.query_params.get_all(key)
         return HIDDEN in tags and not asked
@@ -75,7 +79,9 @@ _connection: Callable[[str], duckdb.DuckDBPyConnection] = st.cache_resource(
 )
 
 
-@cached(800, hash_funcs={types.FunctionType: lambda function: (function.__module__, function.__name__)})
+@cached(
+    800, hash_funcs={types.FunctionType: lambda function: (function.__module__, function.__name__)}
+)
 def _compute(version: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     with _connection(version).cursor() as db:
         return function(db, *arguments)
@@ -100,7 +106,8 @@ def newest_view() -> View | None:
 
 
 def with_results(page: Callable[[View], None]) -> Callable[[], None]:
-    """A page that gets the newest view, reruns when there is a newer one, and reports errors in one line."""
+    """A page that gets the newest view, reruns when there is a newer one, and reports errors in one
+    line."""
 
     @functools.wraps(page)
     def run() -> None:
@@ -112,9 +119,13 @@ def with_results(page: Callable[[View], None]) -> Callable[[], None]:
                 for part in (page, _show_left_out):
                     _show(part, view)
             except duckdb.Error as error:
-                if isinstance(error, duckdb.ProgrammingError | duckdb.DataError):  # a mistake in our query
+                if isinstance(
+                    error, duckdb.ProgrammingError | duckdb.DataError
+                ):  # a mistake in our query
                     raise
-                build(view.layout, damaged=Path(view.version))  # of which the line below shows the page
+                build(
+                    view.layout, damaged=Path(view.version)
+                )  # of which the line below shows the page
         rerun_when_changed(lambda: str(usable(Layout.at()) or ""), view.version if view else "")
 
     return run
@@ -148,7 +159,8 @@ def rerun_when_changed(state: Callable[[], str], shown: str) -> None:
 
 @functools.cache
 def freeze_imports() -> None:
-    """Once per process: exempts everything imported from garbage collection, which Streamlit runs after every rerun."""
+    """Once per process: exempts everything imported from garbage collection, which Streamlit runs
+    after every rerun."""
     gc.freeze()
 
 
@@ -163,14 +175,15 @@ def choose_sweep(view: View, column: Any = None) -> str:
 
 
 def series_labels(view: View, sweeps: Sequence[str]) -> dict[queries.Series, str]:
-    """Every variant of these sweeps with its label, baselines first; with several sweeps the label names the sweep."""
+    """Every variant of these sweeps with its label, baselines first; with several sweeps the label
+    names the sweep."""
     variants = view.ask("variants", tuple(sweeps))
     return labels.series_labels(variants, view.ask("sweeps").set_index("sweep")["baseline"], sweeps)
 
 
 def samples(folder: RunFolder, benchmark: str, step: int) -> pandas.DataFrame:
-    """The graded samples of one evaluation, cached until the file changes. Raises StoreError: the file is missing or cannot
-    be read.
+    """The graded samples of one evaluation, cached until the file changes. Raises StoreError: the
+    file is missing or cannot be read.
     """
     path = folder.eval_path(benchmark, step)
     try:
@@ -181,5 +194,10 @@ def samples(folder: RunFolder, benchmark: str, step: int) -> pandas.DataFrame:
 
 
 @cached(8, hash_funcs={RunFolder: str})
-def _samples(key: tuple[str, int, int], folder: RunFolder, benchmark: str, step: int) -> pandas.DataFrame:  # noqa: ARG001 (part of the cache's key)
+def _samples(
+    key: tuple[str, int, int],  # noqa: ARG001 (part of the cache's key)
+    folder: RunFolder,
+    benchmark: str,
+    step: int,
+) -> pandas.DataFrame:
     return read_eval(folder, benchmark, step).to_pandas()

@@ -1,4 +1,5 @@
-"""Why a variant behaves as it does: ratios, clipping and KL during training, and the exact objective of its loss."""
+"""Why a variant behaves as it does: ratios, clipping and KL during training, and the exact
+objective of its loss."""
 
 import streamlit as st
 
@@ -11,7 +12,10 @@ from rpg.report import charts
 from rpg.store import queries
 
 AUDIT = "What the loss optimises"
-GROUPS = {**{name: groups()[name] for name in ("Ratios and clipping", "Divergence", "Updates")}, AUDIT: ()}
+GROUPS = {
+    **{name: groups()[name] for name in ("Ratios and clipping", "Divergence", "Updates")},
+    AUDIT: (),
+}
 REFERENCES = {"the old policy (as in the paper)": "old", "another policy": "third"}
 Labels = dict[queries.Series, str]
 
@@ -43,7 +47,9 @@ def _audit(view: View, shown: Labels, names: Labels) -> None:
         raise Nothing(f"No audits yet. Make one with: {command('audit', layout=view.layout)}")
     left, right = st.columns(2)
     audit = choose("Audit", list(reports), "audit", column=left)
-    reference = REFERENCES[choose("Reference of the KL", list(REFERENCES), "reference", column=right)]
+    reference = REFERENCES[
+        choose("Reference of the KL", list(REFERENCES), "reference", column=right)
+    ]
     variants = view.ask("variants", tuple(dict.fromkeys(key.sweep for key in names)))
     algorithm = {(row.sweep, row.variant): row.algorithm for row in variants.itertuples()}
     labels: dict[str, str] = {}

@@ -1,7 +1,8 @@
-"""Charts on light and dark backgrounds, and widgets whose selection lives in the address of the page, so that a copied link
-shows the same.
+"""Charts on light and dark backgrounds, and widgets whose selection lives in the address of the
+page, so that a copied link shows the same.
 
-Text from run folders is shown with `st.text`, in data frames, in charts or in escaped HTML, never as Markdown.
+Text from run folders is shown with `st.text`, in data frames, in charts or in escaped HTML, never
+as Markdown.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +42,9 @@ def show_element(name: str, **values: Any) -> None:
 def show_legend(labels: Sequence[str], shown: Sequence[str]) -> None:
     """A legend of the `shown` variants; all `labels` determine the colours, whatever is selected."""
     shades = theme.ON_DARK if dark() else {}
-    styles = ((label, *style) for label, style in theme.line_styles(labels).items() if label in shown)
+    styles = (
+        (label, *style) for label, style in theme.line_styles(labels).items() if label in shown
+    )
     entries = [(label, shades.get(colour, colour), dash) for label, colour, dash in styles]
     show_element("legend", entries=entries)
 
@@ -51,7 +54,8 @@ class Nothing(Exception):
 
 
 def rows_of(count: int, across: int = 3) -> Iterator[Any]:
-    """Columns for `count` panels, row by row: on a narrow screen they are stacked in the same order."""
+    """Columns for `count` panels, row by row: on a narrow screen they are stacked in the same
+    order."""
     for start in range(0, count, across):
         yield from st.columns(across)[: count - start]
 
@@ -70,27 +74,43 @@ def fragment(run_every: float) -> Callable[[F], F]:
 
 def show_chart(chart: Any, key: str) -> None:
     """A chart in the common theme; its tool bar saves it as PNG."""
-    # st.altair_chart would validate every chart against the schema of Vega-Lite again: half a second a page.
-    canvas = {"embedOptions": {"renderer": "canvas"}}  # thousands of SVG elements take seconds to paint
+    # st.altair_chart would validate every chart against the schema of Vega-Lite again: half a
+    # second a page.
+    canvas = {
+        "embedOptions": {"renderer": "canvas"}
+    }  # thousands of SVG elements take seconds to paint
     spec = {"usermeta": canvas} | chart.to_dict(validate=False) | {"config": theme.THEME}
-    st.vega_lite_chart(spec=theme.on_dark(spec) if dark() else spec, theme=None, key=key, width="stretch")
+    st.vega_lite_chart(
+        spec=theme.on_dark(spec) if dark() else spec, theme=None, key=key, width="stretch"
+    )
 
 
 def choose(
-    label: str, options: Sequence[str], key: str, default: str | None = None, column: Any = None, **how: Any
+    label: str,
+    options: Sequence[str],
+    key: str,
+    default: str | None = None,
+    column: Any = None,
+    **how: Any,
 ) -> str:
-    """Select one option ("" if there is none); it is in the URL under `key` and is kept when the page changes. `how`: other
-    parameters of Streamlit's box."""
+    """Select one option ("" if there is none); it is in the URL under `key` and is kept when the
+    page changes. `how`: other parameters of Streamlit's box."""
     if not options:
         return ""
     with column or nullcontext():
         first = [default] if default in options else options[:1]
         _initialise(label, key, options, first, many=False, follows=default is not None)
-        return linked(key, str(st.selectbox(label, options, key=key, persist_state="session", **how)))
+        return linked(
+            key, str(st.selectbox(label, options, key=key, persist_state="session", **how))
+        )
 
 
 def choose_many(
-    label: str, options: Sequence[str], key: str, default: Sequence[str] | None = None, column: Any = None
+    label: str,
+    options: Sequence[str],
+    key: str,
+    default: Sequence[str] | None = None,
+    column: Any = None,
 ) -> list[str]:
     """Select several options (default: all); they are in the URL under `key`."""
     first = [name for name in (options if default is None else default) if name in options]
@@ -109,19 +129,27 @@ def choose_axis(column: Any) -> str:
 def choose_part(options: Sequence[str], key: str, default: str | None = None) -> str:
     """A row of buttons that selects the part of the page to show; in the URL under `key`."""
     _initialise("Part", key, options, [default or options[0]], many=False, follows=False)
-    buttons = st.segmented_control("Show", options, key=key, required=True, label_visibility="collapsed")
+    buttons = st.segmented_control(
+        "Show", options, key=key, required=True, label_visibility="collapsed"
+    )
     return linked(key, str(buttons))
 
 
 def _initialise(
-    label: str, key: str, options: Sequence[str], default: Sequence[str | None], many: bool, follows: bool
+    label: str,
+    key: str,
+    options: Sequence[str],
+    default: Sequence[str | None],
+    many: bool,
+    follows: bool,
 ) -> None:
-    """Set a widget's selection: its previous one, else (or after a step back in the browser) the one in the link, else
-    `default`.
+    """Set a widget's selection: its previous one, else (or after a step back in the browser) the
+    one in the link, else `default`.
 
-    A selection that `follows`, and that nobody has changed, is the default by now: another sweep's, or what a running one
-    has added, too. Names that do not exist here are dropped, with a notice if they came from the link. Streamlit's own
-    binding leaves defaults out of the address: a copied link would open whatever the default is by then.
+    A selection that `follows`, and that nobody has changed, is the default by now: another sweep's,
+    or what a running one has added, too. Names that do not exist here are dropped, with a notice if
+    they came from the link. Streamlit's own binding leaves defaults out of the address: a copied
+    link would open whatever the default is by then.
     """
     state, unchanged = st.session_state, f"default of {key}"
     run = get_script_run_ctx()
@@ -132,7 +160,9 @@ def _initialise(
     if new and len(selected) < len(requested):
         missing = ", ".join(repr(name) for name in requested if name not in options)
         notice(f"{label}: nothing here is called {missing}; showing something else instead.")
-    if (follows and requested == state.get(unchanged)) or not (selected or (many and not (new or requested))):
+    if (follows and requested == state.get(unchanged)) or not (
+        selected or (many and not (new or requested))
+    ):
         selected, new = list(default), True
     state[key] = selected if many else selected[0]
     if new:
@@ -141,7 +171,11 @@ def _initialise(
 
 def linked(key: str, value: T) -> T:
     """Write a value into the address, where a copied link keeps it."""
-    texts = [str(item) for item in (value if isinstance(value, list) else [value]) if item not in (None, "")]
+    texts = [
+        str(item)
+        for item in (value if isinstance(value, list) else [value])
+        if item not in (None, "")
+    ]
     if st.query_params.get_all(key) != texts:
         st.query_params[key] = texts
     return value
@@ -153,7 +187,8 @@ def address(page: str, **selection: str) -> str:
 
 
 SVG = {"embedOptions": {"renderer": "svg", "loader": {"target": "_self"}}}
-"""Marks that are links need to be elements: a keyboard reaches them, and a screen reader names them."""
+"""Marks that are links need to be elements: a keyboard reaches them, and a screen reader names
+them."""
 
 
 def notice(text: str) -> None:
@@ -186,12 +221,17 @@ def show_table(
 
 
 def choose_row(
-    frame: pandas.DataFrame, names: Sequence[str], key: str, columns: Mapping[str, Any] | None = None
+    frame: pandas.DataFrame,
+    names: Sequence[str],
+    key: str,
+    columns: Mapping[str, Any] | None = None,
 ) -> int:
-    """A table, and the number of its selected row: the one that was clicked, else that of the URL, else the first. Its name
-    is in the URL under `key`."""
+    """A table, and the number of its selected row: the one that was clicked, else that of the URL,
+    else the first. Its name is in the URL under `key`."""
     rows = f"{key}s {hash(tuple(names))}"  # others are another table, in which a place says nothing
-    event = show_table(frame, 330, columns, on_select="rerun", selection_mode="single-row", key=rows)
+    event = show_table(
+        frame, 330, columns, on_select="rerun", selection_mode="single-row", key=rows
+    )
     clicked = [row for row in (event["selection"]["rows"] if event else []) if row < len(names)]
     requested = st.query_params.get(key)
     place = clicked[0] if clicked else names.index(requested) if requested in names else 0

@@ -32,7 +32,8 @@ STYLES = {
 
 @dataclass(frozen=True)
 class RunView:
-    """A run at one moment. `rate` is steps per second of its last steps; `reward` the last step's mean reward."""
+    """A run at one moment. `rate` is steps per second of its last steps; `reward` the last step's
+    mean reward."""
 
     name: str
     variant: str
@@ -48,9 +49,11 @@ class RunView:
     error: str | None = None
     """What went wrong, what a queued run waits for, or where else it is running."""
     health: tuple[str, ...] = ()
-    """What is noticed about its training, each with its evidence and what to do (rpg.report.diagnostics)."""
+    """What is noticed about its training, each with its evidence and what to do
+    (rpg.report.diagnostics)."""
     now: str | None = None
-    """Where it is within a step that takes long, or which checkpoint is being evaluated (rpg.store.live_status)."""
+    """Where it is within a step that takes long, or which checkpoint is being evaluated
+    (rpg.store.live_status)."""
 
 
 class Watch:
@@ -60,7 +63,8 @@ class Watch:
         self._folders = list(folders)
         self._manifests: dict[str, dict[str, Any]] = {}
         self._settled: dict[str, tuple[int, RunView]] = {}
-        """Runs that are done or pending, with the time of their folders: of 1,000 runs, most of the time most."""
+        """Runs that are done or pending, with the time of their folders: of 1,000 runs, most of the
+        time most."""
 
     def views(self) -> list[RunView]:
         return [self._view(folder) for folder in self._folders]
@@ -77,7 +81,9 @@ class Watch:
             manifest = self._manifests.get(folder.name) or folder.read_manifest()
         except StoreError as error:
             begins = folder.state() == "pending" and not folder.manifest_path.exists()
-            return RunView(folder.name, folder.name, folder.state(), error=None if begins else str(error))
+            return RunView(
+                folder.name, folder.name, folder.state(), error=None if begins else str(error)
+            )
         self._manifests[folder.name] = manifest
         state, message = _state(folder, manifest)
         tail = folder.last_metrics()
@@ -89,11 +95,21 @@ class Watch:
         evals = sum(len(folder.eval_steps(name)) for name in manifest.get("benchmarks", []))
         name = titled(manifest["variant"], marked(folder.path)[0])
         view = RunView(
-            folder.name, name, state, manifest["seed"], int(last.get("step", 0)), manifest["steps"],
-            last.get("reward"), last.get("accuracy"), rate, evals, due, message,
+            folder.name,
+            name,
+            state,
+            manifest["seed"],
+            int(last.get("step", 0)),
+            manifest["steps"],
+            last.get("reward"),
+            last.get("accuracy"),
+            rate,
+            evals,
+            due,
+            message,
             tuple(str(finding) for finding in of_training([*first_metrics(folder), *tail])),
             folder.now() if state in ("running", "evaluating") else None,
-        )  # fmt: skip
+        )
         if state in ("done", "pending"):
             self._settled[folder.name] = (changed, view)
         return view
@@ -104,7 +120,9 @@ def _state(folder: RunFolder, manifest: dict[str, Any]) -> tuple[str, str | None
     state: str = folder.state()
     if state == "interrupted" and folder.checkpoint(manifest["steps"]).exists():
         state = "evaluating"  # trained; DONE.json comes with the last evaluation
-    if state != "done" and (why := folder.waiting()):  # for a slot, another sweep, or space on the disk
+    if state != "done" and (
+        why := folder.waiting()
+    ):  # for a slot, another sweep, or space on the disk
         return "queued", why
     if state == "running":
         return state, folder.elsewhere()
@@ -126,7 +144,8 @@ def first_metrics(folder: RunFolder) -> list[dict[str, Any]]:
 
 
 def time_left(views: Sequence[RunView], began: float, at_start: int) -> float | None:
-    """Seconds until all steps are done at the sweep's own pace since training began; None before there is a pace."""
+    """Seconds until all steps are done at the sweep's own pace since training began; None before
+    there is a pace."""
     done = sum(v.step for v in views) - at_start
     left = sum(v.steps - v.step for v in views if v.state != "failed")
     elapsed = time.monotonic() - began
@@ -134,13 +153,19 @@ def time_left(views: Sequence[RunView], began: float, at_start: int) -> float | 
 
 
 def table(views: Sequence[RunView], most: int = 30) -> Group:
-    """One row a run; in a large sweep, those that are running or failed first. Below it, for a long line would leave the
-    columns no room, what there is to say about them."""
+    """One row a run; in a large sweep, those that are running or failed first. Below it, for a long
+    line would leave the columns no room, what there is to say about them."""
     out = Table(box=None, pad_edge=False, header_style="bold", expand=False)
     for name in ("run", "seed", "state", "", "step", "reward", "train acc", "evals", "left"):
-        out.add_column(name, justify="left" if name in ("run", "state", "") else "right", no_wrap=True)
+        out.add_column(
+            name, justify="left" if name in ("run", "state", "") else "right", no_wrap=True
+        )
     order = ("running", "failed", "evaluating", "interrupted", "queued", "pending", "done")
-    shown = list(views) if len(views) <= most else sorted(views, key=lambda v: order.index(v.state))[:most]
+    shown = (
+        list(views)
+        if len(views) <= most
+        else sorted(views, key=lambda v: order.index(v.state))[:most]
+    )
     said: dict[tuple[str, str], list[str]] = {}
     for v in shown:
         bar = ProgressBar(total=max(v.steps, 1), completed=v.step, width=16)
@@ -149,16 +174,25 @@ def table(views: Sequence[RunView], most: int = 30) -> Group:
         left = (v.steps - v.step) / v.rate if v.rate else None
         evals = f"{v.evals}/{v.evals_due}" if v.evals_due else str(v.evals or "")
         out.add_row(
-            Text(v.variant[:44]), str(v.seed), Text(v.state, style=STYLES.get(v.state, "")), bar,
-            f"{v.step}/{v.steps}", number, accuracy, evals, "" if left is None else clock(left),
-        )  # fmt: skip
+            Text(v.variant[:44]),
+            str(v.seed),
+            Text(v.state, style=STYLES.get(v.state, "")),
+            bar,
+            f"{v.step}/{v.steps}",
+            number,
+            accuracy,
+            evals,
+            "" if left is None else clock(left),
+        )
         notes = [(v.now, "dim"), *((f"! {finding}", "yellow") for finding in v.health)]
         for note, style in (*notes, (v.error, "red" if v.state == "failed" else "dim")):
             if note:
                 said.setdefault((note, style), []).append(f"{v.variant} seed {v.seed}")
     if len(shown) < len(views):
         out.add_row(Text(f"... and {len(views) - len(shown)} more", style="dim"))
-    return Group(out, *(Text(f"{', '.join(runs)}: {note}", style) for (note, style), runs in said.items()))
+    return Group(
+        out, *(Text(f"{', '.join(runs)}: {note}", style) for (note, style), runs in said.items())
+    )
 
 
 def headline(title: str, views: Sequence[RunView], phase: str, left: float | None) -> Text:
@@ -216,7 +250,8 @@ class Progress:
         return Group(headline(self.title, views, self.phase, left), table(views), *note)
 
     def lines(self) -> None:
-        """For logs and pipes: one line when a run changes state, and one about the whole every ten seconds."""
+        """For logs and pipes: one line when a run changes state, and one about the whole every ten
+        seconds."""
         views = self.watch.views()
         for v in views:
             if self._states.get(v.name, "pending") != v.state:

@@ -49,7 +49,11 @@ class Night:
     def failures(self) -> list[str]:
         """What makes it red, a line each."""
         failed = [f"{name}: {reason}" for name, reason in self.failed.items()]
-        unseen = [f"a planted fault was not seen: {name}" for name, seen in self.planted.items() if not seen]
+        unseen = [
+            f"a planted fault was not seen: {name}"
+            for name, seen in self.planted.items()
+            if not seen
+        ]
         numbers = [str(finding) for finding in self.findings if finding.red]
         return [*failed, *([self.said] if self.bits else []), *unseen, *numbers]
 
@@ -59,7 +63,8 @@ class Night:
 
 
 def place(layout: Layout, folder: Path) -> Path:
-    """Where the numbers of a set of sweeps are kept: a set is named by its folder and compared only with itself."""
+    """Where the numbers of a set of sweeps are kept: a set is named by its folder and compared only
+    with itself."""
     return layout.home / "nightly" / _set(folder)
 
 
@@ -75,11 +80,14 @@ def _set(folder: Path) -> str:
 def plan(folder: Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Sweep | Study]]:
     """(name of tonight, label -> sweep or study) for every file of the folder.
 
-    Date and code version are part of every run's identity, so that no night can reuse another one's results.
+    Date and code version are part of every run's identity, so that no night can reuse another one's
+    results.
     """
     files = sorted(folder.glob("*.yaml")) if folder.is_dir() else []
     if not files:
-        raise ConfigError(f"{folder}: no sweep files; expected a folder with *.yaml, such as configs/nightly")
+        raise ConfigError(
+            f"{folder}: no sweep files; expected a folder with *.yaml, such as configs/nightly"
+        )
     night = f"{time.strftime('%Y-%m-%d', time.gmtime())}-{code_version()}"  # UTC, as the schedule
     sweeps: dict[str, Sweep | Study] = {}
     for file in files:
@@ -89,7 +97,9 @@ def plan(folder: Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Sweep 
         name = f"nightly-{text}-{night}"
         if "tune" in read_mapping(file):
             study = load_study(file)
-            spec = study.spec.model_copy(update={"name": name, "set": {**study.spec.set, **overrides}})
+            spec = study.spec.model_copy(
+                update={"name": name, "set": {**study.spec.set, **overrides}}
+            )
             sweeps[file.stem] = replace(study, spec=spec, night=night)
         else:
             sweeps[file.stem] = load_sweep(
@@ -111,12 +121,15 @@ def _audit() -> dict[str, dict[str, str]]:
     smallest = Settings(vocabulary=2, length=2, seeds=(0,), drifts=(0.0, 0.4))
     report = audit_catalogue(peers=False, settings=smallest)
     losses = {result.name: digest(result.rows()) for result in (*report.losses, *report.levels)}
-    studies = {f"{row.study} / {row.name} / {row.setting}": digest(asdict(row)) for row in report.studies}
+    studies = {
+        f"{row.study} / {row.name} / {row.setting}": digest(asdict(row)) for row in report.studies
+    }
     return {"audit": losses | studies}
 
 
 def forget(layout: Layout, keep: int, tonight: str) -> list[str]:
-    """Remove runs and reports of all but the newest `keep` nights and tonight; returns the removed sweeps.
+    """Remove runs and reports of all but the newest `keep` nights and tonight; returns the removed
+    sweeps.
 
     The numbers and tables of all nights, in nightly/, stay for ever.
     """
@@ -134,7 +147,8 @@ def forget(layout: Layout, keep: int, tonight: str) -> list[str]:
 
 
 def _draw_anew(layout: Layout, night: str) -> None:
-    """Remove the stored samples of earlier nights: tonight's models may be the same, and then none would be drawn."""
+    """Remove the stored samples of earlier nights: tonight's models may be the same, and then none
+    would be drawn."""
     for path in (layout.home / "samples").glob(f"*/{SETTINGS}"):
         drawn_for = str(read_json_object(path).get("of"))
         if drawn_for.startswith("runs/nightly-") and night not in drawn_for:
@@ -150,12 +164,14 @@ def run_night(
     only: Collection[str] = (),
     night_of: NightOf | None = None,
 ) -> Night | None:
-    """Run tonight's sweeps and studies with `run`, keep their numbers and compare them; None while another night is running.
-    One is left out if a package that it needs is not installed, which is red if the night before had it.
+    """Run tonight's sweeps and studies with `run`, keep their numbers and compare them; None while
+    another night is running. One is left out if a package that it needs is not installed, which is
+    red if the night before had it.
 
-    `only`: of those with these labels; `night_of`: runs a night of other code, to find the commit that changed the
-    bits, and to try two planted faults where the set is the shipped one. Runs of the newest `keep` nights, including
-    tonight, stay on disk. ConfigError names a file that cannot be used.
+    `only`: of those with these labels; `night_of`: runs a night of other code, to find the commit
+    that changed the bits, and to try two planted faults where the set is the shipped one. Runs of
+    the newest `keep` nights, including tonight, stay on disk. ConfigError names a file that cannot
+    be used.
     """
     kept = place(layout, folder)
     lock = locks.take(kept / ".lock", beat=True)
@@ -169,18 +185,22 @@ def run_night(
         sweeps = {label: sweep for label, sweep in sweeps.items() if not missing[label]}
         _draw_anew(layout, night)
         with ExitStack() as server:
-            # One for all sweeps: a process stays connected to the first one that it has used. If there is none, each
-            # sweep says so, and the night is red.
+            # One for all sweeps: a process stays connected to the first one that it has used. If
+            # there is none, each sweep says so, and the night is red.
             with suppress(ServerError):
                 server.enter_context(prefect_api(layout.home))
             for sweep in sweeps.values():
                 run(sweep)
         # Of a study: <name>.<digest of what is reported>, and <name>.tuning.
         names = {
-            label: [name for name in layout.sweeps() if f"{name}.".startswith(f"{sweep.spec.name}.")]
+            label: [
+                name for name in layout.sweeps() if f"{name}.".startswith(f"{sweep.spec.name}.")
+            ]
             for label, sweep in sweeps.items()
         }
-        runs = [(at, run) for at in names for name in names[at] for run in current_runs(layout, name)]
+        runs = [
+            (at, run) for at in names for name in names[at] for run in current_runs(layout, name)
+        ]
         reported: dict[str, list[RunFolder]] = {label: [] for label in names}
         failed, digests = {}, {}
         for label, member in runs:
@@ -188,9 +208,13 @@ def run_night(
                 reported[label].append(member)
             if member.done_path.exists():
                 manifest = member.read_manifest()
-                digests[f"{label} / {manifest['variant']} / seed {manifest['seed']}"] = run_digest(member)
+                digests[f"{label} / {manifest['variant']} / seed {manifest['seed']}"] = run_digest(
+                    member
+                )
             else:
-                failed[f"{label} / {member.name}"] = (member.read_failed() or {}).get("error", "not finished")
+                failed[f"{label} / {member.name}"] = (member.read_failed() or {}).get(
+                    "error", "not finished"
+                )
         before = read_nights(kept, night)
         failed |= {label: "nothing was run" for label, members in reported.items() if not members}
         from rpg.report.statistics_digests import statistics  # noqa: PLC0415 - as above
@@ -205,11 +229,14 @@ def run_night(
             "values": values,
             "spread": spread,
             "digests": digests,
-            "statistics": statistics(layout, {label: of[0] for label, of in names.items() if of}) | _audit(),
+            "statistics": statistics(layout, {label: of[0] for label, of in names.items() if of})
+            | _audit(),
             "failed": failed,
         }
         findings, said, bits = judge(record, before)
-        said += "".join(f"; {label} left out: {', '.join(why)}" for label, why in missing.items() if why)
+        said += "".join(
+            f"; {label} left out: {', '.join(why)}" for label, why in missing.items() if why
+        )
         path = kept / f"{night}.json"
         earlier = read_json_object(path) if path.exists() else {}
         again = "digests" in earlier and ledger(record, earlier).is_equal
@@ -217,10 +244,14 @@ def run_night(
             record["accepted"], bits = earlier["accepted"], False
         elif bits and not failed and (settled := reference(before)):
             earlier_cause = again and earlier.get("cause")
-            cause, is_environment = record["cause"] = earlier_cause or blame(record, settled, ROOT, night_of)
+            cause, is_environment = record["cause"] = earlier_cause or blame(
+                record, settled, ROOT, night_of
+            )
             said, bits = f"{said}; {cause}", not is_environment
         if night_of and not (_set(folder) or only or failed):
-            record["planted"] = (again and earlier.get("planted")) or planted(record, ROOT, night_of)
+            record["planted"] = (again and earlier.get("planted")) or planted(
+                record, ROOT, night_of
+            )
             faults = record["planted"].items()
             shown = ", ".join(f"{name} ({'' if seen else 'not '}seen)" for name, seen in faults)
             said = f"{said}; planted: {shown}"

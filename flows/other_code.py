@@ -1,5 +1,5 @@
-"""Nights of other code, each in a folder of its own: of commits, to find the one that changed the bits, and of two planted
-faults, to know that a night sees them."""
+"""Nights of other code, each in a folder of its own: of commits, to find the one that changed the
+bits, and of two planted faults, to know that a night sees them."""
 
 import json
 import os
@@ -26,7 +26,8 @@ NightOf = Callable[[Path, Sequence[str]], Record]
 
 
 PLANTED_IN = ("losses", "optimizers")
-"""The sweeps of the shipped set that are run with planted faults: three steps of every loss, a few processor seconds."""
+"""The sweeps of the shipped set that are run with planted faults: three steps of every loss, a few
+processor seconds."""
 
 
 class NoNight(UserError):
@@ -34,9 +35,15 @@ class NoNight(UserError):
 
 
 def night_of(
-    tree: Path, labels: Sequence[str], module: str, folder: Path, cache: Path, overrides: Mapping[str, Any]
+    tree: Path,
+    labels: Sequence[str],
+    module: str,
+    folder: Path,
+    cache: Path,
+    overrides: Mapping[str, Any],
 ) -> Record:
-    """Run `python -m module nightly` with the code in `tree`; its data folder shares only the cache. Raises NoNight."""
+    """Run `python -m module nightly` with the code in `tree`; its data folder shares only the
+    cache. Raises NoNight."""
     root = Path(__file__).resolve().parents[1]
     if folder.resolve().is_relative_to(root):
         folder = tree / folder.resolve().relative_to(root)
@@ -50,8 +57,10 @@ def night_of(
         done = subprocess.run(
             python_module(module, "nightly", folder, "--home", home, *options),
             env={**ours, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", **owner_mark()},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
         record = next(iter((Path(home) / "nightly").rglob("*.json")), None)
         if record is None:
             raise NoNight((done.stderr.splitlines() or ["?"])[-1])
@@ -61,10 +70,13 @@ def night_of(
     return night
 
 
-def blame(tonight: Record, before: Mapping[str, Any], root: Path, night: NightOf | None) -> tuple[str, bool]:
-    """(what changed the numbers since the night `before`, whether that excuses them: today's environment, which is another
-    one, gives them with that night's commit, too). Runs that commit and those after it; where there is none to run, the
-    cause stays unknown. Of a set outside the checkout every commit runs tonight's files.
+def blame(
+    tonight: Record, before: Mapping[str, Any], root: Path, night: NightOf | None
+) -> tuple[str, bool]:
+    """(what changed the numbers since the night `before`, whether that excuses them: today's
+    environment, which is another one, gives them with that night's commit, too). Runs that commit
+    and those after it; where there is none to run, the cause stays unknown. Of a set outside the
+    checkout every commit runs tonight's files.
     """
     before = named_as(tonight, before)
     commit = str(before.get("revision") or "")
@@ -73,13 +85,23 @@ def blame(tonight: Record, before: Mapping[str, Any], root: Path, night: NightOf
     if night is None or not (root / ".git").exists():
         return f"cause unknown: {root} is not a git checkout, so earlier code cannot be run", False
     if not commit or commit.endswith("+"):
-        return f"cause unknown: night {before['night']} had no committed code that could be run again", False
+        return (
+            f"cause unknown: night {before['night']} had no committed code that could be run again",
+            False,
+        )
     try:
         with _worktree(root, commit) as tree:
             settled = night(tree, _changed(tonight, before))
             if _same(tonight, settled):
-                what = "configuration" if "the configuration" in causes(tonight, before) else "environment"
-                other = tonight["environment"] != before["environment"] and not ledger(tonight, before).gone
+                what = (
+                    "configuration"
+                    if "the configuration" in causes(tonight, before)
+                    else "environment"
+                )
+                other = (
+                    tonight["environment"] != before["environment"]
+                    and not ledger(tonight, before).gone
+                )
                 why = f"gives the same numbers here: the {what} changed them, not the code"
                 return f"commit {commit[:10]} {why}", other and what == "environment"
             too = "" if _same(settled, before) else "; the environment changes numbers, too"
@@ -117,7 +139,9 @@ def _commit(tonight: Record, settled: Record, commit: str, tree: Path, night: Ni
 
 def faults() -> list[dict[str, str]]:
     """The fifty standing mutants: name, file, original and replacement."""
-    return list(yaml.safe_load(Path(__file__).with_name("standing_mutants.yaml").read_text("utf-8")))
+    return list(
+        yaml.safe_load(Path(__file__).with_name("standing_mutants.yaml").read_text("utf-8"))
+    )
 
 
 def plant(tree: Path, fault: Mapping[str, str]) -> None:
@@ -130,8 +154,9 @@ def plant(tree: Path, fault: Mapping[str, str]) -> None:
 
 
 def planted(tonight: Record, root: Path, night: NightOf) -> dict[str, bool]:
-    """Two of the standing mutants, drawn by the night's name -> whether a night of a copy of the source with it differs
-    from tonight, or fails. One that cannot be planted is not seen, and its name says why."""
+    """Two of the standing mutants, drawn by the night's name -> whether a night of a copy of the
+    source with it differs from tonight, or fails. One that cannot be planted is not seen, and its
+    name says why."""
     seen = {}
     for fault in random.Random(tonight["night"]).sample(faults(), 2):
         with tempfile.TemporaryDirectory(prefix="rpg-planted-") as folder:
@@ -156,13 +181,16 @@ def _same(record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _changed(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
-    """The sweeps that differ between two nights, the quickest first; the quickest of all if it is none of them."""
+    """The sweeps that differ between two nights, the quickest first; the quickest of all if it is
+    none of them."""
     sizes: Counter[str] = Counter()
     for name, digests in tonight["digests"].items():
         seconds = tonight["values"].get(f"{name.rpartition(' / ')[0]} / seconds_step", 1.0)
         sizes[name.partition(" / ")[0]] += len(digests["steps"]) * seconds
     diff = ledger(tonight, before)
-    runs = [run for run, now in tonight["digests"].items() if now != before["digests"].get(run, now)]
+    runs = [
+        run for run, now in tonight["digests"].items() if now != before["digests"].get(run, now)
+    ]
     labels = {name.partition(" / ")[0] for name in (*runs, *diff.reported)}
     smallest = sorted(sizes, key=lambda label: (sizes[label], label))
     return [label for label in smallest if label in labels] or smallest[:1]
@@ -182,5 +210,7 @@ def _worktree(root: Path, commit: str) -> Iterator[Path]:
 
 
 def _git(folder: Path, *words: str) -> str:
-    done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["git", "-C", str(folder), *words], capture_output=True, text=True, check=True
+    )
     return done.stdout

@@ -6,7 +6,9 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # what users' type checkers see; at run time __getattr__ imports what is asked for
+if (
+    TYPE_CHECKING
+):  # what users' type checkers see; at run time __getattr__ imports what is asked for
     from rpg import testing as testing
     from rpg.auditing import audit as audit
     from rpg.catalogue import Algorithm as Algorithm
@@ -22,7 +24,9 @@ if TYPE_CHECKING:  # what users' type checkers see; at run time __getattr__ impo
 
 __version__ = "0.3.0"
 
-_HOMES = dict.fromkeys(("algorithms", "algorithm", "Algorithm", "AlgorithmError"), "rpg.catalogue") | {
+_HOMES = dict.fromkeys(
+    ("algorithms", "algorithm", "Algorithm", "AlgorithmError"), "rpg.catalogue"
+) | {
     "policy_loss": "rpg.losses.policy_loss",
     "LossOutput": "rpg.losses.policy_loss",
     "Counts": "rpg.losses.aggregation",

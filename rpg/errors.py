@@ -1,5 +1,5 @@
-"""The base of all errors that a user can fix (others are bugs), the command that installs what is missing, out-of-memory
-errors, text that is safe to print.
+"""The base of all errors that a user can fix (others are bugs), the command that installs what is
+missing, out-of-memory errors, text that is safe to print.
 """
 
 import re
@@ -17,12 +17,14 @@ _NO_MEMORY = ("can't allocate memory", "cannot allocate memory", "out of memory"
 
 
 class UserError(Exception):
-    """`str(error)` is the whole message: it names what is wrong and what would be accepted, without a traceback."""
+    """`str(error)` is the whole message: it names what is wrong and what would be accepted, without
+    a traceback."""
 
 
 def install_command(*extras: str) -> str:
-    """The command that installs these extras ("": what is always needed) for this Python: those of the checkout, with its
-    pins, or else what they ask for by name, e.g. `pip install 'peft>=0.17'`: this distribution is on no index.
+    """The command that installs these extras ("": what is always needed) for this Python: those of
+    the checkout, with its pins, or else what they ask for by name, e.g. `pip install 'peft>=0.17'`:
+    this distribution is on no index.
     """
     checkout = Path(__file__).resolve().parents[1]
     if (checkout / "pyproject.toml").is_file():
@@ -50,7 +52,8 @@ def pip_install() -> str:
 
 
 def requirements() -> dict[str, list[str]]:
-    """What this distribution ("") and each extra asks for, e.g. `{"lora": ["peft>=0.17"]}`; {} if it is not installed."""
+    """What this distribution ("") and each extra asks for, e.g. `{"lora": ["peft>=0.17"]}`; {} if
+    it is not installed."""
     asked: dict[str, list[str]] = {}
     with suppress(metadata.PackageNotFoundError):
         for line in metadata.requires(PACKAGE) or []:
@@ -61,18 +64,26 @@ def requirements() -> dict[str, list[str]]:
 
 
 def first_line(error: object) -> str:
-    """The first line of an error's text, for messages of one line; the name of its class where it has none."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    """The first line of an error's text, for messages of one line; the name of its class where it
+    has none."""
+    return next(
+        (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+    )
 
 
 def is_no_memory(error: BaseException) -> bool:
     """Whether an allocation failed, on a CPU or a GPU; PyTorch has a class for the latter only."""
-    return isinstance(error, MemoryError) or any(words in str(error).lower() for words in _NO_MEMORY)
+    return isinstance(error, MemoryError) or any(
+        words in str(error).lower() for words in _NO_MEMORY
+    )
 
 
-_CONTROLS = {ord(c): repr(c)[1:-1] for c in map(chr, (*range(32), *range(127, 160))) if c not in "\n\t"}
+_CONTROLS = {
+    ord(c): repr(c)[1:-1] for c in map(chr, (*range(32), *range(127, 160))) if c not in "\n\t"
+}
 
 
 def visible(text: str) -> str:
-    """A text with its control characters escaped, e.g. `\\x1b[31m`: data, models and notes may contain anything."""
+    """A text with its control characters escaped, e.g. `\\x1b[31m`: data, models and notes may
+    contain anything."""
     return text.translate(_CONTROLS)

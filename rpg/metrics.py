@@ -1,8 +1,9 @@
 """The metrics of a training step, each declared once in metrics.yaml.
 
-The database takes the documentation of its columns from here; the report, the dashboard and the nightly comparison take
-titles, axes, groups and bands. Metrics files may hold further numbers (specific to a back end, or from an older version):
-they become columns too, under the names they have in the file. docs/extending.md shows how to add a metric.
+The database takes the documentation of its columns from here; the report, the dashboard and the
+nightly comparison take titles, axes, groups and bands. Metrics files may hold further numbers
+(specific to a back end, or from an older version): they become columns too, under the names they
+have in the file. docs/extending.md shows how to add a metric.
 """
 
 from collections.abc import Iterator
@@ -17,9 +18,9 @@ Group = Literal["Rewards", "Ratios and clipping", "Divergence", "Updates", "Work
 
 @dataclass(frozen=True)
 class Band:
-    """How far tonight's number may be from the median of earlier nights: at least `part` of the median, at least `least`,
-    and at least the usual spread. Without such a floor the smallest harmless change of the code would be red, because
-    numbers on a CPU repeat to the bit.
+    """How far tonight's number may be from the median of earlier nights: at least `part` of the
+    median, at least `least`, and at least the usual spread. Without such a floor the smallest
+    harmless change of the code would be red, because numbers on a CPU repeat to the bit.
     """
 
     part: float
@@ -30,8 +31,8 @@ class Band:
 
 @dataclass(frozen=True)
 class Metric:
-    """`title` and `unit` stand above its panel; `axis` is the number format of its axis (d3-format; with the scale
-    `decades`, of a logarithmic axis only).
+    """`title` and `unit` stand above its panel; `axis` is the number format of its axis (d3-format;
+    with the scale `decades`, of a logarithmic axis only).
     """
 
     name: str
@@ -39,12 +40,15 @@ class Metric:
     title: str
     group: Group
     unit: str = ""
-    scale: Literal["linear", "log", "decades"] = "linear"  # decades: logarithmic if the values span several
+    scale: Literal["linear", "log", "decades"] = (
+        "linear"  # decades: logarithmic if the values span several
+    )
     axis: str = ""
     shown: bool = False  # in the report's figure and on the page of a run by default
     nightly: Band | None = None
     of_reference: bool = False
-    """Measured against the reference policy: comparable only between variants with the same reference."""
+    """Measured against the reference policy: comparable only between variants with the same
+    reference."""
 
     @property
     def heading(self) -> str:

@@ -1,4 +1,5 @@
-"""The commands that messages tell people to run next: complete, and quoted for the shell that they are pasted into."""
+"""The commands that messages tell people to run next: complete, and quoted for the shell that they
+are pasted into."""
 
 import shlex
 import shutil
@@ -20,9 +21,14 @@ def command(*words: str, layout: Layout) -> str:
 
 
 def _program() -> str:
-    """`rpg` where the shell finds this installation under that name, else its path, from any folder, else the module."""
+    """`rpg` where the shell finds this installation under that name, else its path, from any
+    folder, else the module."""
     name = __name__.partition(".")[0]
     script, installed = Path(sys.argv[0]).absolute(), shutil.which(name)
     if script.name != name:
         return shlex.join([sys.executable, "-m", name])
-    return name if installed and script.exists() and script.samefile(installed) else shlex.quote(str(script))
+    return (
+        name
+        if installed and script.exists() and script.samefile(installed)
+        else shlex.quote(str(script))
+    )

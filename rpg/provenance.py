@@ -1,7 +1,9 @@
-"""What a training is computed with: the source files it imports, the packages they use, and the machine.
+"""What a training is computed with: the source files it imports, the packages they use, and the
+machine.
 
-A commit says too much (it changes with the documentation) and too little (files that are edited but not committed,
-an installed copy). What can change a training's numbers is the source that its process has imported.
+A commit says too much (it changes with the documentation) and too little (files that are edited but
+not committed, an installed copy). What can change a training's numbers is the source that its
+process has imported.
 """
 
 import contextlib
@@ -22,36 +24,63 @@ ROOT = Path(__file__).resolve().parents[1]
 """The folder that the package `rpg` lies in: a checkout, or site-packages."""
 
 PINS = (
-    "python", "torch", "transformers", "tokenizers", "numpy", "schedulefree", "math-verify", "sympy", "verl", "ray",
+    "python",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "numpy",
+    "schedulefree",
+    "math-verify",
+    "sympy",
+    "verl",
+    "ray",
     "vllm",
-)  # fmt: skip
-"""Packages that a training's numbers depend on. Ours is not among them: its source files say more than a version."""
+)
+"""Packages that a training's numbers depend on. Ours is not among them: its source files say more
+than a version."""
 _OTHERS = ("rpg-lab", "prefect", "duckdb", "pandas", "scipy")
 _EMBEDDED = ("torch", "transformers", "tokenizers", "numpy", "schedulefree", "math-verify", "sympy")
 
 _BESIDE = (
-    "rpg/fork_server/", "rpg/evaluation/", "rpg/report/", "rpg/planning/", "rpg/cli/", "flows/", "dashboard/",
-)  # fmt: skip
-"""Rooms that no training uses; a process that is forked (rpg.fork_server) has loaded them all the same."""
+    "rpg/fork_server/",
+    "rpg/evaluation/",
+    "rpg/report/",
+    "rpg/planning/",
+    "rpg/cli/",
+    "flows/",
+    "dashboard/",
+)
+"""Rooms that no training uses; a process that is forked (rpg.fork_server) has loaded them all the
+same."""
 
 Sources = dict[str, str]
-"""File -> digest of its text; files below ROOT by their path relative to it, others by their absolute path."""
+"""File -> digest of its text; files below ROOT by their path relative to it, others by their
+absolute path."""
 
 
 def loaded() -> Sources:
-    """The Python files that this process has imported so far: ours, and those of no installed package (a user's own). A
-    file keeps the digest that it has when it is first seen here, in this process and those forked from it."""
+    """The Python files that this process has imported so far: ours, and those of no installed
+    package (a user's own). A file keeps the digest that it has when it is first seen here, in this
+    process and those forked from it."""
     digests = {}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if file and file.endswith(".py") and (name.partition(".")[0] == "rpg" or not _installed(file)):
+        if (
+            file
+            and file.endswith(".py")
+            and (name.partition(".")[0] == "rpg" or not _installed(file))
+        ):
             digests[_name(file)] = _digest(Path(file))
-    return {name: digest for name, digest in sorted(digests.items()) if not name.startswith(_BESIDE)}
+    return {
+        name: digest for name, digest in sorted(digests.items()) if not name.startswith(_BESIDE)
+    }
 
 
 def below(*packages: str) -> Sources:
     """All files of some of our packages, e.g. `rpg.losses`: for what other processes compute with."""
-    files = [file for package in packages for file in (ROOT / Path(*package.split("."))).rglob("*.py")]
+    files = [
+        file for package in packages for file in (ROOT / Path(*package.split("."))).rglob("*.py")
+    ]
     return dict(sorted((_name(str(file)), _digest(file)) for file in files))
 
 
@@ -67,7 +96,8 @@ def changed(sources: Mapping[str, str]) -> list[str]:
 
 
 def record(sources: Sources) -> dict[str, Any]:
-    """What is kept about an attempt at a training: {code, sources, versions, machine, git_revision, time}."""
+    """What is kept about an attempt at a training: {code, sources, versions, machine, git_revision,
+    time}."""
     return {
         "code": code(sources),
         "sources": sources,
@@ -80,7 +110,8 @@ def record(sources: Sources) -> dict[str, Any]:
 
 @cache
 def versions() -> dict[str, str]:
-    """Installed versions of what a run's numbers depend on, of this package, and of what stores the numbers."""
+    """Installed versions of what a run's numbers depend on, of this package, and of what stores the
+    numbers."""
     installed = {"python": platform.python_version()}
     for name in (*PINS[1:], *_OTHERS):
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -90,18 +121,25 @@ def versions() -> dict[str, str]:
 
 def embedded() -> dict[str, str]:
     """Versions of what the embedded trainer computes with, without their builds (`+cpu`, `+cu128`)."""
-    return {name: version.partition("+")[0] for name, version in versions().items() if name in _EMBEDDED}
+    return {
+        name: version.partition("+")[0] for name, version in versions().items() if name in _EMBEDDED
+    }
 
 
 @cache
 def git_revision() -> str | None:
-    """Commit of the source tree, with `+` when tracked files differ from it; None outside a checkout."""
+    """Commit of the source tree, with `+` when tracked files differ from it; None outside a
+    checkout."""
     if not (ROOT / ".git").exists():
         return None
     try:
         git = ["git", "-C", str(ROOT)]
-        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, check=True, timeout=10)
-        dirty = subprocess.run([*git, "diff", "--quiet", "HEAD"], capture_output=True, timeout=30).returncode
+        commit = subprocess.run(
+            [*git, "rev-parse", "HEAD"], capture_output=True, check=True, timeout=10
+        )
+        dirty = subprocess.run(
+            [*git, "diff", "--quiet", "HEAD"], capture_output=True, timeout=30
+        ).returncode
     except (OSError, subprocess.SubprocessError):
         return None
     return commit.stdout.decode().strip() + ("+" if dirty else "")
@@ -119,7 +157,9 @@ def machine() -> dict[str, Any]:
         "host": platform.node(),
         "system": f"{platform.system()} {platform.release()}",
         "processor": processor,
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
     }
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
@@ -143,7 +183,8 @@ def _now(name: str) -> str:
 
 @cache
 def _digest(path: Path, *_state: int) -> str:
-    """Of a file as it is when it is first asked for in this state; without one, for good: what is imported stays."""
+    """Of a file as it is when it is first asked for in this state; without one, for good: what is
+    imported stays."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
     except OSError:
@@ -158,6 +199,7 @@ def _packages() -> tuple[str, ...]:
 
 @cache
 def _installed(file: str) -> bool:
-    """Whether a file belongs to Python itself or to an installed package: those are known by their version."""
+    """Whether a file belongs to Python itself or to an installed package: those are known by their
+    version."""
     path = os.path.realpath(file)
     return path.startswith(_packages()) or "site-packages" in path or "dist-packages" in path

@@ -1,6 +1,8 @@
-"""Assertions about losses, for the tests of any project: `rpg.testing.assert_gradient(my_loss, of="reward - 0.3 rkl")`.
+"""Assertions about losses, for the tests of any project: `rpg.testing.assert_gradient(my_loss,
+of="reward - 0.3 rkl")`.
 
-Everything is enumerated in float64, so what holds here holds exactly, not on average over a few batches.
+Everything is enumerated in float64, so what holds here holds exactly, not on average over a few
+batches.
 """
 
 import re
@@ -29,13 +31,15 @@ def assert_gradient(
     drifts: Iterable[float] = (0.0, 0.2, 0.4),
     seeds: Iterable[int] = (0, 1),
 ) -> None:
-    """Assert that a loss's average step is the gradient of an objective, whatever the drift of the policy from `old`.
+    """Assert that a loss's average step is the gradient of an objective, whatever the drift of the
+    policy from `old`.
 
-    loss: an Algorithm, with its clip, or a callable as `rpg.audit` takes it. of: a sum of `reward`, `fkl`, `rkl` (KL from
-    and to the reference), `entropy`, `length`, `reward_per_token`, `fkl_old`, `rkl_old`, each with or without a number.
-    level: `token` (prefixes as sampled) or `sequence` (whole responses). per_token: the loss is a mean over tokens.
-    within: the error allowed, relative to the gradient. drifts: (0.0,) asks on-policy only. Where the responses of a
-    batch affect each other, the expectation is over all batches of two.
+    loss: an Algorithm, with its clip, or a callable as `rpg.audit` takes it. of: a sum of `reward`,
+    `fkl`, `rkl` (KL from and to the reference), `entropy`, `length`, `reward_per_token`, `fkl_old`,
+    `rkl_old`, each with or without a number. level: `token` (prefixes as sampled) or `sequence`
+    (whole responses). per_token: the loss is a mean over tokens. within: the error allowed,
+    relative to the gradient. drifts: (0.0,) asks on-policy only. Where the responses of a batch
+    affect each other, the expectation is over all batches of two.
 
     Raises:
         AssertionError: it is not; the message says what the gradient is made of instead.

@@ -1,8 +1,10 @@
-"""Access control for every port that `rpg serve` opens: our own host names and origins only, and the password if one is set.
+"""Access control for every port that `rpg serve` opens: our own host names and origins only, and
+the password if one is set.
 
-Listening on loopback does not protect from a page in the user's own browser. A page of the web may map its own name to
-our address (DNS rebinding): then the Host header is that name. It may send a form or open a websocket across origins,
-which CORS does not stop: then the Origin header is its own.
+Listening on loopback does not protect from a page in the user's own browser. A page of the web may
+map its own name to our address (DNS rebinding): then the Host header is that name. It may send a
+form or open a websocket across origins, which CORS does not stop: then the Origin header is its
+own.
 """
 
 import base64
@@ -32,7 +34,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server is reached: at a port of this machine by `names`, and perhaps at the `public` URL of a proxy."""
+    """Where a server is reached: at a port of this machine by `names`, and perhaps at the `public`
+    URL of a proxy."""
 
     port: int
     names: tuple[str, ...] = ("127.0.0.1", "localhost")
@@ -55,12 +58,14 @@ class Address:
 
 
 class AccessControl:
-    """ASGI middleware: only requests to `address`, from its own pages, are answered, and no other page may frame ours.
+    """ASGI middleware: only requests to `address`, from its own pages, are answered, and no other
+    page may frame ours.
 
-    A Host header may have any port (a tunnel changes it). With `secret` (user:password) the browser is asked for it
-    (HTTP basic) and then keeps a cookie, because not every browser sends a password with a websocket. A browser sends
-    cookies to every port of a host, hence to servers of other users: so one counts only if it comes from a program
-    of this user or through the TLS of a proxy, and until SESSION_SECONDS or a logout. `open_paths` need no password.
+    A Host header may have any port (a tunnel changes it). With `secret` (user:password) the browser
+    is asked for it (HTTP basic) and then keeps a cookie, because not every browser sends a password
+    with a websocket. A browser sends cookies to every port of a host, hence to servers of other
+    users: so one counts only if it comes from a program of this user or through the TLS of a proxy,
+    and until SESSION_SECONDS or a logout. `open_paths` need no password.
     """
 
     def __init__(
@@ -76,12 +81,17 @@ class AccessControl:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        headers = {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in scope["headers"]}
+        headers = {
+            key.decode("latin-1").lower(): value.decode("latin-1")
+            for key, value in scope["headers"]
+        }
         host = headers.get("host", "")
         cookie = "__Host-rpg" if self._address.is_public(host) else f"rpg-{self._address.port}"
         send = _adding(send, self._headers)
         # `[::1]` of `[::1]:4200`, `localhost` of `localhost:4200`
-        name = host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0].lower()
+        name = (
+            host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0].lower()
+        )
         if name not in self._address.names and not self._address.is_public(host):
             await _refuse(scope, send, 400, "this server does not answer to that host name")
         elif "origin" in headers and headers["origin"] not in self._address.origins:
@@ -96,8 +106,12 @@ class AccessControl:
             await self._app(scope, receive, send)
         elif self._has_password(headers):
             value = f"{cookie}={self._token(cookie, int(time.time()) + SESSION_SECONDS)}; Max-Age={SESSION_SECONDS}"
-            flags = "; Path=/; HttpOnly; SameSite=Strict" + "; Secure" * cookie.startswith("__Host-")
-            await self._app(scope, receive, _adding(send, [(b"set-cookie", (value + flags).encode())]))
+            flags = "; Path=/; HttpOnly; SameSite=Strict" + "; Secure" * cookie.startswith(
+                "__Host-"
+            )
+            await self._app(
+                scope, receive, _adding(send, [(b"set-cookie", (value + flags).encode())])
+            )
         else:
             await _refuse(scope, send, 401, "a password is needed", (b"www-authenticate", _REALM))
 
@@ -107,7 +121,9 @@ class AccessControl:
             credentials = base64.b64decode(encoded, validate=True)
         except ValueError:
             return False
-        return kind.lower() == "basic" and hmac.compare_digest(credentials, (self._secret or "").encode())
+        return kind.lower() == "basic" and hmac.compare_digest(
+            credentials, (self._secret or "").encode()
+        )
 
     def _token(self, name: str, expires: int) -> str:
         return f"{expires}-{hmac.new(self._key, f'{name} {expires}'.encode(), hashlib.sha256).hexdigest()}"
@@ -128,7 +144,8 @@ _REALM = b'Basic realm="rpg"'
 
 
 def _security_headers(address: Address) -> list[tuple[bytes, bytes]]:
-    """Pages load nothing from elsewhere and stand in no frame of others. Streamlit and Vega need inline and made scripts."""
+    """Pages load nothing from elsewhere and stand in no frame of others. Streamlit and Vega need
+    inline and made scripts."""
     policy = (
         "default-src 'self' data: blob:; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; object-src 'none'; "
         f"style-src 'self' 'unsafe-inline'; connect-src 'self' data: blob: {' '.join(sorted(address.origins))}; "
@@ -154,23 +171,33 @@ def _adding(send: Send, headers: list[tuple[bytes, bytes]]) -> Send:
 
 
 def _is_of_this_user(scope: Scope) -> bool:
-    """Whether the other end of a connection is a program of our own user on this machine, by the kernel's table."""
+    """Whether the other end of a connection is a program of our own user on this machine, by the
+    kernel's table."""
     try:
         ends = [
             f"{socket.inet_aton(host)[::-1].hex().upper()}:{port:04X}"
             for host, port in (scope["client"], scope["server"])
         ]
         lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
-    except (KeyError, TypeError, ValueError, OSError):  # IPv6, a test without a connection, another system
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        OSError,
+    ):  # IPv6, a test without a connection, another system
         return False
     connections = (line.split() for line in lines)
     return any(fields[1:3] == ends and int(fields[7]) == os.getuid() for fields in connections)
 
 
-async def _refuse(scope: Scope, send: Send, status: int, why: str, *headers: tuple[bytes, bytes]) -> None:
+async def _refuse(
+    scope: Scope, send: Send, status: int, why: str, *headers: tuple[bytes, bytes]
+) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008, "reason": why})
         return
     content_type = (b"content-type", b"text/plain; charset=utf-8")
-    await send({"type": "http.response.start", "status": status, "headers": [content_type, *headers]})
+    await send(
+        {"type": "http.response.start", "status": status, "headers": [content_type, *headers]}
+    )
     await send({"type": "http.response.body", "body": f"{why}\n".encode()})

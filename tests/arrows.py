@@ -1,7 +1,8 @@
 """The modules that a source names, by an import or by a string, for tests/test_structure.py.
 
-A string counts when it is a whole dotted name of ours (also `pkg://a.b`, `a.b:c` and a path to a file), when it can be
-formatted or joined to one, and where it is given to what imports or runs a module (`import_module`, `-m` ...).
+A string counts when it is a whole dotted name of ours (also `pkg://a.b`, `a.b:c` and a path to a
+file), when it can be formatted or joined to one, and where it is given to what imports or runs a
+module (`import_module`, `-m` ...).
 """
 
 import ast
@@ -55,7 +56,9 @@ def _imported(node: ast.AST, around: str, known: Known) -> Iterator[str]:
         package = node.module or ""
         if node.level:
             parents = around.split(".")
-            package = ".".join([*parents[: len(parents) - node.level + 1], *filter(None, [node.module])])
+            package = ".".join(
+                [*parents[: len(parents) - node.level + 1], *filter(None, [node.module])]
+            )
         for alias in node.names:
             inner = f"{package}.{alias.name}"
             yield inner if inner in known or inner in PUBLIC else package
@@ -74,7 +77,9 @@ def _texts(tree: ast.AST) -> Iterator[str]:
         if not isinstance(node, ast.JoinedStr):
             pending += ast.iter_child_nodes(node)
         else:
-            pending += (value.value for value in node.values if isinstance(value, ast.FormattedValue))
+            pending += (
+                value.value for value in node.values if isinstance(value, ast.FormattedValue)
+            )
 
 
 def _text(node: ast.AST) -> str | None:
@@ -86,7 +91,11 @@ def _text(node: ast.AST) -> str | None:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         parts = [_text(node.left), _text(node.right)]
         return None if parts == [None, None] else "".join(part or "{}" for part in parts)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "join":
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "join"
+    ):
         separator, rest = _text(node.func.value), node.args[0] if node.args else None
         if separator is not None and isinstance(rest, ast.List | ast.Tuple):
             return separator.join(_text(part) or "{}" for part in rest.elts)
@@ -96,7 +105,9 @@ def _text(node: ast.AST) -> str | None:
 def _given(node: ast.AST) -> Iterator[str]:
     """Constants that are given to what imports or runs a module: there a short name is one, too."""
     if isinstance(node, ast.Call) and node.args:
-        function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        function = (
+            node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        )
         texts = [_text(argument) or "" for argument in node.args]
         if function == "import_module" and texts[0].startswith("."):
             yield texts[-1] + texts[0]
@@ -122,7 +133,8 @@ def _modules(text: str, known: Known) -> Iterator[str]:
 
 
 def _resolved(text: str, known: Known) -> Iterator[str]:
-    """The modules that a dotted text means: itself, the module that the named thing is in, or all that fit a template."""
+    """The modules that a dotted text means: itself, the module that the named thing is in, or all
+    that fit a template."""
     if "{}" in text or text.endswith("."):
         end = r"\w+" if text.endswith(".") else ""
         pattern = re.escape(text).replace(re.escape("{}"), r"\w+(\.\w+)*") + end

@@ -1,4 +1,5 @@
-"""What all tests share: an environment that does not depend on who started them, and groups of files for its workers.
+"""What all tests share: an environment that does not depend on who started them, and groups of
+files for its workers.
 
 `make test` gives each worker whole groups: the tests of a file, or of a group in groups.yaml.
 """
@@ -18,12 +19,15 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, settings
 
-# `nohup`, and the `&` of a shell without job control, leave signals ignored, and children inherit that.
+# `nohup`, and the `&` of a shell without job control, leave signals ignored, and children inherit
+# that.
 for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_number) is signal.SIG_IGN:
-        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
-# Nobody's data folder, server or slots but our own; RPG_DATA says where the published data sets are,
-# RPG_MODELS the data folder in which pretrained models are kept.
+        signal.signal(
+            _number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL
+        )
+# Nobody's data folder, server or slots but our own; RPG_DATA says where the published data sets
+# are, RPG_MODELS the data folder in which pretrained models are kept.
 for _name in [
     name
     for name in os.environ
@@ -50,7 +54,9 @@ def _group(nodeid):
     return _GROUP_OF.get(file, file)
 
 
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("any machine")  # a slow one, too
 gc.disable()  # while tests are imported (rpg.processes.quick_imports)
 
@@ -58,13 +64,16 @@ gc.disable()  # while tests are imported (rpg.processes.quick_imports)
 def pytest_collection_finish():
     gc.freeze()  # what was imported stays: nothing looks through it again
     if "PYTEST_XDIST_WORKER" not in os.environ:
-        atexit.register(gc.unfreeze)  # else DuckDB's binding reports leaks, which workers are spared
+        atexit.register(
+            gc.unfreeze
+        )  # else DuckDB's binding reports leaks, which workers are spared
     gc.enable()
     collect_seldom()
 
 
 def pytest_collection_modifyitems(items):
-    """The groups first, then files with long tests and with slow ones: no worker has one left when the others are done."""
+    """The groups first, then files with long tests and with slow ones: no worker has one left when
+    the others are done."""
     order = [*GROUPS]
     marked = {(_group(item.nodeid), mark.name) for item in items for mark in item.iter_markers()}
 
@@ -82,7 +91,8 @@ pytest_xdist_setupnodes = pytest.hookimpl(optionalhook=True)(_forked["pytest_xdi
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Whole groups to each worker. Not `--dist loadgroup`: pytest-xdist 3.8 marks nothing under pytest 9.2."""
+    """Whole groups to each worker. Not `--dist loadgroup`: pytest-xdist 3.8 marks nothing under
+    pytest 9.2."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Groups(LoadScopeScheduling):
@@ -95,7 +105,8 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.fixture(autouse=True)
 def _no_settings_of_another_test():
-    """What a command sets for Prefect, the data folder among it, holds for the life of its process: here, of a worker."""
+    """What a command sets for Prefect, the data folder among it, holds for the life of its process:
+    here, of a worker."""
     yield
     for name in [name for name in os.environ if name.startswith("PREFECT_")]:
         del os.environ[name]
@@ -113,7 +124,8 @@ def bench(tmp_path_factory, prefect):
 
 @pytest.fixture
 def command_line(capfd, monkeypatch):
-    """`rpg` in this process: a function of its words that returns (exit code, output, errors as one line)."""
+    """`rpg` in this process: a function of its words that returns (exit code, output, errors as one
+    line)."""
     from rpg.cli import main
 
     def run(*words):
@@ -160,9 +172,11 @@ def policy(home):
 
 @pytest.fixture(scope="session")
 def prefect(tmp_path_factory):
-    """What a sweep has to be told so that it uses one Prefect server for all tests: each would start its own.
+    """What a sweep has to be told so that it uses one Prefect server for all tests: each would
+    start its own.
 
-    The first worker that needs it starts it, and at its end waits for the others, who hold the file `users`.
+    The first worker that needs it starts it, and at its end waits for the others, who hold the file
+    `users`.
     """
     from flows.prefect.server import HOST, private, quiet_environment
     from flows.prefect.service import start_in_turn

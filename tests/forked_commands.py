@@ -18,11 +18,17 @@ from tests.waiting import until
 
 IMPORTS = {"train": "rpg.backends.local.training_loop", "evaluate": "rpg.evaluation.evaluator"}
 """What these commands import once they have begun; here it is there for the next child, too."""
-MAINS = {"train": trainer.main, "launch": launcher.main, "evaluate": evaluator.main, "prepare": prepare.main}
+MAINS = {
+    "train": trainer.main,
+    "launch": launcher.main,
+    "evaluate": evaluator.main,
+    "prepare": prepare.main,
+}
 
 
 class Child:
-    """A forked process that runs a command's main(), after `first()`: this saves seconds of imports."""
+    """A forked process that runs a command's main(), after `first()`: this saves seconds of
+    imports."""
 
     def __init__(self, command, folder, *options, first=lambda: None):
         import_module(IMPORTS.get(command, __name__))
@@ -77,7 +83,8 @@ def to_its_end(command, folder):
 
 
 def trained_here(file, home):
-    """The runs of a sweep's file, trained and evaluated by nobody but these processes, in a data folder of their own."""
+    """The runs of a sweep's file, trained and evaluated by nobody but these processes, in a data
+    folder of their own."""
     folders = register(load_sweep(file, {}, data_digest), Layout.at(home))
     for folder in folders:
         to_its_end("train", folder)

@@ -1,4 +1,5 @@
-"""Other containers and other hosts on this machine: real namespaces, as root; elsewhere these tests are skipped."""
+"""Other containers and other hosts on this machine: real namespaces, as root; elsewhere these tests
+are skipped."""
 
 import shutil
 import subprocess
@@ -29,7 +30,8 @@ def in_container(*command):
 
 
 def on_host(name, boot, *command):
-    """The command on what looks like another machine: host name, boot, process ids; the disk is shared.
+    """The command on what looks like another machine: host name, boot, process ids; the disk is
+    shared.
 
     `boot` is a file with that machine's boot id.
     """
@@ -42,7 +44,8 @@ def python(text, *arguments):
 
 
 def without_flock(folder):
-    """A PYTHONPATH under which file locks are granted to everyone, as between hosts whose mounts keep them local."""
+    """A PYTHONPATH under which file locks are granted to everyone, as between hosts whose mounts
+    keep them local."""
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text("import fcntl\nfcntl.flock = lambda *_: None\n")
     return f"{folder}:{ROOT}"

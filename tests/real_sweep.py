@@ -24,7 +24,8 @@ axes:
 baseline: grpo
 """
 REAL, TRIVIAL = "rpg", "benchmarks.trivial"
-"""Modules to run a sweep with: with the second, trainings and evaluations are made up, and all around them is real."""
+"""Modules to run a sweep with: with the second, trainings and evaluations are made up, and all
+around them is real."""
 LONG = SWEEP.format(name="long", steps=100_000, every=50_000, seeds=[0, 1])
 """A trivial sweep that does not come to its end (its steps take SLOW)."""
 SLOW = {SECONDS: "0.2"}
@@ -33,14 +34,20 @@ SLOW = {SECONDS: "0.2"}
 def command(root, *args, module=REAL, home=None, **environment):
     """Arguments for subprocess: the command `rpg` in the folder of the sweep files."""
     environment = {
-        **os.environ, "PYTHONPATH": str(ROOT), "RPG_HOME": str(home or root / "data"), "COLUMNS": "160", **environment
-    }  # fmt: skip
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "RPG_HOME": str(home or root / "data"),
+        "COLUMNS": "160",
+        **environment,
+    }
     return {"args": [sys.executable, "-m", module, *args], "cwd": root, "env": environment}
 
 
 def rpg(root, *args, **how):
     """Run it to its end."""
-    return subprocess.run(**command(root, *args, **how), capture_output=True, text=True, timeout=2 * HANG)
+    return subprocess.run(
+        **command(root, *args, **how), capture_output=True, text=True, timeout=2 * HANG
+    )
 
 
 def start(root, *args, home, **how):

@@ -1,7 +1,9 @@
-"""The rooms of the source and what each may import: the table of rooms.yaml, checked by tests/test_structure.py.
+"""The rooms of the source and what each may import: the table of rooms.yaml, checked by
+tests/test_structure.py.
 
-`python -m tests.rooms` prints it for docs/architecture.md. A room may import the rooms named in `ours` and the
-packages named in `outside` (besides the standard library); whatever is not named is an error, an unknown module included.
+`python -m tests.rooms` prints it for docs/architecture.md. A room may import the rooms named in
+`ours` and the packages named in `outside` (besides the standard library); whatever is not named is
+an error, an unknown module included.
 """
 
 from dataclasses import dataclass
@@ -12,8 +14,8 @@ import yaml
 
 @dataclass(frozen=True)
 class Room:
-    """One room: a package or module prefix, what it holds, all it may import, and the rooms whose modules it may name
-    by string, to run them as processes.
+    """One room: a package or module prefix, what it holds, all it may import, and the rooms whose
+    modules it may name by string, to run them as processes.
     """
 
     name: str
@@ -33,7 +35,9 @@ ROOMS = tuple(_room(name, **fields) for name, fields in _TABLE.items())
 
 def room_of(module: str) -> Room | None:
     """The room a module belongs to, or None: the one with the longest prefix of its name."""
-    module = module if module not in ("rpg", "rpg.__main__") else "rpg.cli"  # `python -m rpg` is the command
+    module = (
+        module if module not in ("rpg", "rpg.__main__") else "rpg.cli"
+    )  # `python -m rpg` is the command
     inside = [room for room in ROOMS if module == room.name or module.startswith(room.name + ".")]
     return max(inside, key=lambda room: len(room.name), default=None)
 
@@ -49,7 +53,9 @@ def table() -> str:
             ", ".join(name.removeprefix("rpg.") for name in names)
             for names in (room.ours or ["no other room"], room.outside, room.starts)
         )
-        lines.append(f"| `{room.name.replace('.', '/')}` | {room.what} | {ours} | {outside} | {starts} |")
+        lines.append(
+            f"| `{room.name.replace('.', '/')}` | {room.what} | {ours} | {outside} | {starts} |"
+        )
     return "\n".join(lines)
 
 

@@ -1,5 +1,5 @@
-"""docs/extending.md does what it says: its blocks are applied to a copy of the source, which then audits, sweeps,
-reports and shows the page with everything in it.
+"""docs/extending.md does what it says: its blocks are applied to a copy of the source, which then
+audits, sweeps, reports and shows the page with everything in it.
 """
 
 import json
@@ -42,7 +42,9 @@ zip: [[algorithm, backend.type]]
 
 def recipes():
     """Heading -> (files it promises to touch, its blocks)."""
-    for heading, count, body in re.findall(r"^## (.+?) \((\d) files?\)\n(.*?)(?=^## |\Z)", PAGE, re.S | re.M):
+    for heading, count, body in re.findall(
+        r"^## (.+?) \((\d) files?\)\n(.*?)(?=^## |\Z)", PAGE, re.S | re.M
+    ):
         yield heading, int(count), [found.groupdict() for found in BLOCK.finditer(body)]
 
 
@@ -56,7 +58,9 @@ def applied(tree, block):
         path.write_text(code if fresh else path.read_text() + code)
         return
     text = path.read_text()
-    assert text.count(f"\n{block['anchor']}") == 1, f"{block['path']} has no single line {block['anchor']!r}"
+    assert text.count(f"\n{block['anchor']}") == 1, (
+        f"{block['path']} has no single line {block['anchor']!r}"
+    )
     if block["how"] == "instead of":
         path.write_text(text.replace(f"\n{block['anchor']}\n", f"\n{code}"))
     else:
@@ -68,7 +72,8 @@ def tree(tmp_path_factory):
     """A copy of the source with all recipes applied."""
     root = tmp_path_factory.mktemp("extended")
     for folder in ("rpg", "flows", "dashboard", "configs"):
-        # What was compiled as well, because most of it stays as it is; but not what another worker just compiles.
+        # What was compiled as well, because most of it stays as it is; but not what another worker
+        # just compiles.
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("*.pyc.*"))
     for _, _, blocks in recipes():
         for block in blocks:
@@ -79,10 +84,19 @@ def tree(tmp_path_factory):
 
 def run(tree, *command, check=True, **others):
     environment = {
-        **os.environ, "PYTHONPATH": str(tree), "RPG_HOME": str(tree / "data"), "COLUMNS": "160", **others,
-    }  # fmt: skip
+        **os.environ,
+        "PYTHONPATH": str(tree),
+        "RPG_HOME": str(tree / "data"),
+        "COLUMNS": "160",
+        **others,
+    }
     done = subprocess.run(
-        [sys.executable, *command], cwd=tree, env=environment, capture_output=True, text=True, timeout=800
+        [sys.executable, *command],
+        cwd=tree,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=800,
     )
     assert not check or done.returncode == 0, done.stdout + done.stderr
     return done
@@ -98,9 +112,14 @@ def test_each_recipe_touches_as_many_files_as_its_heading_says():
     found["A metric"] -= 1  # the code that computes it
     assert found == {heading: count for heading, count, _ in recipes()}
     assert found == {
-        "A divergence": 2, "An algorithm": 1, "A task type": 3, "A verifier": 3, "A metric": 1, "A back end": 2,
+        "A divergence": 2,
+        "An algorithm": 1,
+        "A task type": 3,
+        "A verifier": 3,
+        "A metric": 1,
+        "A back end": 2,
         "A page": 2,
-    }  # fmt: skip
+    }
     assert sum(len(blocks) for _, _, blocks in recipes()) == len(re.findall("```[py]", PAGE)), (
         "a block nobody applies"
     )
@@ -192,7 +211,8 @@ print(json.dumps({"runs": runs, "shares": shares, "schema": documentation(), "se
 
 @pytest.mark.long
 def test_a_sweep_trains_and_reports_and_the_page_shows_what_was_added(tree, prefect):
-    """On the task, with divergence, algorithm and back end; the database and the report have the metric."""
+    """On the task, with divergence, algorithm and back end; the database and the report have the
+    metric."""
     run(tree, "-m", "rpg", "sweep", "extended.yaml", "--workers", "2", **prefect)
     found = result(tree, FOUND)
     assert found["runs"] == [["frozen", "done", 2], ["local", "done", 2]]

@@ -1,4 +1,5 @@
-"""Children end with the sweep: on stop, with their whole group, and when the sweep itself is killed."""
+"""Children end with the sweep: on stop, with their whole group, and when the sweep itself is
+killed."""
 
 import os
 import signal
@@ -17,12 +18,15 @@ from tests.waiting import HANG, until
 
 def gone(pid):
     dead = psutil.STATUS_ZOMBIE
-    return until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == dead, "its end")
+    return until(
+        lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == dead, "its end"
+    )
 
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """A module that ignores SIGTERM and starts two grandchildren, one in a session of its own; it writes all ids."""
+    """A module that ignores SIGTERM and starts two grandchildren, one in a session of its own; it
+    writes all ids."""
     (tmp_path / "stubborn.py").write_text(
         textwrap.dedent("""
         import os, signal, subprocess, sys, time
@@ -75,7 +79,9 @@ def test_guarded_child_dies_when_its_parent_is_killed(tmp_path):
         f"import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True, "
         "stdout=subprocess.PIPE); p.stdout.readline(); print(p.pid, flush=True); time.sleep(600)"
     )
-    parent = subprocess.Popen([sys.executable, "-c", parent_code], stdout=subprocess.PIPE, text=True)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", parent_code], stdout=subprocess.PIPE, text=True
+    )
     pid = int(parent.stdout.readline())
     assert psutil.pid_exists(pid)
     parent.kill()

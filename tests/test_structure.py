@@ -1,4 +1,5 @@
-"""The arrows of the design: every module belongs to a room and names no module that its room may not."""
+"""The arrows of the design: every module belongs to a room and names no module that its room may
+not."""
 
 import ast
 import re
@@ -22,7 +23,9 @@ def modules() -> dict[str, Path]:
     for folder in (*OURS, "benchmarks"):
         root = BESIDE.get(folder, ROOT)
         for path in sorted((root / folder).rglob("*.py")):
-            names[".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")] = path
+            names[
+                ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+            ] = path
     return names
 
 
@@ -52,8 +55,13 @@ def mistakes(name: str, names: Arrows) -> list[str]:
             top, other = target.partition(".")[0], room_of(target)
             if top in sys.stdlib_module_names or target in PUBLIC:
                 continue
-            # A subpackage is a room of its own (rpg.backends.local), its parent's __init__ is loaded anyway.
-            if (other is None or other.name not in allowed) if top in OURS else top not in room.outside:
+            # A subpackage is a room of its own (rpg.backends.local), its parent's __init__ is
+            # loaded anyway.
+            if (
+                (other is None or other.name not in allowed)
+                if top in OURS
+                else top not in room.outside
+            ):
                 wrong.append(f"{name} ({room.name}) must not name {target} ({kind})")
     return wrong
 
@@ -63,7 +71,8 @@ def test_a_module_names_only_what_its_room_may(name):
     assert not mistakes(name, arrows_in_file(name))
 
 
-# {0}: the module, {1}: its package, {2}: its name there, {3}: dots up to the top, {4}: its package's parts, {5}: its path.
+# {0}: the module, {1}: its package, {2}: its name there, {3}: dots up to the top, {4}: its
+# package's parts, {5}: its path.
 PLANTED = {
     "import": "import {0}",
     "import as": "import {0} as innocent",
@@ -98,7 +107,12 @@ PLANTED = {
 
 @pytest.mark.parametrize("kind", PLANTED)
 def test_a_planted_name_is_found(kind):
-    for target in ("rpg.backends.verl.launch", "rpg.store.run_folder", "rpg.cli.execution", "dashboard.app"):
+    for target in (
+        "rpg.backends.verl.launch",
+        "rpg.store.run_folder",
+        "rpg.cli.execution",
+        "dashboard.app",
+    ):
         package, _, last = target.rpartition(".")
         parts = ", ".join(repr(part) for part in package.split("."))
         text = PLANTED[kind].format(target, package, last, "", parts, target.replace(".", "/"))
@@ -106,12 +120,17 @@ def test_a_planted_name_is_found(kind):
         assert {target, package} & {*names.imports, *names.strings}, text
         for room in ROOMS:
             other = room_of(target).name
-            allowed = {room.name, *room.ours, *(room.starts if not names.imports & {target, package} else ())}
+            allowed = {
+                room.name,
+                *room.ours,
+                *(room.starts if not names.imports & {target, package} else ()),
+            }
             assert other in allowed or mistakes(f"{room.name}.planted", names), (room.name, text)
 
 
 @pytest.mark.parametrize(
-    ("dots", "name"), [(".", "rpg.planted"), ("..", "rpg.errors.planted"), ("...", "rpg.a.b.planted")]
+    ("dots", "name"),
+    [(".", "rpg.planted"), ("..", "rpg.errors.planted"), ("...", "rpg.a.b.planted")],
 )
 def test_a_planted_relative_import_is_found(dots, name):
     assert arrows_of(name, f"from {dots}cli import execution").imports == {"rpg.cli.execution"}
@@ -120,7 +139,9 @@ def test_a_planted_relative_import_is_found(dots, name):
     assert inside.imports == {"rpg.store.cli"}
 
 
-@pytest.mark.parametrize("kind", ["import", "from", "star", "import_module", "__import__", "runpy", "-m"])
+@pytest.mark.parametrize(
+    "kind", ["import", "from", "star", "import_module", "__import__", "runpy", "-m"]
+)
 def test_a_planted_package_of_others_is_found(kind):
     names = arrows_of("rpg.errors.planted", PLANTED[kind].format("requests", "requests", "get"))
     assert all(mistakes(f"{room.name}.planted", names) for room in ROOMS)
@@ -132,7 +153,9 @@ def test_what_only_looks_like_a_module_is_none():
 
 
 def test_a_module_without_a_room_is_found():
-    assert mistakes("rpg.loose", Arrows(set(), set())) == ["rpg.loose belongs to no room of tests/rooms.yaml"]
+    assert mistakes("rpg.loose", Arrows(set(), set())) == [
+        "rpg.loose belongs to no room of tests/rooms.yaml"
+    ]
     assert mistakes("rpg.config.new", Arrows({"rpg.loose"}, set()))
 
 
@@ -157,14 +180,20 @@ def test_no_arrow_of_the_table_is_stale():
     for room in ROOMS:
         inside = [arrows_in_file(name) for name in NAMES if room_of(name) is room]
         for kind, expected in enumerate((room.ours, room.starts)):
-            used = {other.name for names in inside for target in names[kind] if (other := room_of(target))}
+            used = {
+                other.name
+                for names in inside
+                for target in names[kind]
+                if (other := room_of(target))
+            }
             assert used >= {*expected}, f"{room.name}: {expected}"
 
 
 def test_no_two_modules_import_each_other():
     """No circle among modules either, imports inside of functions included."""
     graph = {name: arrows_in_file(name).imports & {*MODULES} - {name} for name in MODULES}
-    # Type checkers alone read what rpg/__init__.py imports; it loads a module when somebody asks for one of its names.
+    # Type checkers alone read what rpg/__init__.py imports; it loads a module when somebody asks
+    # for one of its names.
     graph["rpg"] = set()
     TopologicalSorter(graph).prepare()  # raises CycleError, which names them
 
@@ -184,15 +213,21 @@ def test_the_public_api_is_lazy_complete_and_typed():
 
 def test_the_architecture_page_has_this_table():
     page = (ROOT / "docs" / "architecture.md").read_text()
-    assert table() in page, "run: python -m tests.rooms, and put its table into docs/architecture.md"
+    assert table() in page, (
+        "run: python -m tests.rooms, and put its table into docs/architecture.md"
+    )
 
 
 def test_light_modules_load_without_heavy_ones():
-    light = "rpg, rpg.cli, rpg.config.sweep_spec, rpg.store, rpg.catalogue, rpg.backends.verl.overrides"
+    light = (
+        "rpg, rpg.cli, rpg.config.sweep_spec, rpg.store, rpg.catalogue, rpg.backends.verl.overrides"
+    )
     heavy = ("torch", "verl", "ray", "prefect", "streamlit", "duckdb")
     # With every command, as `rpg --help` does.
     code = f"import sys, {light}; rpg.cli.load(); print([m for m in {heavy} if m in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert out.stdout.strip() == "[]"
 
 
@@ -213,7 +248,8 @@ def defined(tree: ast.AST) -> set[str]:
 
 
 def test_every_name_that_is_imported_exists():
-    """`from rpg.x import y`, in whatever function it hides: y stands at the top of rpg/x.py. Nothing is imported for it."""
+    """`from rpg.x import y`, in whatever function it hides: y stands at the top of rpg/x.py.
+    Nothing is imported for it."""
     trees = {name: parsed(path.read_text()) for name, path in MODULES.items()}
     tops = {name: defined(tree) for name, tree in trees.items()}
     for name, tree in trees.items():
@@ -221,13 +257,23 @@ def test_every_name_that_is_imported_exists():
             if not isinstance(node, ast.ImportFrom) or node.module not in MODULES:
                 continue
             top = tops[node.module]
-            names = {alias.name for alias in node.names if f"{node.module}.{alias.name}" not in MODULES}
-            assert "__getattr__" in top or names <= {*top, "*"}, f"{name}: from {node.module} import {names}"
+            names = {
+                alias.name for alias in node.names if f"{node.module}.{alias.name}" not in MODULES
+            }
+            assert "__getattr__" in top or names <= {*top, "*"}, (
+                f"{name}: from {node.module} import {names}"
+            )
 
 
-NAMES_OF_OTHERS = {"__init__.py", "__main__.py", "conftest.py", "sitecustomize.py"}  # by Python and pytest
+NAMES_OF_OTHERS = {
+    "__init__.py",
+    "__main__.py",
+    "conftest.py",
+    "sitecustomize.py",
+}  # by Python and pytest
 NAMED_AFTER = ("rpg/cli/", "rpg/config/", "benchmarks/trivial/")
-"""Here a file is named after its command, its section of the configuration, the program that it stands in for."""
+"""Here a file is named after its command, its section of the configuration, the program that it
+stands in for."""
 SAME_IN_TWO_ROOMS = {
     "checkpoints.py": "checkpoints of a run, of either back end and in the store",
     "plugin.py": "what verl loads at its start, of ours and of verl-cpu",

@@ -35,14 +35,16 @@ follow_imports = skip
 [mypy-rpg.*]
 follow_imports = silent
 """
-"""The package alone is read: what it imports has 5,800 modules, which took half a minute of processor time."""
+"""The package alone is read: what it imports has 5,800 modules, which took half a minute of
+processor time."""
 
 
 @pytest.mark.slow
 def test_a_users_program_is_checked_against_the_public_api(tmp_path):
     (tmp_path / "mine.py").write_text(PROGRAM)
     (tmp_path / "mypy.ini").write_text(SETTINGS)
-    # A wheel brings py.typed; an editable installation hides behind an import hook, which checkers do not follow.
+    # A wheel brings py.typed; an editable installation hides behind an import hook, which checkers
+    # do not follow.
     environment = {**os.environ, "MYPYPATH": str(ROOT)}
     command = [sys.executable, "-m", "mypy", "mine.py"]
     found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)

@@ -27,7 +27,8 @@ training:
   {steps: 2, prompts_per_step: 24, mini_batch_prompts: 24, micro_batch_rows: 4096, checkpoint_every: 1}
 rollout: {group_size: 16, max_response_tokens: 48}
 """)
-"""Changes that make a run whose memory is what its backward passes need: some 600 MB of it, the weights are 10."""
+"""Changes that make a run whose memory is what its backward passes need: some 600 MB of it, the
+weights are 10."""
 
 
 def merged(base, changes):
@@ -74,11 +75,15 @@ CLOCK = ("time", "attempt", "tokens_per_second")
 def numbers(folder):
     """A run's metrics without what a clock measured."""
     rows = folder.read_metrics()
-    return [{k: v for k, v in r.items() if k not in CLOCK and not k.startswith("seconds_")} for r in rows]
+    return [
+        {k: v for k, v in r.items() if k not in CLOCK and not k.startswith("seconds_")}
+        for r in rows
+    ]
 
 
 def make_trainer(spec, home, lean=True, half=False):
-    """The embedded trainer of a run, at its first step, with its teacher; `half`: with bfloat16 weights, as on a GPU."""
+    """The embedded trainer of a run, at its first step, with its teacher; `half`: with bfloat16
+    weights, as on a GPU."""
     from rpg.backends.local.optimizers import Optimizer
     from rpg.backends.local.rollout import Roller
     from rpg.backends.local.trainer import Trainer
@@ -90,7 +95,9 @@ def make_trainer(spec, home, lean=True, half=False):
     policy = initial_policy(make_spec(), home)
     policy = Policy(policy.model, policy.tokenizer, lean=lean, bfloat16=half)
     roller = Roller(spec, read_problems(prepare_data(spec, home).train))
-    trainer = Trainer(spec, policy, roller, teacher_of(spec, policy.tokenizer, home, lambda line: None))
+    trainer = Trainer(
+        spec, policy, roller, teacher_of(spec, policy.tokenizer, home, lambda line: None)
+    )
     if half:
         trainer.optimizer = Optimizer(policy.model, spec.training.optimizer, half_weights=True)
     return trainer
@@ -111,7 +118,8 @@ def killed_in(step):
 
 
 def whole_and_resumed(home, name, spec, *stops):
-    """(a run trained at once, one killed after each of the steps `stops`, which goes on): they end with the same bits."""
+    """(a run trained at once, one killed after each of the steps `stops`, which goes on): they end
+    with the same bits."""
     from rpg.backends.local.training_loop import train
 
     whole, parts = (make_run(home, f"{name}-{which}", spec) for which in ("whole", "parts"))
@@ -129,5 +137,7 @@ def whole_and_resumed(home, name, spec, *stops):
     assert len(files) > 1
     for file in files:
         mine, same = (load_file(folder.checkpoint(last) / file) for folder in (whole, parts))
-        assert mine.keys() == same.keys() and all(value.equal(same[key]) for key, value in mine.items()), file
+        assert mine.keys() == same.keys() and all(
+            value.equal(same[key]) for key, value in mine.items()
+        ), file
     return whole, parts

@@ -1,4 +1,5 @@
-"""Waiting for what other processes do, and a port for them. The deadline is for a hang: no test depends on the machine."""
+"""Waiting for what other processes do, and a port for them. The deadline is for a hang: no test
+depends on the machine."""
 
 import socket
 import time
@@ -7,13 +8,15 @@ from pathlib import Path
 import psutil
 
 HANG = 480.0
-"""Seconds after which something will not happen any more, also on a machine with much else to do."""
+"""Seconds after which something will not happen any more, also on a machine with much else to do.
+"""
 
 
 def until(condition, what="it", unless=lambda: False, pause=0.05):
     """The first true value of `condition()`; not waited for any longer when `unless()` is true.
 
-    `pause` between two looks, in seconds: longer where a look is work for a server that others need as well.
+    `pause` between two looks, in seconds: longer where a look is work for a server that others need
+    as well.
     """
     deadline = time.monotonic() + HANG
     while not (found := condition()):
@@ -26,7 +29,8 @@ def until(condition, what="it", unless=lambda: False, pause=0.05):
 
 
 def memory(name, pid="self"):
-    """Bytes that Linux tells of a process under this name, such as `VmData` or `RssAnon`; 0 of one that is gone."""
+    """Bytes that Linux tells of a process under this name, such as `VmData` or `RssAnon`; 0 of one
+    that is gone."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:

@@ -1,13 +1,15 @@
-"""Kill everything at random moments, again and again, and count what is lost, doubled or left behind.
+"""Kill everything at random moments, again and again, and count what is lost, doubled or left
+behind.
 
     python -m benchmarks.chaos [--kills 200] [--served 40] [--seed 0] [--seconds 0.05]
 
-Two sweeps with common runs go on at once on one data folder. At a random moment one or more random processes of all
-get SIGKILL, then both sweeps are run again. Most kills are of conductors, trainings, evaluators and a Prefect server,
-where trainings and evaluations are trivial (benchmarks/trivial); `--served` of them are of `rpg serve`, its worker,
-server and dashboard, of flow runs, commands and real trainings, and *Retry* goes on. Orchestration, files, locks and
-database are always the real ones. After the kills come a full disk, a read-only folder, torn files, clocks that jump,
-and a server that is lost. Exit code 1 when a column is not 0 or a number differs.
+Two sweeps with common runs go on at once on one data folder. At a random moment one or more random
+processes of all get SIGKILL, then both sweeps are run again. Most kills are of conductors,
+trainings, evaluators and a Prefect server, where trainings and evaluations are trivial
+(benchmarks/trivial); `--served` of them are of `rpg serve`, its worker, server and dashboard, of
+flow runs, commands and real trainings, and *Retry* goes on. Orchestration, files, locks and
+database are always the real ones. After the kills come a full disk, a read-only folder, torn files,
+clocks that jump, and a server that is lost. Exit code 1 when a column is not 0 or a number differs.
 """
 
 from __future__ import annotations
@@ -74,7 +76,9 @@ def _below(process: psutil.Process) -> list[psutil.Process]:
 def finish(bench: Patient, tally: Tally, want: dict[str, str]) -> None:
     """One more run of both sweeps, to the end; then everything must be there, once, and equal."""
     before, attempts = bench.snapshot(), bench.attempts()
-    for _ in range(2):  # a sweep whose server has just been killed ends with exit code 1, and is run again
+    for _ in range(
+        2
+    ):  # a sweep whose server has just been killed ends with exit code 1, and is run again
         bench.start()
         tally.reruns += 1
         if bench.wait(FINISH_SECONDS):
@@ -82,7 +86,9 @@ def finish(bench: Patient, tally: Tally, want: dict[str, str]) -> None:
     tally.lost += bench.lost(before, attempts)
     tally.twice += bench.twice()
     found = bench.fingerprint()
-    tally.different += sum(found.get(key) != want[key] for key in want) + len(found.keys() - want.keys())
+    tally.different += sum(found.get(key) != want[key] for key in want) + len(
+        found.keys() - want.keys()
+    )
     tally.different += not bench.complete()  # exit codes, or the states that Prefect shows
     if not bench.finished() or tally.different:
         print((bench.root / "log").read_text(errors="replace")[-3000:], flush=True)
@@ -103,7 +109,11 @@ def undisturbed(bench: Patient) -> dict[str, str]:
 
 
 def kills(
-    count: int, make: Callable[[Path], Patient], scratch: Path, rng: random.Random, want: dict[str, str]
+    count: int,
+    make: Callable[[Path], Patient],
+    scratch: Path,
+    rng: random.Random,
+    want: dict[str, str],
 ) -> tuple[str, Tally]:
     """Kill `count` times; whenever both sweeps have ended, go on in a new data folder."""
     tally, generation, began = Tally(), 0, time.monotonic()
@@ -114,7 +124,10 @@ def kills(
             while tally.kills < count and not bench.finished():
                 one_kill(bench, rng, tally)
                 if tally.kills % 10 == 0:
-                    print(f"  {tally.row('SIGKILL so far')}  {time.monotonic() - began:.0f} s", flush=True)
+                    print(
+                        f"  {tally.row('SIGKILL so far')}  {time.monotonic() - began:.0f} s",
+                        flush=True,
+                    )
             finish(bench, tally, want)
         finally:
             bench.close()

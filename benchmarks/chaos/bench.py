@@ -1,4 +1,5 @@
-"""Two `rpg sweep` at once on one Prefect server. Trainings and evaluations are trivial, everything else is real."""
+"""Two `rpg sweep` at once on one Prefect server. Trainings and evaluations are trivial, everything
+else is real."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ STEPS = 30
 
 
 class Server:
-    """A Prefect server for one bench after the other. One may kill it, and its next start begins it anew."""
+    """A Prefect server for one bench after the other. One may kill it, and its next start begins it
+    anew."""
 
     def __init__(self, root: Path, port: int) -> None:
         self.root, self.url = root, f"http://{HOST}:{port}/api"
@@ -44,9 +46,14 @@ def _start(root: Path, module: str, *args: str, **environment: str) -> subproces
     base = {**os.environ, **_environment(root), **environment}
     with (root / "log").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", module, *args], stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-            start_new_session=True, env=base, cwd=root,
-        )  # fmt: skip
+            [sys.executable, "-m", module, *args],
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env=base,
+            cwd=root,
+        )
 
 
 class Bench(Patient):
@@ -71,10 +78,19 @@ class Bench(Patient):
         for name in self.seeds:
             if name not in self.sweeps or self.sweeps[name].poll() is not None:
                 self.sweeps[name] = _start(
-                    self.root, "benchmarks.trivial", "sweep", f"{name}.yaml", "--home", str(self.home), "--workers=2",
-                    PREFECT_API_URL=self.server.url, RPG_SLOTS="3",
-                    RPG_SLOTS_FOLDER=str(self.root / "slots"), **{SECONDS: str(self.seconds)}, **self.environment,
-                )  # fmt: skip
+                    self.root,
+                    "benchmarks.trivial",
+                    "sweep",
+                    f"{name}.yaml",
+                    "--home",
+                    str(self.home),
+                    "--workers=2",
+                    PREFECT_API_URL=self.server.url,
+                    RPG_SLOTS="3",
+                    RPG_SLOTS_FOLDER=str(self.root / "slots"),
+                    **{SECONDS: str(self.seconds)},
+                    **self.environment,
+                )
 
     def busy(self) -> bool:
         return any(p.poll() is None for p in self.sweeps.values())
@@ -92,11 +108,15 @@ class Bench(Patient):
             left.kill()
 
     def settle(self) -> list[psutil.Process]:
-        """SIGKILL to the conductors alone; returns what of their families is still there after five seconds."""
+        """SIGKILL to the conductors alone; returns what of their families is still there after five
+        seconds."""
         families = []
         for one in self.sweeps.values():
             try:
-                families += [psutil.Process(one.pid), *psutil.Process(one.pid).children(recursive=True)]
+                families += [
+                    psutil.Process(one.pid),
+                    *psutil.Process(one.pid).children(recursive=True),
+                ]
             except psutil.NoSuchProcess:
                 continue
             one.send_signal(signal.SIGKILL)

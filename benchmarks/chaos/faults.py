@@ -1,4 +1,5 @@
-"""What else can happen to a sweep besides a kill. Each fault is done to a bench that is working; then it is repaired."""
+"""What else can happen to a sweep besides a kill. Each fault is done to a bench that is working;
+then it is repaired."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ def _working(bench: Bench, tally: Tally, lines: int = 25) -> None:
     bench.start()
     tally.reruns += 1
     deadline = time.monotonic() + 90
-    while time.monotonic() < deadline and sum(len(f.read_metrics()) for f in bench.folders()) < lines:
+    while (
+        time.monotonic() < deadline and sum(len(f.read_metrics()) for f in bench.folders()) < lines
+    ):
         time.sleep(0.1)
 
 
@@ -41,7 +44,9 @@ def _mounted(bench: Bench, size: str) -> bool:
 def _remount(bench: Bench, how: str) -> bool:
     """Whether it worked: a file that is open for writing forbids a read-only mount."""
     return (
-        subprocess.run(["mount", "-o", f"remount,{how}", str(bench.home)], capture_output=True).returncode
+        subprocess.run(
+            ["mount", "-o", f"remount,{how}", str(bench.home)], capture_output=True
+        ).returncode
         == 0
     )
 
@@ -57,7 +62,8 @@ STAGES: dict[str, Callable[[Bench], object]] = {
 
 
 def full_disk(bench: Bench, rng: random.Random, tally: Tally) -> str:
-    """A file system that fills up at the beginning of each stage, and has room again for the next one."""
+    """A file system that fills up at the beginning of each stage, and has room again for the next
+    one."""
     if not _mounted(bench, "64m"):
         return "left out: only root can mount a small file system"
     reached = []
@@ -106,7 +112,9 @@ def torn_files(bench: Bench, rng: random.Random, tally: Tally) -> str:
             with folder.metrics_path(attempt).open("ab") as file:
                 file.write(b'{"step": 7, "rew')
     cut += [
-        path for name in ("one", "two") if (path := bench.layout.sweep_folder(name) / "sweep.json").exists()
+        path
+        for name in ("one", "two")
+        if (path := bench.layout.sweep_folder(name) / "sweep.json").exists()
     ]
     for path in cut:
         os.truncate(path, path.stat().st_size // 2)
@@ -141,7 +149,8 @@ def lost_server(bench: Bench, rng: random.Random, tally: Tally) -> str:
 
 
 def two_conductors(bench: Bench, rng: random.Random, tally: Tally) -> str:
-    """The same sweeps are started a second time while they are running: that is refused, and changes nothing."""
+    """The same sweeps are started a second time while they are running: that is refused, and
+    changes nothing."""
     _working(bench, tally)
     first, bench.sweeps = bench.sweeps, {}
     bench.start_sweeps()

@@ -1,4 +1,5 @@
-"""What is done to a data folder with two sweeps that share runs, and what must hold about it afterwards."""
+"""What is done to a data folder with two sweeps that share runs, and what must hold about it
+afterwards."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Patient(ABC):
-    """Two sweeps on one data folder below `root`. `seeds` are the runs of each; those in both are computed once."""
+    """Two sweeps on one data folder below `root`. `seeds` are the runs of each; those in both are
+    computed once."""
 
     seeds: ClassVar[dict[str, range]]
     longest = 6.0
@@ -42,7 +44,8 @@ class Patient(ABC):
 
     @abstractmethod
     def settle(self) -> list[psutil.Process]:
-        """Make ready for the next start; returns the processes that should have ended before it and have not."""
+        """Make ready for the next start; returns the processes that should have ended before it and
+        have not."""
 
     @abstractmethod
     def complete(self) -> bool:
@@ -74,7 +77,9 @@ class Patient(ABC):
 
     def finished(self) -> bool:
         found = self.folders()
-        return len(found) == sum(map(len, self.seeds.values())) and all(f.done_path.exists() for f in found)
+        return len(found) == sum(map(len, self.seeds.values())) and all(
+            f.done_path.exists() for f in found
+        )
 
     def snapshot(self) -> dict[str, int]:
         """Folder -> newest checkpoint: the steps up to there are finished."""
@@ -93,11 +98,14 @@ class Patient(ABC):
             count += len(set(range(1, done + 1)) - {row["step"] for row in rows})
             if (folder.path / "shared.json").exists():
                 continue  # the numbers of its attempts are those of the same run in another sweep
-            count += sum(row["step"] <= done and row["attempt"] > attempts.get(key, 0) for row in rows)
+            count += sum(
+                row["step"] <= done and row["attempt"] > attempts.get(key, 0) for row in rows
+            )
         return count
 
     def twice(self) -> int:
-        """Steps and samples the database counts more than once, and common runs that were trained twice to the end."""
+        """Steps and samples the database counts more than once, and common runs that were trained
+        twice to the end."""
         build(self.layout)
         with connect(self.layout) as db:
             [(steps,)] = db.execute(

@@ -33,7 +33,8 @@ FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
 class Served(Patient):
-    """Kills reach `rpg serve`, its server, worker and dashboard, flow runs, commands, trainings and evaluators."""
+    """Kills reach `rpg serve`, its server, worker and dashboard, flow runs, commands, trainings and
+    evaluators."""
 
     seeds: ClassVar = {"one": range(0, 2), "two": range(1, 3)}
     longest = 15.0
@@ -42,7 +43,9 @@ class Served(Patient):
         super().__init__(root)
         (self.home / "configs").mkdir()
         for name, seeds in self.seeds.items():
-            (self.home / "configs" / f"{name}.yaml").write_text(SWEEP.format(name=name, seeds=list(seeds)))
+            (self.home / "configs" / f"{name}.yaml").write_text(
+                SWEEP.format(name=name, seeds=list(seeds))
+            )
         self.serve: subprocess.Popen | None = None
         self.runs: dict[str, str] = {}
         with socket.socket() as one, socket.socket() as two:  # both at once, so that they differ
@@ -84,17 +87,22 @@ class Served(Patient):
         command += ["--port", str(self.port), "--dashboard-port", str(self.dashboard_port)]
         with (self.root / "log").open("ab") as log:
             self.serve = subprocess.Popen(
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
-                env=environment, cwd=self.root,
-            )  # fmt: skip
+                command,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                env=environment,
+                cwd=self.root,
+            )
 
     def _begin(self, name: str) -> None:
         if name not in self.runs:
             found = self._ask("GET", "/deployments/name/sweep/sweep")
             body = {"parameters": {"config": f"own/{name}"}, "state": {"type": "SCHEDULED"}}
-            self.runs[name] = self._ask("POST", f"/deployments/{found['id']}/create_flow_run", json=body)[
-                "id"
-            ]
+            self.runs[name] = self._ask(
+                "POST", f"/deployments/{found['id']}/create_flow_run", json=body
+            )["id"]
         elif self._state(name) in FINAL[1:]:
             retry = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}}
             self._ask("POST", f"/flow_runs/{self.runs[name]}/set_state", json=retry)

@@ -7,7 +7,9 @@ class Tally:
     """The table's columns."""
 
     def __init__(self) -> None:
-        self.kills = self.processes = self.reruns = self.lost = self.twice = self.orphans = self.different = 0
+        self.kills = self.processes = self.reruns = self.lost = self.twice = self.orphans = (
+            self.different
+        ) = 0
 
     @property
     def clean(self) -> bool:

@@ -1,4 +1,5 @@
-"""Logs of trl_run.py and verl_run.sh as the small files of tests/importing: fewer columns and lines, the same values.
+"""Logs of trl_run.py and verl_run.sh as the small files of tests/importing: fewer columns and
+lines, the same values.
 
 python -m benchmarks.elsewhere.trim ELSEWHERE tests/importing
 """
@@ -8,10 +9,24 @@ import sys
 from pathlib import Path
 
 LEFT_OUT = (
-    "val-aux/", "timing_per_token_ms/", "training/rollout", "rollout_corr/", "perf/", "actor/perf/", "global_seqlen/",
-    "num_turns/", "timing_s/gen", "timing_s/old", "timing_s/ref", "timing_s/adv", "timing_s/update",
-    "response_length_non_aborted/", "prompt_length/", "critic/score/", "critic/returns/",
-)  # fmt: skip
+    "val-aux/",
+    "timing_per_token_ms/",
+    "training/rollout",
+    "rollout_corr/",
+    "perf/",
+    "actor/perf/",
+    "global_seqlen/",
+    "num_turns/",
+    "timing_s/gen",
+    "timing_s/old",
+    "timing_s/ref",
+    "timing_s/adv",
+    "timing_s/update",
+    "response_length_non_aborted/",
+    "prompt_length/",
+    "critic/score/",
+    "critic/returns/",
+)
 STEPS = 3
 """Steps of the console's output that are kept, after the validation before the first."""
 
@@ -28,7 +43,9 @@ def main(folder: Path, out: Path) -> None:
     lines = (folder / "verl-s0.log").read_text().splitlines()
     places = [place for place, line in enumerate(lines) if " step:" in line][: STEPS + 1]
     kept = lines[places[0] - 4 : places[-1] + 2]
-    (out / "verl.log").write_text("\n".join(kept).replace(str(folder.resolve()), "elsewhere") + "\n")
+    (out / "verl.log").write_text(
+        "\n".join(kept).replace(str(folder.resolve()), "elsewhere") + "\n"
+    )
 
 
 if __name__ == "__main__":

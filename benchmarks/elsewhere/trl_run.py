@@ -1,12 +1,13 @@
-"""A GRPO run of TRL's own trainer, which knows nothing of this project: what `rpg import trl` is tried and tested with.
+"""A GRPO run of TRL's own trainer, which knows nothing of this project: what `rpg import trl` is
+tried and tested with.
 
     python -m venv trl-venv && trl-venv/bin/pip install -c constraints.txt torch trl==1.16.0
     python -m benchmarks.elsewhere.write_problems elsewhere
     trl-venv/bin/python benchmarks/elsewhere/trl_run.py elsewhere --seed 0
 
-Half a minute on one core. ELSEWHERE/trl-s0/checkpoint-80 is the last checkpoint with its trainer_state.json, in which the
-benchmarks' accuracies stand every 20 optimizer steps. Seed 0's, without its blanks (trim.py), is
-tests/importing/trainer_state.json.
+Half a minute on one core. ELSEWHERE/trl-s0/checkpoint-80 is the last checkpoint with its
+trainer_state.json, in which the benchmarks' accuracies stand every 20 optimizer steps. Seed 0's,
+without its blanks (trim.py), is tests/importing/trainer_state.json.
 """
 
 import argparse
@@ -40,7 +41,8 @@ def main() -> None:
     args = GRPOConfig(
         output_dir=str(options.folder / f"trl-s{options.seed}"),
         seed=options.seed,
-        max_steps=80,  # 20 generations of 4 optimizer steps, as `training: {steps: 20}` of chain.yaml
+        # 20 generations of 4 optimizer steps, as `training: {steps: 20}` of chain.yaml
+        max_steps=80,
         num_generations=8,
         per_device_train_batch_size=64,
         steps_per_generation=4,
@@ -68,7 +70,9 @@ def main() -> None:
         args=args,
         train_dataset=data["train"],
         eval_dataset={name: data[name] for name in names[1:]},
-        processing_class=AutoTokenizer.from_pretrained(options.folder / "model", padding_side="left"),
+        processing_class=AutoTokenizer.from_pretrained(
+            options.folder / "model", padding_side="left"
+        ),
     ).train()
 
 

@@ -1,9 +1,11 @@
-"""What the runs of trl_run.py and verl_run.sh start from: the tiny model, its training problems, and two benchmarks.
+"""What the runs of trl_run.py and verl_run.sh start from: the tiny model, its training problems,
+and two benchmarks.
 
     python -m benchmarks.elsewhere.write_problems OUT
 
-OUT/model is a Hugging Face folder, warm-started as every run of `configs/runs/chain.yaml` is. OUT/NAME.jsonl holds prompts
-and answers for TRL, OUT/NAME.parquet the same problems in verl's form; `train`, `chain-easy` and `chain-medium`.
+OUT/model is a Hugging Face folder, warm-started as every run of `configs/runs/chain.yaml` is.
+OUT/NAME.jsonl holds prompts and answers for TRL, OUT/NAME.parquet the same problems in verl's form;
+`train`, `chain-easy` and `chain-medium`.
 """
 
 import json

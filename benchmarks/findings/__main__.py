@@ -1,12 +1,13 @@
 """The figures and tables of docs/findings.md, from stored results.
 
-    rpg sweep weighting && rpg sweep staleness             # the sweeps that the page has, into one data folder
-    rpg study directions                                   # and its studies
-    python -m benchmarks.findings [--home DIR]
+    rpg sweep weighting && rpg sweep staleness             # the sweeps that the page has, into one
+    data folder rpg study directions                                   # and its studies python -m
+    benchmarks.findings [--home DIR]
 
-Draws docs/findings/<sweep or study>.png and writes the tables between the marks of docs/findings.md; of a study, record and
-trials are kept in docs/results/studies/. Sweeps and studies that the data folder does not hold are left as they are. Prose
-is written by hand: read it again when a number changes.
+Draws docs/findings/<sweep or study>.png and writes the tables between the marks of
+docs/findings.md; of a study, record and trials are kept in docs/results/studies/. Sweeps and
+studies that the data folder does not hold are left as they are. Prose is written by hand: read it
+again when a number changes.
 """
 
 from __future__ import annotations
@@ -111,16 +112,20 @@ KEPT = ROOT / "docs" / "results" / "studies"
 
 
 def of_study(db: duckdb.DuckDBPyConnection, layout: Layout, study: str) -> str:
-    """What was compared, at the last step and at equal tokens, and the settings that won. Keeps record, trials and the
-    picture of the search."""
+    """What was compared, at the last step and at equal tokens, and the settings that won. Keeps
+    record, trials and the picture of the search."""
     material, folder = study_report.material(layout, study), layout.study_folder(study)
     plan = material.registered
     assert plan is not None and not plan.deviations
     summary = summarise(db, plan.sweep, past=history(layout, plan.sweep))
     grids = [tables.main_table(summary)]
-    grids += [tables.equal_table(summary, equal) for equal in summary.equal if equal.axis == "tokens"]
+    grids += [
+        tables.equal_table(summary, equal) for equal in summary.equal if equal.axis == "tokens"
+    ]
     grids += study_report.search(material).grids
-    text = "\n\n".join(f"{grid.title}:\n\n" + "\n".join(tables.markdown_grid(grid)) for grid in grids)
+    text = "\n\n".join(
+        f"{grid.title}:\n\n" + "\n".join(tables.markdown_grid(grid)) for grid in grids
+    )
     KEPT.mkdir(parents=True, exist_ok=True)
     record = (folder / "registered.json").read_text("utf-8")
     (KEPT / f"{study}.json").write_text(
@@ -161,7 +166,8 @@ def main(arguments: Iterable[str] | None = None) -> None:
 
 
 def mark(sweep: str) -> str:
-    """The line of the page that a sweep's tables come after; `<!-- end -->` is the one they come before."""
+    """The line of the page that a sweep's tables come after; `<!-- end -->` is the one they come
+    before."""
     return f"<!-- results: {sweep} -->"
 
 

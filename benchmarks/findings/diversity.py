@@ -23,7 +23,9 @@ def diversity(db: duckdb.DuckDBPyConnection, sweep: str = "diversity") -> Found:
     table = judged(db, sweep)
     if table.empty:  # one benchmark has no mean over several
         table = summarise(db, sweep).table
-    names = {"initial": "the initial model"} | dict(zip(table["variant"], table["label"], strict=True))
+    names = {"initial": "the initial model"} | dict(
+        zip(table["variant"], table["label"], strict=True)
+    )
     first = table["variant"].iloc[0]
     measured = {
         name: frontier_report.diversity(
@@ -32,9 +34,14 @@ def diversity(db: duckdb.DuckDBPyConnection, sweep: str = "diversity") -> Found:
         for name in names
     }
     found = {
-        name: distinct(db, sweep, *((first, 0) if name == "initial" else (name, None))) for name in names
+        name: distinct(db, sweep, *((first, 0) if name == "initial" else (name, None)))
+        for name in names
     }
-    heads = [*(f"pass@{k}" for k in SHOWN_K), f"maj@{SHOWN_K[-1]}", f"right answers in {SHOWN_K[-1]}"]
+    heads = [
+        *(f"pass@{k}" for k in SHOWN_K),
+        f"maj@{SHOWN_K[-1]}",
+        f"right answers in {SHOWN_K[-1]}",
+    ]
     lines = ["| variant | " + " | ".join(heads) + " |", "|---|" + "--:|" * len(heads)]
     for name, label in names.items():
         cells = [stats.accuracy(measured[name]["pass"][k]) for k in SHOWN_K]
@@ -84,8 +91,11 @@ def diversity(db: duckdb.DuckDBPyConnection, sweep: str = "diversity") -> Found:
     return Found("\n".join(lines), alt.hconcat(*panels, spacing=36))
 
 
-def distinct(db: duckdb.DuckDBPyConnection, sweep: str, variant: str, step: int | None) -> list[np.ndarray]:
-    """How many different right answers a problem's samples hold: an array (seeds, problems) per benchmark."""
+def distinct(
+    db: duckdb.DuckDBPyConnection, sweep: str, variant: str, step: int | None
+) -> list[np.ndarray]:
+    """How many different right answers a problem's samples hold: an array (seeds, problems) per
+    benchmark."""
     rows = queries.answers(db, sweep, frontier_report.checkpoints(db, sweep, variant, step))
     found = []
     for _, part in rows.groupby("benchmark", sort=False):

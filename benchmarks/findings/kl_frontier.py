@@ -26,10 +26,17 @@ def frontier(db: duckdb.DuckDBPyConnection, sweep: str = "frontier") -> Found:
     ).df()
     split = data["variant"].str.extract(r"^(?P<loss>\S+) beta=(?P<beta>\S+)$")
     data = data.assign(loss=split["loss"], beta=split["beta"].astype(float))
-    means = data.groupby(["loss", "beta", "direction"], sort=False).agg(
-        accuracy=("accuracy", "mean"), kl=("per_response", "mean"), seeds=("seed", "nunique"),
-        spread=("per_response", "std"), passed=("pass_at_k", "mean"),
-    ).reset_index()  # fmt: skip
+    means = (
+        data.groupby(["loss", "beta", "direction"], sort=False)
+        .agg(
+            accuracy=("accuracy", "mean"),
+            kl=("per_response", "mean"),
+            seeds=("seed", "nunique"),
+            spread=("per_response", "std"),
+            passed=("pass_at_k", "mean"),
+        )
+        .reset_index()
+    )
     wide = means.pivot(index=["loss", "beta"], columns="direction", values=["kl", "spread"])
     one = means.drop_duplicates(["loss", "beta"]).set_index(["loss", "beta"])
     lines = [
@@ -40,17 +47,32 @@ def frontier(db: duckdb.DuckDBPyConnection, sweep: str = "frontier") -> Found:
         cells = [f"{row['kl', d]:.2f} ± {row['spread', d]:.2f}" for d in DIRECTIONS]
         at = one.loc[(loss, beta)]
         lines.append(
-            f"| {loss} | {beta:g} | {at['accuracy']:.3f} | {at['passed']:.3f} | " + " | ".join(cells) + " |"
+            f"| {loss} | {beta:g} | {at['accuracy']:.3f} | {at['passed']:.3f} | "
+            + " | ".join(cells)
+            + " |"
         )
     lines += ["", "KL in nats per response, ± the standard deviation over seeds.", ""]
-    lines += [*_matched(db, sweep, data), "", *_same_beta(db, sweep, sorted(data["variant"].unique())), ""]
-    lines.append(pairs(db, sweep, [
-        (f"{one} beta=0.3", f"{other} beta=0.3")
-        for one, other in (
-            ("rpg-reinforce-fkl", "rpg-reinforce-ufkl"), ("rpg-reinforce-rkl", "rpg-reinforce-urkl"),
-            ("rpg-ufkl", "rpg-reinforce-ufkl"), ("rpg-urkl", "rpg-reinforce-urkl"),
+    lines += [
+        *_matched(db, sweep, data),
+        "",
+        *_same_beta(db, sweep, sorted(data["variant"].unique())),
+        "",
+    ]
+    lines.append(
+        pairs(
+            db,
+            sweep,
+            [
+                (f"{one} beta=0.3", f"{other} beta=0.3")
+                for one, other in (
+                    ("rpg-reinforce-fkl", "rpg-reinforce-ufkl"),
+                    ("rpg-reinforce-rkl", "rpg-reinforce-urkl"),
+                    ("rpg-ufkl", "rpg-reinforce-ufkl"),
+                    ("rpg-urkl", "rpg-reinforce-urkl"),
+                )
+            ],
         )
-    ]))  # fmt: skip
+    )
     none = means[means["beta"] == 0]
     losses = sorted(means.loc[means["loss"].str.contains("reinforce"), "loss"].unique())
     paths = means[means["loss"].isin(losses) & (means["beta"] > 0)]
@@ -65,9 +87,9 @@ def frontier(db: duckdb.DuckDBPyConnection, sweep: str = "frontier") -> Found:
         base = alt.Chart(part).encode(x=x, y=y, color=color)
         panels.append(
             alt.layer(
-                base.mark_line(strokeWidth=1.6, point=alt.OverlayMarkDef(filled=True, size=45)).encode(
-                    order="beta:Q"
-                ),
+                base.mark_line(
+                    strokeWidth=1.6, point=alt.OverlayMarkDef(filled=True, size=45)
+                ).encode(order="beta:Q"),
                 base.mark_text(dx=6, dy=9, align="left", fontSize=9).encode(text="text:N"),
             ).properties(width=380, height=280, title=title)
         )
@@ -75,7 +97,8 @@ def frontier(db: duckdb.DuckDBPyConnection, sweep: str = "frontier") -> Found:
 
 
 def _same_beta(db: duckdb.DuckDBPyConnection, sweep: str, variants: Sequence[str]) -> list[str]:
-    """Reverse minus forward forms at the same beta, the mean over the forms that the sweep has there."""
+    """Reverse minus forward forms at the same beta, the mean over the forms that the sweep has
+    there."""
     groups: dict[tuple[str, str], list[list[np.ndarray]]] = {}
     for variant in variants:
         loss, _, beta = variant.partition(" beta=")
@@ -84,7 +107,10 @@ def _same_beta(db: duckdb.DuckDBPyConnection, sweep: str, variants: Sequence[str
             groups.setdefault((beta, loss[-3:]), []).append(scores)
     betas = sorted({beta for beta, _ in groups}, key=float)
     forms = {beta: len(groups[beta, "rkl"]) for beta in betas}
-    means = {key: [np.mean(arrays, axis=0) for arrays in zip(*of, strict=True)] for key, of in groups.items()}
+    means = {
+        key: [np.mean(arrays, axis=0) for arrays in zip(*of, strict=True)]
+        for key, of in groups.items()
+    }
     tests = [
         (f"β = {beta}", f"{forms[beta]} of each direction", means[beta, "rkl"], means[beta, "fkl"])
         for beta in betas
@@ -93,18 +119,24 @@ def _same_beta(db: duckdb.DuckDBPyConnection, sweep: str, variants: Sequence[str
 
 
 def _matched(db: duckdb.DuckDBPyConnection, sweep: str, data: pandas.DataFrame) -> list[str]:
-    """Reverse minus forward form at the same KL; accuracies are interpolated along each seed's path over beta."""
+    """Reverse minus forward form at the same KL; accuracies are interpolated along each seed's path
+    over beta."""
     names = {
-        form: [*(f"rpg-reinforce-{form} beta={beta}" for beta in ("0.03", "0.1", "0.3", "1")), "rpg-reinforce-urkl beta=0"]
+        form: [
+            *(f"rpg-reinforce-{form} beta={beta}" for beta in ("0.03", "0.1", "0.3", "1")),
+            "rpg-reinforce-urkl beta=0",
+        ]
         for form in ("urkl", "ufkl")
-    }  # fmt: skip
+    }
     scores = {form: [accuracies(db, sweep, name) for name in of] for form, of in names.items()}
     tests = []
     for direction, title in DIRECTIONS.items():
         distances = data[data["direction"] == direction].pivot(
             index="variant", columns="seed", values="per_response"
         )
-        paths = {form: distances.loc[of].to_numpy() for form, of in names.items()}  # (variants, seeds)
+        paths = {
+            form: distances.loc[of].to_numpy() for form, of in names.items()
+        }  # (variants, seeds)
         nearest = max(path.min(axis=0).max() for path in paths.values())
         farthest = min(path.max(axis=0).min() for path in paths.values())
         for nats in np.linspace(nearest, farthest, 5)[1:-1]:
@@ -114,10 +146,19 @@ def _matched(db: duckdb.DuckDBPyConnection, sweep: str, data: pandas.DataFrame) 
 
 
 def _at(nats: float, path: np.ndarray, scores: Sequence[list[np.ndarray]]) -> list[np.ndarray]:
-    """Scores where each seed's path (variants, seeds) passes this KL: a mixture of the two variants around it."""
+    """Scores where each seed's path (variants, seeds) passes this KL: a mixture of the two variants
+    around it."""
     order = path.argsort(axis=0)
-    weights = np.array([
-        [np.interp(nats, seed[places], places == variant) for seed, places in zip(path.T, order.T, strict=True)]
-        for variant in range(len(path))
-    ])  # fmt: skip
-    return [np.einsum("vs,vsp->sp", weights, np.array(benchmark)) for benchmark in zip(*scores, strict=True)]
+    weights = np.array(
+        [
+            [
+                np.interp(nats, seed[places], places == variant)
+                for seed, places in zip(path.T, order.T, strict=True)
+            ]
+            for variant in range(len(path))
+        ]
+    )
+    return [
+        np.einsum("vs,vsp->sp", weights, np.array(benchmark))
+        for benchmark in zip(*scores, strict=True)
+    ]

@@ -23,7 +23,9 @@ from rpg.store import queries
 def staleness(db: duckdb.DuckDBPyConnection) -> Found:
     table = judged(db, "staleness")
     split = table["label"].str.extract(r"^(?P<loss>.*), staleness (?P<rollouts>\d+)$")
-    data = table.assign(loss=[short(x) for x in split["loss"]], rollouts=split["rollouts"].astype(int))
+    data = table.assign(
+        loss=[short(x) for x in split["loss"]], rollouts=split["rollouts"].astype(int)
+    )
     shown = data[["loss", "rollouts", "last", "low", "high"]]
     order = sorted(shown["rollouts"].unique())
     lines = [
@@ -32,19 +34,30 @@ def staleness(db: duckdb.DuckDBPyConnection) -> Found:
     ]
     for loss, rows in shown.groupby("loss", sort=False):
         at = rows.set_index("rollouts")
-        cells = [f"{at.loc[k, 'last']:.3f} [{at.loc[k, 'low']:.3f}, {at.loc[k, 'high']:.3f}]" for k in order]
+        cells = [
+            f"{at.loc[k, 'last']:.3f} [{at.loc[k, 'low']:.3f}, {at.loc[k, 'high']:.3f}]"
+            for k in order
+        ]
         lines.append(f"| {loss} | " + " | ".join(cells) + " |")
     most = order[-1]
-    asked = [
-        (f"grpo-corrected rollout.staleness={k}", f"grpo rollout.staleness={k}") for k in order
-    ] + [
-        (f"{name}(clip=none) rollout.staleness={most}", f"{name} rollout.staleness={most}")
-        for name in ("grpo", "grpo-corrected")
-    ] + [
-        (f"grpo-corrected(clip=none) rollout.staleness={most}", "grpo-corrected(clip=none) rollout.staleness=0"),
-        (f"grpo(clip=none) rollout.staleness={most}", "grpo(clip=none) rollout.staleness=0"),
-        (f"grpo-corrected(clip=none) rollout.staleness={most}", f"grpo(clip=none) rollout.staleness={most}"),
-    ]  # fmt: skip
+    asked = (
+        [(f"grpo-corrected rollout.staleness={k}", f"grpo rollout.staleness={k}") for k in order]
+        + [
+            (f"{name}(clip=none) rollout.staleness={most}", f"{name} rollout.staleness={most}")
+            for name in ("grpo", "grpo-corrected")
+        ]
+        + [
+            (
+                f"grpo-corrected(clip=none) rollout.staleness={most}",
+                "grpo-corrected(clip=none) rollout.staleness=0",
+            ),
+            (f"grpo(clip=none) rollout.staleness={most}", "grpo(clip=none) rollout.staleness=0"),
+            (
+                f"grpo-corrected(clip=none) rollout.staleness={most}",
+                f"grpo(clip=none) rollout.staleness={most}",
+            ),
+        ]
+    )
     losses = list(dict.fromkeys(shown["loss"]))
     color = by_loss(losses)
     x = alt.X(
@@ -75,12 +88,25 @@ def clip(db: duckdb.DuckDBPyConnection, sweep: str = "clip") -> Found:
         mine = [scores[name] for name in scores if axes[name][f"algorithm.clip.{bound}"] == value]
         return [np.mean(arrays, axis=0) for arrays in zip(*mine, strict=True)]
 
-    asked = [("high", 0.5, 0.1), ("high", 0.28, 0.1), ("low", 0.4, 0.1), ("low", 0.2, 0.1), ("c", 10.0, 2.0)]
+    asked = [
+        ("high", 0.5, 0.1),
+        ("high", 0.28, 0.1),
+        ("low", 0.4, 0.1),
+        ("low", 0.2, 0.1),
+        ("c", 10.0, 2.0),
+    ]
     tests = [
         (f"{bound} = {one:g}", f"{other:g}", mean(bound, one), mean(bound, other))
         for bound, one, other in asked
     ]
-    text = plain(table) + "\n\n" + "\n".join(differences(("mean over the other bounds", "against"), tests))
+    text = (
+        plain(table)
+        + "\n\n"
+        + "\n".join(differences(("mean over the other bounds", "against"), tests))
+    )
     return Found(
-        text, forest(table, "RPG-Style Clip: 18 bounds, RPG-REINFORCE-URKL, 16 optimizer steps per rollout")
+        text,
+        forest(
+            table, "RPG-Style Clip: 18 bounds, RPG-REINFORCE-URKL, 16 optimizer steps per rollout"
+        ),
     )

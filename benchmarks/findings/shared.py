@@ -1,4 +1,5 @@
-"""What the sweeps of docs/findings.md share: tables of variants and of paired differences, and a forest of intervals."""
+"""What the sweeps of docs/findings.md share: tables of variants and of paired differences, and a
+forest of intervals."""
 
 from __future__ import annotations
 
@@ -56,14 +57,16 @@ def judged(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
 
 
 Test = tuple[str, str, list[np.ndarray], list[np.ndarray]]
-"""Two descriptions, and their scores as `rpg.stats` takes them: an array (seeds, problems) per benchmark."""
+"""Two descriptions, and their scores as `rpg.stats` takes them: an array (seeds, problems) per
+benchmark."""
 
 
 def pairs(db: duckdb.DuckDBPyConnection, sweep: str, asked: Sequence[tuple[str, str]]) -> str:
     """Paired differences that the sweep's own baseline does not show."""
     labels = {row.variant: row.label for row in summarise(db, sweep).table.itertuples()}
     scores = {
-        name: accuracies(db, sweep, name) for name in dict.fromkeys(one for pair in asked for one in pair)
+        name: accuracies(db, sweep, name)
+        for name in dict.fromkeys(one for pair in asked for one in pair)
     }
     tests = [(labels[one], labels[other], scores[one], scores[other]) for one, other in asked]
     return "\n".join(differences(("variant", "against"), tests))
@@ -75,11 +78,16 @@ def accuracies(db: duckdb.DuckDBPyConnection, sweep: str, variant: str) -> list[
 
 
 def differences(heads: tuple[str, str], tests: Sequence[Test]) -> list[str]:
-    """A table of paired differences: p by Holm over the table, and intervals that hold together. Counts are tested as
-    shares of the largest."""
-    scales = [max(1.0, *(float(scores.max()) for scores in (*mine, *theirs))) for *_, mine, theirs in tests]
+    """A table of paired differences: p by Holm over the table, and intervals that hold together.
+    Counts are tested as shares of the largest."""
+    scales = [
+        max(1.0, *(float(scores.max()) for scores in (*mine, *theirs)))
+        for *_, mine, theirs in tests
+    ]
     found = [
-        stats.family([np.stack([one, other])[None] / scale for one, other in zip(theirs, mine, strict=True)])
+        stats.family(
+            [np.stack([one, other])[None] / scale for one, other in zip(theirs, mine, strict=True)]
+        )
         for (*_, mine, theirs), scale in zip(tests, scales, strict=True)
     ]
     corrected = stats.holm(np.array([one.p_values().item() for one in found]))
@@ -87,7 +95,9 @@ def differences(heads: tuple[str, str], tests: Sequence[Test]) -> list[str]:
     for (one, other, *_), result, p, scale in zip(tests, found, corrected, scales, strict=True):
         low, high = (scale * bound.item() for bound in result.intervals(stats.ERROR / len(tests)))
         difference = scale * result.difference.item()
-        lines.append(f"| {one} | {other} | {difference:+.3f} [{low:+.3f}, {high:+.3f}] | {below(p)} |")
+        lines.append(
+            f"| {one} | {other} | {difference:+.3f} [{low:+.3f}, {high:+.3f}] | {below(p)} |"
+        )
     return lines
 
 
@@ -101,13 +111,22 @@ def forest(table: pandas.DataFrame, title: str) -> alt.Chart:
     """Accuracy of each variant with its 95 % interval."""
     data = table[["label", "last", "low", "high"]].assign(label=[short(x) for x in table["label"]])
     order = data.sort_values("last", ascending=False)["label"].tolist()
-    y = alt.Y("label:N", sort=order, title=None, axis=alt.Axis(labelLimit=360, domain=False, ticks=False))
+    y = alt.Y(
+        "label:N", sort=order, title=None, axis=alt.Axis(labelLimit=360, domain=False, ticks=False)
+    )
     base = alt.Chart(data)
     rule = base.mark_rule(strokeWidth=2, color="#0072B2").encode(
-        x=alt.X("low:Q", title="mean accuracy at the last step, 95 % interval", scale=alt.Scale(zero=False)),
-        x2="high:Q", y=y,
-    )  # fmt: skip
-    points = base.mark_point(filled=True, size=70, color="#0072B2", opacity=1).encode(x="last:Q", y=y)
+        x=alt.X(
+            "low:Q",
+            title="mean accuracy at the last step, 95 % interval",
+            scale=alt.Scale(zero=False),
+        ),
+        x2="high:Q",
+        y=y,
+    )
+    points = base.mark_point(filled=True, size=70, color="#0072B2", opacity=1).encode(
+        x="last:Q", y=y
+    )
     return alt.layer(rule, points).properties(width=520, height=alt.Step(24), title=title)
 
 
@@ -136,7 +155,9 @@ def by_loss(losses: list[str]) -> alt.Color:
     return alt.Color("loss:N", title=None, scale=scale)
 
 
-def forest_of(sweep: str, title: str, asked: Sequence[tuple[str, str]] = ()) -> Callable[..., Found]:
+def forest_of(
+    sweep: str, title: str, asked: Sequence[tuple[str, str]] = ()
+) -> Callable[..., Found]:
     def find(db: duckdb.DuckDBPyConnection) -> Found:
         table = judged(db, sweep)
         text = plain(table)

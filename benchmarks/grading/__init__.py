@@ -1,1 +1,2 @@
-"""Graders of mathematical answers, measured: an exam in public (README.md), and answers made from gold answers."""
+"""Graders of mathematical answers, measured: an exam in public (README.md), and answers made from
+gold answers."""

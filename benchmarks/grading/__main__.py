@@ -1,15 +1,18 @@
-"""Grading measured: the exam of README.md by ours and by other graders, and answers made from gold answers.
+"""Grading measured: the exam of README.md by ours and by other graders, and answers made from gold
+answers.
 
-    python -m benchmarks.grading              # the exam, by every grader that is installed
-    python -m benchmarks.grading ours         # by ours alone: the figures that README.md is signed with
-    python -m benchmarks.grading --most 100   # at most 100 answers of each family and label
-    python -m benchmarks.grading speed        # 10,000 made answers: seconds, and the ratio to math-verify
+    python -m benchmarks.grading              # the exam, by every grader that is installed python
+    -m benchmarks.grading ours         # by ours alone: the figures that README.md is signed with
+    python -m benchmarks.grading --most 100   # at most 100 answers of each family and label python
+    -m benchmarks.grading speed        # 10,000 made answers: seconds, and the ratio to math-verify
     python -m benchmarks.grading classes      # 20,000 made answers: mistakes and time by class
-    python -m benchmarks.grading disagreements --list FILE   # the other graders on a sample of those
-    python -m benchmarks.grading boxes FILE...  # responses of models (JSON lines: response, gold) that only box
+    python -m benchmarks.grading disagreements --list FILE   # the other graders on a sample of
+    those python -m benchmarks.grading boxes FILE...  # responses of models (JSON lines: response,
+    gold) that only box
 
-Answers are made from the gold answers of the benchmarks whose files lie in $RPG_DATA (or --data): right ones in other
-forms, and near misses (benchmarks/grading/variants.py). The number of processes is that of --workers.
+Answers are made from the gold answers of the benchmarks whose files lie in $RPG_DATA (or --data):
+right ones in other forms, and near misses (benchmarks/grading/variants.py). The number of processes
+is that of --workers.
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ def loaded() -> Iterator[tuple[str, judges.Judge]]:
 
 
 def exam(arguments) -> None:
-    """Mistakes by family and grader, and where each grader differs from the label in a model's own response."""
+    """Mistakes by family and grader, and where each grader differs from the label in a model's own
+    response."""
     found = sample(cases(), arguments.most) if arguments.most else cases()
     items = [case.item for case in found]
     by_grader = {name: judges.ours(verifier, items) for name, verifier in judges.OURS.items()}
@@ -48,7 +52,9 @@ def exam(arguments) -> None:
     for name, graded in by_grader.items():
         milliseconds = f"{1000 * graded.seconds / len(items):.2f}"
         for family, cells in figures(found, graded.verdicts).items():
-            time = f" | {milliseconds if family == 'all' else ''}" if arguments.what == "exam" else ""
+            time = (
+                f" | {milliseconds if family == 'all' else ''}" if arguments.what == "exam" else ""
+            )
             lines.setdefault(family, []).append(f"| {family} | {name} | {cells}{time} |")
     time = " | ms per answer" if arguments.what == "exam" else ""
     print(f"| family | grader | right refused | hedges accepted | other wrong accepted{time} |")
@@ -56,23 +62,31 @@ def exam(arguments) -> None:
     print("\n".join(line for family in lines.values() for line in family))
     for name, graded in by_grader.items():
         if graded.given_up:
-            print(f"{name}: {graded.given_up} answers that it crashed on or took too long for, refused")
+            print(
+                f"{name}: {graded.given_up} answers that it crashed on or took too long for, refused"
+            )
     if arguments.list:
         verdicts = zip(*(graded.verdicts for graded in by_grader.values()), strict=True)
         rows = [
-            case.model_dump(by_alias=True, exclude_defaults=True) | dict(zip(by_grader, each, strict=True))
+            case.model_dump(by_alias=True, exclude_defaults=True)
+            | dict(zip(by_grader, each, strict=True))
             for case, each in zip(found, verdicts, strict=True)
             if any(verdict != (case.label == "right") for verdict in each)
         ]
-        Path(arguments.list).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        Path(arguments.list).write_text(
+            "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        )
 
 
 def boxes(arguments) -> None:
-    """Of the responses whose last box alone is right, how many are refused as a whole; and of the others, accepted."""
+    """Of the responses whose last box alone is right, how many are refused as a whole; and of the
+    others, accepted."""
     for path in arguments.files:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         boxed = [
-            (row["response"], str(row["gold"]), last_box(row["response"])) for row in rows if row["gold"]
+            (row["response"], str(row["gold"]), last_box(row["response"]))
+            for row in rows
+            if row["gold"]
         ]
         boxed = [(response, gold, box) for response, gold, box in boxed if box]
         alone = judges.ours(
@@ -104,7 +118,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--most", type=int, help="answers of the exam of each family and label")
     parser.add_argument("--answers", type=int, default=10_000)
-    parser.add_argument("--compare", type=int, default=1_000, help="answers that other graders are tried on")
+    parser.add_argument(
+        "--compare", type=int, default=1_000, help="answers that other graders are tried on"
+    )
     parser.add_argument("--list", help="file for the mistakes or disagreements, one JSON line each")
     parser.add_argument(
         "--keep", type=int, default=240, help="disagreements that --list keeps, drawn at random"

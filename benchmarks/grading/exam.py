@@ -1,4 +1,5 @@
-"""The exam: answers with the label that a mathematician gives them (data/*.jsonl), and a grader's mistakes on them."""
+"""The exam: answers with the label that a mathematician gives them (data/*.jsonl), and a grader's
+mistakes on them."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class Case(BaseModel):
 
     @property
     def group(self) -> str:
-        """Right, hedge or wrong: a response that states nothing has to be refused as a wrong one has."""
+        """Right, hedge or wrong: a response that states nothing has to be refused as a wrong one
+        has."""
         return "wrong" if self.label == "none" else self.label
 
     @property
@@ -54,11 +56,16 @@ class Case(BaseModel):
 def cases(name: str = "*") -> list[Case]:
     """The cases of the data files of that name, in the order of their lines."""
     files = sorted(DATA.glob(f"{name}.jsonl"))
-    return [Case.model_validate_json(line) for file in files for line in file.read_text("utf-8").splitlines()]
+    return [
+        Case.model_validate_json(line)
+        for file in files
+        for line in file.read_text("utf-8").splitlines()
+    ]
 
 
 def sample(found: Sequence[Case], most: int) -> list[Case]:
-    """At most that many of each family and label, drawn with a fixed seed; the models' own responses are all kept."""
+    """At most that many of each family and label, drawn with a fixed seed; the models' own
+    responses are all kept."""
     groups = defaultdict(list)
     for case in found:
         groups[case.family, case.group].append(case)
@@ -77,10 +84,14 @@ def figures(found: Sequence[Case], verdicts: Sequence[bool]) -> dict[str, str]:
         for family in (case.family, "all"):
             answers[family, case.group] += 1
             mistakes[family, case.group] += verdict != (case.label == "right")
-    families = [family for family in (*FAMILIES, "all") if any(answers[family, group] for group in LABELS)]
+    families = [
+        family for family in (*FAMILIES, "all") if any(answers[family, group] for group in LABELS)
+    ]
     return {
         family: " | ".join(
-            f"{mistakes[family, group]} of {answers[family, group]}" if answers[family, group] else "-"
+            f"{mistakes[family, group]} of {answers[family, group]}"
+            if answers[family, group]
+            else "-"
             for group in LABELS
         )
         for family in families

@@ -1,4 +1,5 @@
-"""The graders that are compared: ours, and others as their own documents use them. Those not installed are left out."""
+"""The graders that are compared: ours, and others as their own documents use them. Those not
+installed are left out."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ Judge = Callable[[str, str], bool]
 """(response, gold answer) -> whether it is right."""
 PROCESSOR_SECONDS, WAITING_SECONDS = 5, 60
 """An answer that takes another grader longer is refused. (Waiting is for one that sleeps.)"""
-OURS = {rules_name(verifier): verifier for verifier in (MathVerifier(), MathVerifier(fallback="boxed"))}
+OURS = {
+    rules_name(verifier): verifier for verifier in (MathVerifier(), MathVerifier(fallback="boxed"))
+}
 
 
 def ours(verifier: MathVerifier, items: Sequence[Item]) -> Graded:
@@ -42,13 +45,17 @@ def trl() -> Judge:
     from trl.rewards import accuracy_reward
 
     def judge(response, gold):
-        return accuracy_reward([[{"role": "assistant", "content": response}]], [_dollars(gold)])[0] == 1.0
+        return (
+            accuracy_reward([[{"role": "assistant", "content": response}]], [_dollars(gold)])[0]
+            == 1.0
+        )
 
     return judge
 
 
 def minerva_math() -> Judge:
-    """`exact_match`, of the phrase that its examples teach: what follows `Answer:` is put into that phrase."""
+    """`exact_match`, of the phrase that its examples teach: what follows `Answer:` is put into that
+    phrase."""
     from lm_eval.tasks.minerva_math.utils import normalize_final_answer, process_results
 
     def judge(response, gold):
@@ -90,8 +97,8 @@ OTHERS = {
     "verl math_dapo": (math_dapo, "pip install verl, without antlr4 4.11"),
     "verl prime_math": (prime_math, "pip install verl pylatexenc, without antlr4 4.11"),
 }
-"""Name -> what loads it, and how it is installed. lm-eval needs antlr4 4.11, and verl (through Hydra) 4.9: no environment
-has both, so that one table needs two runs."""
+"""Name -> what loads it, and how it is installed. lm-eval needs antlr4 4.11, and verl (through
+Hydra) 4.9: no environment has both, so that one table needs two runs."""
 
 
 class Graded(NamedTuple):
@@ -103,7 +110,8 @@ class Graded(NamedTuple):
 
 
 def others(judge: Judge, items: Sequence[Item]) -> Graded:
-    """Verdicts of another grader, which works in a process of its own: it may crash, hang, or be killed."""
+    """Verdicts of another grader, which works in a process of its own: it may crash, hang, or be
+    killed."""
     context = multiprocessing.get_context("fork")  # what it needs is imported already
     verdicts, seconds, given_up, worker = [], 0.0, 0, None
     for item in items:
@@ -141,7 +149,9 @@ def _serve(judge: Judge, pipe: Any) -> None:
     while True:
         response, gold = pipe.recv()
         before = processor_seconds()
-        signal.setitimer(signal.ITIMER_PROF, PROCESSOR_SECONDS)  # without a handler: ends the process
+        signal.setitimer(
+            signal.ITIMER_PROF, PROCESSOR_SECONDS
+        )  # without a handler: ends the process
         try:
             verdict = bool(judge(response, gold))
         except Exception:  # noqa: BLE001 - they raise many kinds on what they cannot read

@@ -1,4 +1,5 @@
-"""Answers made from the gold answers of the benchmarks, graded: speed, mistakes by class, and what other graders decide."""
+"""Answers made from the gold answers of the benchmarks, graded: speed, mistakes by class, and what
+other graders decide."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def cases(names, data):
 
 
 def by_math_verify(gold: str, answer: str) -> bool:
-    """The library with its default settings, on the same two answers without their typesetting, as one formula each."""
+    """The library with its default settings, on the same two answers without their typesetting, as
+    one formula each."""
     from math_verify import parse, verify
 
     try:
@@ -78,7 +80,8 @@ def speed(arguments) -> None:
 
 
 def classes(arguments) -> None:
-    """Mistakes by class on the answers of benchmarks/grading/generated, and the processor time of each distinct answer."""
+    """Mistakes by class on the answers of benchmarks/grading/generated, and the processor time of
+    each distinct answer."""
     golds = real_golds() or sample_golds()
     chosen = cases_of(golds)
     before = processor_seconds()
@@ -107,7 +110,8 @@ def classes(arguments) -> None:
 
 
 def disagreements(arguments, judges: dict[str, Judge]) -> None:
-    """Where other graders decide otherwise, by class, over a sample of the answers of benchmarks/grading/generated."""
+    """Where other graders decide otherwise, by class, over a sample of the answers of
+    benchmarks/grading/generated."""
     chosen = cases_of(real_golds() or sample_golds())
     rng = random.Random(arguments.seed)
     chosen = rng.sample(chosen, min(arguments.compare, len(chosen)))
@@ -117,7 +121,10 @@ def disagreements(arguments, judges: dict[str, Judge]) -> None:
     theirs = {name: others(judge, items).verdicts for name, judge in judges.items()}
     table, lines = Counter[tuple[tuple[str, str], str]](), []
     for number, (case, grade) in enumerate(zip(chosen, grades, strict=True)):
-        verdicts = {"ours": grade.correct, **{name: found[number] for name, found in theirs.items()}}
+        verdicts = {
+            "ours": grade.correct,
+            **{name: found[number] for name, found in theirs.items()},
+        }
         for key in ((case.group, case.kind), (case.group, "all")):
             table[key, "answers"] += 1
             for name, verdict in verdicts.items():
@@ -127,11 +134,16 @@ def disagreements(arguments, judges: dict[str, Judge]) -> None:
     names = ["answers", "ours", *theirs]
     print(f"| group | class | {' | '.join(names)} |\n|---|---|" + "--:|" * len(names))
     for group, kind in sorted({key for key, _ in table}):
-        print(f"| {group} | {kind} | {' | '.join(str(table[(group, kind), name]) for name in names)} |")
+        print(
+            f"| {group} | {kind} | {' | '.join(str(table[(group, kind), name]) for name in names)} |"
+        )
     print(f"{len(lines)} answers on which at least one of them disagrees with ours")
     if arguments.list:
         kept = sorted(
-            rng.sample(lines, min(arguments.keep, len(lines))), key=lambda one: (one["group"], one["kind"])
+            rng.sample(lines, min(arguments.keep, len(lines))),
+            key=lambda one: (one["group"], one["kind"]),
         )
-        Path(arguments.list).write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept))
+        Path(arguments.list).write_text(
+            "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
+        )
         print(f"{len(kept)} of them, drawn at random, in {arguments.list}")

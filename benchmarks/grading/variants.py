@@ -1,4 +1,5 @@
-"""Other ways to write an answer, and answers that are close to it but wrong. Made from any gold answer."""
+"""Other ways to write an answer, and answers that are close to it but wrong. Made from any gold
+answer."""
 
 import re
 from collections.abc import Iterator
@@ -32,7 +33,10 @@ def equivalents(gold: str) -> dict[str, str]:
         forms["fraction"] = rf"\frac{{{exact.numerator}}}{{{exact.denominator}}}{mark}"
         forms["with a unit"] = bare + (r"\text{ cm}" if not mark and "circ" not in gold else "")
         forms["with a name"] = f"x = {bare}"
-        if Fraction(exact).limit_denominator(1000) == exact and set(_primes(exact.denominator)) <= {2, 5}:
+        if Fraction(exact).limit_denominator(1000) == exact and set(_primes(exact.denominator)) <= {
+            2,
+            5,
+        }:
             forms["decimal"] = _decimal(exact) + mark
         if exact.denominator == 1 and abs(exact) >= 1000 and not value.percent:
             forms["thousands"] = f"{exact.numerator:,}"
@@ -163,7 +167,8 @@ def _decimal(x: Fraction) -> str:
     return ("-" if x < 0 else "") + text
 
 
-# ---------------------------------------------------------------------------------------- the structure of a gold answer
+# ---------------------------------------------------------------------------------------- the
+# structure of a gold answer
 
 _OPEN, _CLOSE = "([{", ")]}"
 
@@ -193,7 +198,8 @@ def _parts(text: str, separators: tuple[str, ...]) -> Iterator[str]:
 
 
 def _elements(text: str) -> list[str]:
-    r"""`1, 2 and 3`, `\{1,2,3\}` and `1 \pm 2` are lists, whose order does not matter; anything else is a list of one."""
+    r"""`1, 2 and 3`, `\{1,2,3\}` and `1 \pm 2` are lists, whose order does not matter; anything
+    else is a list of one."""
     text = text.strip()
     if text.startswith(r"\{") and text.endswith(r"\}"):
         text = text[2:-2]
@@ -210,7 +216,8 @@ def _signs(text: str) -> list[str]:
 
 
 def _brackets(text: str) -> str | None:
-    """First and last character where they are the brackets around the whole text, as in a tuple or interval."""
+    """First and last character where they are the brackets around the whole text, as in a tuple or
+    interval."""
     if len(text) < 2 or text[0] not in "([" or text[-1] not in ")]":
         return None
     depth = 0
@@ -229,7 +236,8 @@ _NAME = re.compile(r"(?:\\?[A-Za-z]++(?:_\{?\s*\\?\w++\s*\}?)?+'?\s*+){1,6}(?:\(
 
 
 def _equation(text: str) -> tuple[str, str]:
-    """(left, right) of `name = value` or `f(x) = value`; ("", text) for anything else, also other equations."""
+    """(left, right) of `name = value` or `f(x) = value`; ("", text) for anything else, also other
+    equations."""
     parts = split(text, "=", r"\in ")
     if len(parts) < 2 or len(parts[0]) > 60 or not _NAME.fullmatch(parts[0]):
         return "", text

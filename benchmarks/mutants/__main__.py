@@ -1,13 +1,15 @@
 """Plant small faults in the core, one at a time, and count how many the tests of its room see.
 
-    python -m benchmarks.mutants [--sample 300] [--seed 0] [--workers 2] [--only losses stats] [--list]
+    python -m benchmarks.mutants [--sample 300] [--seed 0] [--workers 2] [--only losses stats]
+    [--list]
 
-A fault is a changed operator, constant, condition or call (benchmarks/mutants/mutations.py), chosen by a hash of its text,
-so that the choice stays the same while other lines change. The tests of a room run once while it is noted which of them
-execute which line; then each fault is tried against the tests that execute its lines, in a copy of the source, until one
-fails. A fault that hangs or crashes the tests is seen, too. survivors.yaml lists those that no test can see (the mutant
-computes the same) or need not see, each with its reason. Exit code 1 when fewer than 90 % are seen, or when a survivor is
-not listed.
+A fault is a changed operator, constant, condition or call (benchmarks/mutants/mutations.py), chosen
+by a hash of its text, so that the choice stays the same while other lines change. The tests of a
+room run once while it is noted which of them execute which line; then each fault is tried against
+the tests that execute its lines, in a copy of the source, until one fails. A fault that hangs or
+crashes the tests is seen, too. survivors.yaml lists those that no test can see (the mutant computes
+the same) or need not see, each with its reason. Exit code 1 when fewer than 90 % are seen, or when
+a survivor is not listed.
 """
 
 from __future__ import annotations
@@ -60,7 +62,11 @@ ROOMS: dict[str, tuple[list[str], list[str]]] = {
         [f"tests/report/test_{name}.py" for name in ("summary", "report", "diagnostics")],
     ),
     "sampler": (
-        ["rpg/backends/local/sampler.py", "rpg/models/decoding.py", "rpg/models/truncated_sampling.py"],
+        [
+            "rpg/backends/local/sampler.py",
+            "rpg/models/decoding.py",
+            "rpg/models/truncated_sampling.py",
+        ],
         [
             "tests/models/test_decoding.py",
             "tests/models/test_block_decoding.py",
@@ -76,7 +82,13 @@ ROOMS: dict[str, tuple[list[str], list[str]]] = {
         ],
         [
             f"tests/evaluation/test_{name}.py"
-            for name in ("graded_samples", "benchmark_summary", "regrade", "evaluator", "standalone")
+            for name in (
+                "graded_samples",
+                "benchmark_summary",
+                "regrade",
+                "evaluator",
+                "standalone",
+            )
         ],
     ),
 }
@@ -96,10 +108,15 @@ TIMEOUT_FACTOR, TIMEOUT_SECONDS = 10, 60.0
 
 
 def choose(room: str, count: int, seed: int) -> list[Mutant]:
-    """The mutants of a room whose hashes come first, `count` at most, in the order of their files and lines."""
+    """The mutants of a room whose hashes come first, `count` at most, in the order of their files
+    and lines."""
     globs, _ = ROOMS[room]
     files = sorted({path for glob in globs for path in ROOT.glob(glob)})
-    found = [mutant for path in files for mutant in mutants(str(path.relative_to(ROOT)), path.read_text())]
+    found = [
+        mutant
+        for path in files
+        for mutant in mutants(str(path.relative_to(ROOT)), path.read_text())
+    ]
     found.sort(key=lambda mutant: hashlib.sha256(repr((seed, mutant.key)).encode()).hexdigest())
     return sorted(found[:count], key=lambda mutant: (mutant.file, mutant.line, mutant.column))
 
@@ -107,14 +124,20 @@ def choose(room: str, count: int, seed: int) -> list[Mutant]:
 def quotas(total: int, rooms: Sequence[str]) -> dict[str, int]:
     """How many mutants of each room: in proportion to the square root of how many there are."""
     weights = {room: len(choose(room, sys.maxsize, 0)) ** 0.5 for room in rooms}
-    return {room: max(1, round(total * weight / sum(weights.values()))) for room, weight in weights.items()}
+    return {
+        room: max(1, round(total * weight / sum(weights.values())))
+        for room, weight in weights.items()
+    }
 
 
 def copy_of_the_source(folder: Path) -> Path:
     """The tracked and new files of the checkout, so that nothing of it is ever changed."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True
-    ).stdout.decode()  # fmt: skip
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    ).stdout.decode()
     for name in filter(None, listed.split("\0")):
         source = ROOT / name
         if source.exists() or source.is_symlink():
@@ -130,11 +153,18 @@ def enter(folder: Path) -> None:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     os.environ["PYTHONPATH"] = str(folder)
-    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # two versions of a file within one second look the same
+    os.environ["PYTHONDONTWRITEBYTECODE"] = (
+        "1"  # two versions of a file within one second look the same
+    )
     sys.dont_write_bytecode = True
-    sys.path[:] = [str(folder), *(entry for entry in sys.path if Path(entry or ".").resolve() != ROOT)]
+    sys.path[:] = [
+        str(folder),
+        *(entry for entry in sys.path if Path(entry or ".").resolve() != ROOT),
+    ]
     for name in [
-        name for name in sys.modules if name.split(".")[0] in ("benchmarks", "flows", "rpg", "tests")
+        name
+        for name in sys.modules
+        if name.split(".")[0] in ("benchmarks", "flows", "rpg", "tests")
     ]:
         del sys.modules[name]
 
@@ -168,14 +198,26 @@ def forked(body: Callable[[], int], timeout: float) -> int:
 
 def run_tests(tests: list[str], *plugins: object) -> int:
     """pytest in this very process."""
-    options = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not long", "--timeout=120"]
+    options = [
+        "-q",
+        "-s",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-m",
+        "not long",
+        "--timeout=120",
+    ]
     return int(pytest.main([*options, *tests], plugins=list(plugins)))
 
 
 class Trials:
-    """A plugin that, instead of running the tests, observes them and then tries each fault, in forks of this process.
+    """A plugin that, instead of running the tests, observes them and then tries each fault, in
+    forks of this process.
 
-    `outcomes` has one of SEEN_AT_ONCE, SURVIVES, NOT_PLANTED for each mutant; `covering` its tests, the quickest first.
+    `outcomes` has one of SEEN_AT_ONCE, SURVIVES, NOT_PLANTED for each mutant; `covering` its tests,
+    the quickest first.
     """
 
     SEEN_AT_ONCE, SURVIVES, NOT_PLANTED = 0, 101, 102
@@ -188,15 +230,20 @@ class Trials:
             return True
         items = {item.nodeid: item for item in session.items}
         seen = self._observe(list(items.values()), session)
-        seconds, lines = seen["seconds"], {(file, line): tests for file, line, tests in seen["lines"]}
+        seconds, lines = (
+            seen["seconds"],
+            {(file, line): tests for file, line, tests in seen["lines"]},
+        )
         functions = {
-            file: functions_of(self.folder / file) for file in {mutant.file for mutant in self.chosen}
+            file: functions_of(self.folder / file)
+            for file in {mutant.file for mutant in self.chosen}
         }
 
         def attempt(mutant: Mutant) -> tuple[int, list[str]]:
             places = [(mutant.file, line) for line in range(mutant.line, mutant.end_line + 1)]
             tests = {test for place in places for test in lines.get(place, ())}
-            # A class's body and a default are executed on import, before any test: any of them may see a fault there.
+            # A class's body and a default are executed on import, before any test: any of them may
+            # see a fault there.
             covering = sorted(tests or seconds, key=lambda test: seconds[test])
 
             def body() -> int:
@@ -242,9 +289,11 @@ def _run(items: list[pytest.Item], session: pytest.Session, until_failure: bool 
     return bool(session.testsfailed)
 
 
-def survives_import(mutant: Mutant, folder: Path, tests: list[str], seconds: dict[str, float]) -> bool:
-    """Whether these tests pass where the fault stands in the file: for faults that no loaded function can be given, and to
-    confirm that one survives.
+def survives_import(
+    mutant: Mutant, folder: Path, tests: list[str], seconds: dict[str, float]
+) -> bool:
+    """Whether these tests pass where the fault stands in the file: for faults that no loaded
+    function can be given, and to confirm that one survives.
     """
     if not tests:
         return True
@@ -253,17 +302,23 @@ def survives_import(mutant: Mutant, folder: Path, tests: list[str], seconds: dic
 
     def body() -> int:
         enter(folder)
-        return run_tests(["-x", *dict.fromkeys(test.partition("::")[0] for test in tests)], Order(tests))
+        return run_tests(
+            ["-x", *dict.fromkeys(test.partition("::")[0] for test in tests)], Order(tests)
+        )
 
     target.write_text(mutant.apply(source))
     try:
-        return forked(body, TIMEOUT_SECONDS + TIMEOUT_FACTOR * sum(seconds[test] for test in tests)) == 0
+        return (
+            forked(body, TIMEOUT_SECONDS + TIMEOUT_FACTOR * sum(seconds[test] for test in tests))
+            == 0
+        )
     finally:
         target.write_text(source)
 
 
 def try_room(room: str, chosen: list[Mutant], workers: int, listed: Container[Key]) -> list[Mutant]:
-    """The mutants of a room that its tests do not see. That those `listed` survive need not be confirmed."""
+    """The mutants of a room that its tests do not see. That those `listed` survive need not be
+    confirmed."""
     with tempfile.TemporaryDirectory(prefix="rpg-mutants-") as scratch:
         folder = copy_of_the_source(Path(scratch) / "source")
         target = Path(scratch) / "outcomes.json"
@@ -313,7 +368,9 @@ def main() -> int:
     chosen = {room: choose(room, share, arguments.seed) for room, share in shares.items()}
     if arguments.list:
         for mutant in [mutant for room in chosen.values() for mutant in room]:
-            print(f"{mutant.file}:{mutant.line} {mutant.operator}: {mutant.original} -> {mutant.replacement}")
+            print(
+                f"{mutant.file}:{mutant.line} {mutant.operator}: {mutant.original} -> {mutant.replacement}"
+            )
         return 0
     for name in SLOW_IMPORTS:
         importlib.import_module(name)
@@ -324,7 +381,8 @@ def main() -> int:
         total, missed = total + len(faults), missed + len(survivors)
         seen = len(faults) - len(survivors)
         print(
-            f"{room:14s} {seen:4d} of {len(faults):4d} seen  ({time.monotonic() - began:.0f} s)", flush=True
+            f"{room:14s} {seen:4d} of {len(faults):4d} seen  ({time.monotonic() - began:.0f} s)",
+            flush=True,
         )
         for mutant in sorted(survivors, key=lambda survivor: (survivor.file, survivor.line)):
             reason = excused.get(mutant.key)

@@ -1,4 +1,5 @@
-"""Small faults of one expression or statement, made from the syntax tree and written into the source text."""
+"""Small faults of one expression or statement, made from the syntax tree and written into the
+source text."""
 
 from __future__ import annotations
 
@@ -8,17 +9,40 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
-}  # fmt: skip
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
 ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Pow: ast.Mult,
-    ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
-}  # fmt: skip
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Pow: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+}
 SWAPPED_CALLS = {
-    "min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "any": "all", "all": "any", "exp": "expm1",
-    "log": "log1p", "sum": "mean", "mean": "sum", "sorted": "list",
-}  # fmt: skip
+    "min": "max",
+    "max": "min",
+    "minimum": "maximum",
+    "maximum": "minimum",
+    "any": "all",
+    "all": "any",
+    "exp": "expm1",
+    "log": "log1p",
+    "sum": "mean",
+    "mean": "sum",
+    "sorted": "list",
+}
 DROPPED_CALLS = {
     "detach",
     "abs",
@@ -35,7 +59,8 @@ DROPPED_CALLS = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """One fault: `original` at this place of the file becomes `replacement`. Lines count from 1, columns are UTF-8 bytes."""
+    """One fault: `original` at this place of the file becomes `replacement`. Lines count from 1,
+    columns are UTF-8 bytes."""
 
     file: str
     function: str
@@ -61,10 +86,13 @@ class Mutant:
 
 
 def mutants(file: str, source: str) -> list[Mutant]:
-    """Every mutant of a file, in the order of its lines; what would be the same text or not compile is left out."""
+    """Every mutant of a file, in the order of its lines; what would be the same text or not compile
+    is left out."""
     visitor = _Visitor(file, source)
     visitor.visit(ast.parse(source))
-    return sorted(visitor.mutants, key=lambda mutant: (mutant.line, mutant.column, mutant.replacement))
+    return sorted(
+        visitor.mutants, key=lambda mutant: (mutant.line, mutant.column, mutant.replacement)
+    )
 
 
 class _Visitor(ast.NodeVisitor):
@@ -115,15 +143,24 @@ class _Visitor(ast.NodeVisitor):
                 self._add(node, operator, replacement)
         super().generic_visit(node)
 
-    def _add(self, node: ast.expr | ast.stmt | ast.keyword, operator: str, replacement: str) -> None:
+    def _add(
+        self, node: ast.expr | ast.stmt | ast.keyword, operator: str, replacement: str
+    ) -> None:
         original = ast.get_source_segment(self.source, node)
         if not self._scope or original is None or ast.unparse(node) == replacement:
             return
         assert node.end_lineno is not None and node.end_col_offset is not None
         mutant = Mutant(
-            self.file, ".".join(self._scope), operator, node.lineno, node.col_offset, node.end_lineno,
-            node.end_col_offset, " ".join(original.split()), replacement,
-        )  # fmt: skip
+            self.file,
+            ".".join(self._scope),
+            operator,
+            node.lineno,
+            node.col_offset,
+            node.end_lineno,
+            node.end_col_offset,
+            " ".join(original.split()),
+            replacement,
+        )
         try:
             ast.parse(mutant.apply(self.source))
         except SyntaxError:
@@ -136,13 +173,18 @@ def _replacements(node: ast.expr | ast.stmt) -> Iterator[tuple[str, str]]:  # no
         case ast.Compare(ops=[operator]) if type(operator) in COMPARISONS:
             yield "comparison", _with(node, ops=[COMPARISONS[type(operator)]()])
         case ast.BinOp(left=left, op=operator) if type(operator) in ARITHMETIC:
-            if isinstance(left, ast.Constant | ast.JoinedStr) and isinstance(getattr(left, "value", ""), str):
+            if isinstance(left, ast.Constant | ast.JoinedStr) and isinstance(
+                getattr(left, "value", ""), str
+            ):
                 return
             yield "arithmetic", f"({_with(node, op=ARITHMETIC[type(operator)]())})"
             if not isinstance(operator, ast.BitAnd | ast.BitOr):
                 yield "left operand alone", f"({ast.unparse(left)})"
         case ast.BoolOp(op=operator, values=[first, *_]):
-            yield "and/or", f"({_with(node, op=ast.Or() if isinstance(operator, ast.And) else ast.And())})"
+            yield (
+                "and/or",
+                f"({_with(node, op=ast.Or() if isinstance(operator, ast.And) else ast.And())})",
+            )
             yield "first condition alone", f"({ast.unparse(first)})"
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int())):
             return  # of -1, mostly an axis, becomes -2 below: 1 is the same axis of a matrix
@@ -157,7 +199,9 @@ def _replacements(node: ast.expr | ast.stmt) -> Iterator[tuple[str, str]]:  # no
             yield "constant", str(value + 1)
         case ast.Constant(value=float(value)):
             yield "constant", repr(value * 2 if value else 1.0)
-        case ast.Call(func=ast.Attribute(value=receiver, attr=name), args=[]) if name in DROPPED_CALLS:
+        case ast.Call(func=ast.Attribute(value=receiver, attr=name), args=[]) if (
+            name in DROPPED_CALLS
+        ):
             yield "call left out", f"({ast.unparse(receiver)})"
         case ast.Call(func=ast.Name(id=name)) if name in SWAPPED_CALLS:
             yield "another function", _with(node, func=ast.Name(id=SWAPPED_CALLS[name]))

@@ -1,4 +1,5 @@
-"""Which tests execute which lines of the files under test: a pytest plugin, and the order in which tests are tried."""
+"""Which tests execute which lines of the files under test: a pytest plugin, and the order in which
+tests are tried."""
 
 from __future__ import annotations
 
@@ -14,9 +15,11 @@ import pytest
 
 
 class Observer:
-    """Records the executed lines of `files` (relative to `root`) per test, and how long each test took.
+    """Records the executed lines of `files` (relative to `root`) per test, and how long each test
+    took.
 
-    What a fixture executes belongs to every test of its file: a wider fixture is set up once, for the first of them.
+    What a fixture executes belongs to every test of its file: a wider fixture is set up once, for
+    the first of them.
     """
 
     def __init__(self, root: Path, files: Sequence[str]) -> None:
@@ -82,5 +85,6 @@ class Order:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items[:] = sorted(
-            (item for item in items if item.nodeid in self._rank), key=lambda item: self._rank[item.nodeid]
+            (item for item in items if item.nodeid in self._rank),
+            key=lambda item: self._rank[item.nodeid],
         )

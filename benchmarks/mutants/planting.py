@@ -1,4 +1,5 @@
-"""A fault in functions that are already loaded, so that tests need not be imported anew for each fault."""
+"""A fault in functions that are already loaded, so that tests need not be imported anew for each
+fault."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def functions_of(path: Path) -> list[FunctionType]:
 
 
 def plant(mutant: Mutant, path: Path, functions: list[FunctionType]) -> bool:
-    """Put the fault into these functions; False if it stands where only an import gets to (a class's body, a default)."""
+    """Put the fault into these functions; False if it stands where only an import gets to (a
+    class's body, a default)."""
     source = path.read_text()
     before, after = (
         _by_name(compile(text, str(path), "exec", dont_inherit=True))
@@ -52,7 +54,9 @@ def _by_name(code: CodeType) -> dict[str, list[CodeType]]:
     while waiting:
         current = waiting.pop()
         codes[current.co_qualname].append(current)
-        waiting += [constant for constant in reversed(current.co_consts) if isinstance(constant, CodeType)]
+        waiting += [
+            constant for constant in reversed(current.co_consts) if isinstance(constant, CodeType)
+        ]
     return codes
 
 

@@ -1,4 +1,5 @@
-"""python -m benchmarks.trivial.evaluate SWEEP_DIR: like rpg.evaluation, but the samples are made up."""
+"""python -m benchmarks.trivial.evaluate SWEEP_DIR: like rpg.evaluation, but the samples are made
+up."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def main(sweep: Path) -> int:
             for benchmark, step in missing:
                 if step in there:
                     share = (step + zlib.crc32(folder.read_manifest()["run_id"].encode())) % 5
-                    write_eval(folder, benchmark, step, [_sample(number, share) for number in range(4)])
+                    write_eval(
+                        folder, benchmark, step, [_sample(number, share) for number in range(4)]
+                    )
                     done += 1
             if not pending_evaluations(folder):
                 complete.add(folder.name)
@@ -45,12 +48,23 @@ def main(sweep: Path) -> int:
 
 
 def _sample(number: int, share: int) -> dict:
-    """The first `share` of four problems are right: it follows from the run's identity and the step."""
+    """The first `share` of four problems are right: it follows from the run's identity and the
+    step."""
     right = number < share
-    text = {"problem_id": f"p{number}", "problem": "?", "answer": "1", "response": "1" if right else "0"}
+    text = {
+        "problem_id": f"p{number}",
+        "problem": "?",
+        "answer": "1",
+        "response": "1" if right else "0",
+    }
     return text | {
-        "sample": 0, "extracted": text["response"], "correct": right, "reason": "", "tokens": 1, "truncated": False,
-    }  # fmt: skip
+        "sample": 0,
+        "extracted": text["response"],
+        "correct": right,
+        "reason": "",
+        "tokens": 1,
+        "truncated": False,
+    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""python -m benchmarks.trivial.train RUN_DIR: like rpg.backends.local, but a step is a line of made-up numbers."""
+"""python -m benchmarks.trivial.train RUN_DIR: like rpg.backends.local, but a step is a line of
+made-up numbers."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def main(folder: RunFolder) -> int:
         time.sleep(seconds)
         reward = zlib.crc32(f"{manifest['run_id']} {step}".encode()) / 2**32
         append_metrics(
-            folder, attempt, {"step": step, "optimizer_step": step, "reward": reward, "grad_norm": 1.0}
+            folder,
+            attempt,
+            {"step": step, "optimizer_step": step, "reward": reward, "grad_norm": 1.0},
         )
         _checkpoint(folder, step)
         newest = folder.checkpoint_steps()[-2:]

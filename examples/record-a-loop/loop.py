@@ -1,4 +1,5 @@
-"""REINFORCE by hand: a policy learns to add two digits. None of it is rpg-lab's, except for the lines with `run`."""
+"""REINFORCE by hand: a policy learns to add two digits. None of it is rpg-lab's, except for the
+lines with `run`."""
 
 import sys
 
@@ -47,6 +48,8 @@ with rpg.record(
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        run.log(step, reward=reward.mean(), loss=loss, entropy=drawn.entropy().mean(), learning_rate=lr)
+        run.log(
+            step, reward=reward.mean(), loss=loss, entropy=drawn.entropy().mean(), learning_rate=lr
+        )
         if step % 20 == 0:
             graded(run, step)

@@ -44,7 +44,11 @@ def write(folder: Path) -> None:
         for letter in letters:
             for number in range(8):
                 digit = str(rng.randrange(10))
-                turns = ["<?>", digit, f"<{digit}>", "", ""] if number % 4 == 0 else [f"<{digit}>", "", ""]
+                turns = (
+                    ["<?>", digit, f"<{digit}>", "", ""]
+                    if number % 4 == 0
+                    else [f"<{digit}>", "", ""]
+                )
                 rows.append({"prompt": f"{letter}{number}:", "demonstration": json.dumps(turns)})
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 

@@ -1,9 +1,10 @@
-"""Task sets of the package `verifiers` (0.4) as classes for `task.factory`; the file that `factory` names says
+"""Task sets of the package `verifiers` (0.4) as classes for `task.factory`; the file that `factory`
+names says
 
     Conversation = environment(Sums(SumsConfig(largest=20)))
 
-A conversation is that of verifiers' harness `null`: tools are called until a turn calls none, and then the task's rewards
-are paid. Tools run in the environment's process instead of MCP servers.
+A conversation is that of verifiers' harness `null`: tools are called until a turn calls none, and
+then the task's rewards are paid. Tools run in the environment's process instead of MCP servers.
 """
 
 import functools
@@ -18,8 +19,8 @@ import verifiers.v1 as vf
 
 
 def environment(task_set: Any, markers: tuple[str, str] = ("<tool_call>", "</tool_call>")) -> type:
-    """A class whose conversations are about tasks of a `Taskset`, with calls between `markers`, as of `task.markers`. Raises
-    ValueError: its tasks need what there is not here.
+    """A class whose conversations are about tasks of a `Taskset`, with calls between `markers`, as
+    of `task.markers`. Raises ValueError: its tasks need what there is not here.
     """
     kind, name = task_set.task_type(), type(task_set).__name__
     if kind.NEEDS_CONTAINER or task_set.config.task.judges:
@@ -27,14 +28,17 @@ def environment(task_set: Any, markers: tuple[str, str] = ("<tool_call>", "</too
     tools = {
         "_".join(filter(None, (server.server_name, tool.tool_name or tool.__name__))): (at, tool)
         for at, server in enumerate(_servers(task_set))
-        for _, tool in inspect.getmembers(type(server), lambda member: getattr(member, "tool", False))
+        for _, tool in inspect.getmembers(
+            type(server), lambda member: getattr(member, "tool", False)
+        )
     }
     methods = {called: _method(called, at, tool) for called, (at, tool) in tools.items()}
     return type(name, (_Conversation,), {"task_set": task_set, "markers": markers, **methods})
 
 
 def problems(task_set: Any) -> Iterator[dict[str, Any]]:
-    """Rows of a data file (`task.train`), one for each task; "none" is the answer of tasks that have no such field."""
+    """Rows of a data file (`task.train`), one for each task; "none" is the answer of tasks that
+    have no such field."""
     for data in (task.data for task in task_set):
         said = [{"role": message.role, "content": message.content} for message in _opening(data)]
         task = data.model_dump_json(exclude_defaults=True)
@@ -53,7 +57,9 @@ class _Conversation:
         if self._task.hooks("stop") or any(
             "runtime" in inspect.signature(each).parameters for each in signals
         ):
-            raise ValueError("the task has a stop, or a reward that looks into a runtime: it cannot be used")
+            raise ValueError(
+                "the task has a stop, or a reward that looks into a runtime: it cannot be used"
+            )
         named = {name: getattr(self._task, name) for name in ("data", "key", "hash")}
         agent = vf.AgentInfo(config=vf.AgentConfig())
         record = vf.TraceTask(type=kind.__name__, **named)
@@ -71,11 +77,15 @@ class _Conversation:
         for at, text in enumerate(turns):
             if at % 2:  # the replies to all calls of the turn before, in one text
                 calls = said[-1].tool_calls
-                said.append(vf.ToolMessage(tool_call_id=calls[-1].id if calls else "", content=text))
+                said.append(
+                    vf.ToolMessage(tool_call_id=calls[-1].id if calls else "", content=text)
+                )
             else:
                 said.append(self._turn(text))
         self._trace.nodes = [
-            vf.MessageNode(parent=at - 1 if at else None, message=each, sampled=each.role == "assistant")
+            vf.MessageNode(
+                parent=at - 1 if at else None, message=each, sampled=each.role == "assistant"
+            )
             for at, each in enumerate(said)
         ]
         self._trace.stop("agent_completed")
@@ -90,14 +100,23 @@ class _Conversation:
             with suppress(ValueError, TypeError, KeyError, AttributeError):
                 asked = json.loads(written)
                 arguments = json.dumps(asked.get("arguments") or {})
-                calls.append(vf.ToolCall(id=f"call_{len(calls)}", name=asked["name"], arguments=arguments))
+                calls.append(
+                    vf.ToolCall(id=f"call_{len(calls)}", name=asked["name"], arguments=arguments)
+                )
         content = text.partition(self.markers[0])[0] if calls else text
         return vf.AssistantMessage(content=content, tool_calls=calls or None)
 
 
 def _opening(data: Any) -> list[Any]:
-    prompt = data.prompt if isinstance(data.prompt, list) else [vf.UserMessage(content=data.prompt or "")]
-    return [*([vf.SystemMessage(content=data.system_prompt)] if data.system_prompt else []), *prompt]
+    prompt = (
+        data.prompt
+        if isinstance(data.prompt, list)
+        else [vf.UserMessage(content=data.prompt or "")]
+    )
+    return [
+        *([vf.SystemMessage(content=data.system_prompt)] if data.system_prompt else []),
+        *prompt,
+    ]
 
 
 def _servers(task_set: Any) -> list[Any]:
@@ -106,7 +125,8 @@ def _servers(task_set: Any) -> list[Any]:
 
 
 def _method(name: str, at: int, tool: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that calls `tool` of server `at`; its docstring names every argument, as chat templates need it."""
+    """A method that calls `tool` of server `at`; its docstring names every argument, as chat
+    templates need it."""
 
     @functools.wraps(tool)
     def method(self: Any, **arguments: Any) -> Any:
@@ -115,5 +135,7 @@ def _method(name: str, at: int, tool: Callable[..., Any]) -> Callable[..., Any]:
     method.__name__, doc = name, inspect.getdoc(tool) or name
     arguments = list(inspect.signature(tool).parameters)[1:]
     if arguments and "Args:" not in doc:
-        method.__doc__ = "\n".join([doc, "", "Args:", *(f"    {each}: {each}" for each in arguments)])
+        method.__doc__ = "\n".join(
+            [doc, "", "Args:", *(f"    {each}: {each}" for each in arguments)]
+        )
     return method

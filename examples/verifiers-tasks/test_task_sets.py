@@ -1,4 +1,5 @@
-"""A task set of verifiers 0.4: its tools are called, its rewards paid, and what cannot be done here is refused."""
+"""A task set of verifiers 0.4: its tools are called, its rewards paid, and what cannot be done here
+is refused."""
 
 import pytest
 from transformers.utils import get_json_schema
@@ -6,7 +7,9 @@ from transformers.utils import get_json_schema
 from rpg.environments.worker import asked, tools_of
 from rpg.rewards.function_calls import awaited
 
-vf = pytest.importorskip("verifiers.v1", reason="needs the package verifiers (pip install verifiers==0.4.0)")
+vf = pytest.importorskip(
+    "verifiers.v1", reason="needs the package verifiers (pip install verifiers==0.4.0)"
+)
 from task_sets import environment, problems  # noqa: E402
 
 
@@ -51,7 +54,8 @@ class Stopped(Product):
 class Products(vf.Taskset[Product, vf.TasksetConfig]):
     def load(self):
         return [
-            Product(Data(prompt=f"{a}*7=", system_prompt="Go on.", answer=str(a * 7))) for a in range(3, 5)
+            Product(Data(prompt=f"{a}*7=", system_prompt="Go on.", answer=str(a * 7)))
+            for a in range(3, 5)
         ]
 
 

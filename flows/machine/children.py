@@ -17,7 +17,8 @@ from rpg.processes import end_descendants, owner_mark, python_module, thread_env
 
 Child = subprocess.Popen[bytes] | ForkedProcess | Remote
 GRACE_SECONDS = 5.0
-"""Between SIGTERM and SIGKILL: a trainer leaves its files consistent at any moment, so this is a courtesy."""
+"""Between SIGTERM and SIGKILL: a trainer leaves its files consistent at any moment, so this is a
+courtesy."""
 
 
 class Stopped(Exception):
@@ -27,8 +28,9 @@ class Stopped(Exception):
 class Children:
     """Starts one-thread Python children and ends every one of them on `stop()`.
 
-    A child leads its own process group, so that whatever it starts ends with it; it also watches for the death of
-    its parent (see rpg.backends.training_process), so that `kill -9` of the sweep leaves no orphan.
+    A child leads its own process group, so that whatever it starts ends with it; it also watches
+    for the death of its parent (see rpg.backends.training_process), so that `kill -9` of the sweep
+    leaves no orphan.
     """
 
     def __init__(self, fork_server: ForkServer | None = None) -> None:
@@ -49,9 +51,11 @@ class Children:
         keep: Sequence[int] = (),
         extra: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[bytes] | ForkedProcess:
-        """Start `python -m module args`, its output appended to `log`: forked from the fork server, where there is one.
+        """Start `python -m module args`, its output appended to `log`: forked from the fork server,
+        where there is one.
 
-        `keep` are open files the child inherits (locks it is to hold), `extra` goes over its environment.
+        `keep` are open files the child inherits (locks it is to hold), `extra` goes over its
+        environment.
         """
         environment = {**os.environ, **thread_environment(threads), **owner_mark(), **(extra or {})}
         with self._lock, log.open("ab") as output:
@@ -59,9 +63,13 @@ class Children:
             child: subprocess.Popen[bytes] | ForkedProcess | None = None
             if self._fork_server is not None and threads == 1:
                 child = self._fork_server.start(
-                    module, [str(arg) for arg in args], output.fileno(),
-                    pipe=stdin == subprocess.PIPE, keep=keep, environment=extra or {},
-                )  # fmt: skip
+                    module,
+                    [str(arg) for arg in args],
+                    output.fileno(),
+                    pipe=stdin == subprocess.PIPE,
+                    keep=keep,
+                    environment=extra or {},
+                )
             if child is None:
                 self._check_going()  # `stop` has ended the fork server
                 child = subprocess.Popen(
@@ -81,7 +89,8 @@ class Children:
             raise Stopped
 
     def cluster(self, address: str, log: Path) -> Cluster:
-        """The connection to a Ray cluster, on which trainings run that are no processes of this machine."""
+        """The connection to a Ray cluster, on which trainings run that are no processes of this
+        machine."""
         with self._lock:
             self._check_going()
             return self._clusters.setdefault(address, Cluster(address, log))
@@ -94,7 +103,8 @@ class Children:
             return self._slurm
 
     def watch(self, children: Sequence[Child], log: Path, note: Callable[[str], None]) -> list[int]:
-        """The exit codes of children that share a log; `note` gets the log's last line until all have ended."""
+        """The exit codes of children that share a log; `note` gets the log's last line until all
+        have ended."""
         while any(child.poll() is None for child in children):
             note(last_line(log))
             time.sleep(0.2)
@@ -113,7 +123,8 @@ class Children:
         return code
 
     def stop(self) -> None:
-        """End every child's whole group: SIGTERM, a short grace, SIGKILL. Safe to call twice and from a handler."""
+        """End every child's whole group: SIGTERM, a short grace, SIGKILL. Safe to call twice and
+        from a handler."""
         self.stopping.set()
         running = list(self._running)
         for child in running:
@@ -133,7 +144,8 @@ class Children:
 
     @staticmethod
     def kill(child: Child, how: int = signal.SIGKILL) -> None:
-        """Send a signal to the child's group; a Remote ends with the connection to its cluster, or its job."""
+        """Send a signal to the child's group; a Remote ends with the connection to its cluster, or
+        its job."""
         if not isinstance(child, Remote):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, how)

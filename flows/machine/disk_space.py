@@ -1,4 +1,5 @@
-"""Trainings wait while the disk has no room for what they will write; a note in a run's folder says what it waits for."""
+"""Trainings wait while the disk has no room for what they will write; a note in a run's folder says
+what it waits for."""
 
 import shutil
 import threading
@@ -23,7 +24,8 @@ REPEAT_SECONDS = 60.0
 
 
 class WaitingNote:
-    """What a run waits for, in its folder: `rpg status` shows it, on other machines too. Its training removes it."""
+    """What a run waits for, in its folder: `rpg status` shows it, on other machines too. Its
+    training removes it."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
@@ -38,7 +40,8 @@ class WaitingNote:
 
 
 class DiskSpace:
-    """What the trainings of one sweep will still write, so that none begins in the space of another."""
+    """What the trainings of one sweep will still write, so that none begins in the space of
+    another."""
 
     def __init__(self) -> None:
         self.reserved: dict[RunFolder, float] = {}
@@ -47,7 +50,8 @@ class DiskSpace:
 
     @contextmanager
     def reserve(self, folder: RunFolder, stopping: threading.Event) -> Iterator[None]:
-        """Wait (Stopped: `stopping` is set) until the disk has room beside the trainings that have begun, and keep it."""
+        """Wait (Stopped: `stopping` is set) until the disk has room beside the trainings that have
+        begun, and keep it."""
         needed, note = bytes_needed(folder), WaitingNote(folder)
         while (why := self.take(folder, needed)) is not None:
             note.write(why)
@@ -66,7 +70,11 @@ class DiskSpace:
             missing = max(0.0, needed - size(folder.path))
             others = sum(max(0.0, most - size(other.path)) for other, most in self.reserved.items())
             if missing + others > free and needed:
-                beside = f", {others / 1e6:,.0f} MB of it reserved for running trainings" if others else ""
+                beside = (
+                    f", {others / 1e6:,.0f} MB of it reserved for running trainings"
+                    if others
+                    else ""
+                )
                 return (
                     f"waits for disk space: {free / 1e6:,.0f} MB free{beside}, {missing / 1e6:,.0f} MB needed; "
                     "free some (rpg gc), and it continues by itself"

@@ -1,4 +1,5 @@
-"""Trainings on a Ray cluster, as a conductor sees them (rpg.backends.ray_bridge is the process that talks with Ray)."""
+"""Trainings on a Ray cluster, as a conductor sees them (rpg.backends.ray_bridge is the process that
+talks with Ray)."""
 
 import json
 import os
@@ -19,7 +20,15 @@ from rpg.store import RunFolder, StoreError
 from rpg.store.run_writer import write_waiting
 
 RELEASE_SECONDS = 4.0
-NOT_SENT = {PARENT, "RPG_OWNED_BY", "RPG_SLOTS", "RPG_SLOTS_FOLDER", "RPG_WORK", "RPG_FLOW_RUN", "RPG_AUTH"}
+NOT_SENT = {
+    PARENT,
+    "RPG_OWNED_BY",
+    "RPG_SLOTS",
+    "RPG_SLOTS_FOLDER",
+    "RPG_WORK",
+    "RPG_FLOW_RUN",
+    "RPG_AUTH",
+}
 """Variables of ours that mean nothing on another machine, or that nobody else shall see."""
 
 
@@ -61,7 +70,8 @@ class Remote:
 
 
 class Cluster:
-    """The connection of one sweep to one Ray cluster; made when it is first needed, and again when it was lost."""
+    """The connection of one sweep to one Ray cluster; made when it is first needed, and again when
+    it was lost."""
 
     def __init__(self, address: str, log: Path) -> None:
         self.address, self._log = address, log
@@ -73,9 +83,15 @@ class Cluster:
         self._keys = map(str, count(1))
 
     def start(
-        self, module: str, folder: RunFolder, threads: int, needs: Mapping[str, float], minutes: float = 1.0
+        self,
+        module: str,
+        folder: RunFolder,
+        threads: int,
+        needs: Mapping[str, float],
+        minutes: float = 1.0,
     ) -> Remote:
-        """Ask for a training, which waits until a node has room; ClusterGone if there is no such cluster (any more)."""
+        """Ask for a training, which waits until a node has room; ClusterGone if there is no such
+        cluster (any more)."""
         ours = {name: value for name, value in os.environ.items() if name.startswith("RPG_")}
         order = {
             "module": module,
@@ -103,7 +119,9 @@ class Cluster:
             self._error, self._ready = None, False
             begun = threading.Event()
             # The process ends with the thread that starts it (rpg.processes.die_with_parent).
-            threading.Thread(target=self._keep, args=(begun,), name="ray cluster", daemon=True).start()
+            threading.Thread(
+                target=self._keep, args=(begun,), name="ray cluster", daemon=True
+            ).start()
             begun.wait()
         self._changed.wait_for(lambda: self._ready or self._error is not None or self._closed)
         if not self._ready:
@@ -121,7 +139,12 @@ class Cluster:
                     stderr=output,
                     text=True,
                     start_new_session=True,
-                    env={**os.environ, **owner_mark(), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
+                    env={
+                        **os.environ,
+                        **owner_mark(),
+                        "OMP_NUM_THREADS": "1",
+                        "PYTHONUNBUFFERED": "1",
+                    },
                 )
         except OSError as error:
             self._error = f"the process for the Ray cluster cannot be started: {error.strerror}"
@@ -152,7 +175,8 @@ class Cluster:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End all trainings there; when this returns they have given their leases back, as far as can be seen."""
+        """End all trainings there; when this returns they have given their leases back, as far as
+        can be seen."""
         running = [remote.folder for remote in self._running.values()]
         self._closed = True
         if self._process is not None:
@@ -161,7 +185,8 @@ class Cluster:
 
 
 def await_release(folders: Sequence[RunFolder]) -> None:
-    """Wait until trainings that were told to end have given their leases back, for RELEASE_SECONDS at most."""
+    """Wait until trainings that were told to end have given their leases back, for RELEASE_SECONDS
+    at most."""
     deadline = time.monotonic() + RELEASE_SECONDS
     while time.monotonic() < deadline and any(folder.lease() for folder in folders):
         time.sleep(0.1)

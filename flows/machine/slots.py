@@ -1,7 +1,7 @@
 """One training per GPU, or n per machine, across all sweeps and users of a machine.
 
-A slot is a kernel lock on a file of a folder that everyone on the machine shares. The training process inherits it,
-so that the slot is free the moment the process is gone, however it ends.
+A slot is a kernel lock on a file of a folder that everyone on the machine shares. The training
+process inherits it, so that the slot is free the moment the process is gone, however it ends.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ POLL_SECONDS = 0.3
 
 @dataclass(frozen=True)
 class Need:
-    """What a run needs of this machine while it trains: a number of GPUs, or one of the n CPU slots."""
+    """What a run needs of this machine while it trains: a number of GPUs, or one of the n CPU
+    slots."""
 
     kind: str
     count: int
@@ -56,7 +57,8 @@ class Held:
 
 @dataclass(frozen=True)
 class Machine:
-    """The shared folder, how many trainings may use the CPU at a time, and the GPUs by the names CUDA knows them by."""
+    """The shared folder, how many trainings may use the CPU at a time, and the GPUs by the names
+    CUDA knows them by."""
 
     folder: Path
     cpu: int
@@ -69,7 +71,8 @@ class Machine:
         return self.folder / f"{kind}-{re.sub(r'[^A-Za-z0-9_-]', '_', name)}"
 
     def take(self, need: Need, who: str, gate: locks.Lock | None = None) -> Held | None:
-        """All that is needed at once, or None; at a `gate`, what nobody before waits for. UserError: too little is there."""
+        """All that is needed at once, or None; at a `gate`, what nobody before waits for.
+        UserError: too little is there."""
         names = self.names(need.kind)
         if need.count > len(names):
             raise UserError(
@@ -97,13 +100,14 @@ class Machine:
         stopping: threading.Event,
         yield_to: threading.Event | None = None,
     ) -> Held:
-        """All that is needed, waiting for it (Stopped: `stopping` was set); `note` gets the reason. While `yield_to` is set,
-        others go first. A request that can never be met is a UserError.
+        """All that is needed, waiting for it (Stopped: `stopping` was set); `note` gets the reason.
+        While `yield_to` is set, others go first. A request that can never be met is a UserError.
         """
         gate = None
         try:
             while True:
-                # Only who is at a gate may take: a request for several GPUs is not starved by those for one.
+                # Only who is at a gate may take: a request for several GPUs is not starved by those
+                # for one.
                 if yield_to is not None and yield_to.is_set():
                     if gate:
                         gate.close()
@@ -125,15 +129,21 @@ class Machine:
         return locks.take(self._gate(need.kind), about, locks.EVERYONE)
 
     def _gate(self, kind: str) -> Path:
-        """Those who may use other slots, by RPG_SLOTS or CUDA_VISIBLE_DEVICES, have a queue of their own."""
-        return self.folder / f"{kind}-{hashlib.sha256(repr(self.names(kind)).encode()).hexdigest()[:8]}.gate"
+        """Those who may use other slots, by RPG_SLOTS or CUDA_VISIBLE_DEVICES, have a queue of
+        their own."""
+        return (
+            self.folder
+            / f"{kind}-{hashlib.sha256(repr(self.names(kind)).encode()).hexdigest()[:8]}.gate"
+        )
 
     def _before(self, kind: str, gate: locks.Lock | None) -> Iterator[dict[str, Any]]:
         """The notes of those who have waited longer, at other gates, for slots that are `shared`."""
         ours = locks.note(gate.path) if gate else {}
         for path in self.folder.glob(f"{kind}-*.gate") if ours else ():
             note = locks.note(path)
-            theirs = replace(self, cpu=note.get("cpu", 0), gpus=tuple(note.get("gpus", ()))).names(kind)
+            theirs = replace(self, cpu=note.get("cpu", 0), gpus=tuple(note.get("gpus", ()))).names(
+                kind
+            )
             shared = set(self.names(kind)).intersection(theirs)
             if shared and note["started"] < ours["started"] and locks.held(path):
                 yield {**note, "shared": shared}
@@ -146,11 +156,17 @@ class Machine:
     def why(self, need: Need, gate: locks.Lock | None = None) -> str:
         """What a run that got nothing, at a `gate` or before it, waits for, in one line."""
         holders = [_described(note) for note in self.taken(need.kind)]
-        shown = ", ".join(holders[:3]) + (f" and {len(holders) - 3} more" if len(holders) > 3 else "")
-        what = "a slot" if need.kind == "cpu" else "a GPU" if need.count == 1 else f"{need.count} GPUs"
+        shown = ", ".join(holders[:3]) + (
+            f" and {len(holders) - 3} more" if len(holders) > 3 else ""
+        )
+        what = (
+            "a slot" if need.kind == "cpu" else "a GPU" if need.count == 1 else f"{need.count} GPUs"
+        )
         have = len(self.names(need.kind))
         line = f"waits for {what}: {len(holders)} of {have} on this machine taken{' by ' if holders else ''}{shown}"
-        first = next(self._before(need.kind, gate), None) if gate else locks.note(self._gate(need.kind))
+        first = (
+            next(self._before(need.kind, gate), None) if gate else locks.note(self._gate(need.kind))
+        )
         if first and have - len(holders) >= need.count:
             line += f"; first comes {_described(first)}"
         return line
@@ -161,24 +177,34 @@ def _described(note: Mapping[str, Any]) -> str:
 
 
 def machine(environment: Mapping[str, str] = os.environ) -> Machine:
-    """This machine as the environment describes it; UserError if RPG_SLOTS is no number or the folder cannot be shared."""
+    """This machine as the environment describes it; UserError if RPG_SLOTS is no number or the
+    folder cannot be shared."""
     text = environment.get(SLOTS, "")
     if text and not (text.isdigit() and 1 <= int(text) <= MOST):
         raise UserError(
             f"{SLOTS}={text!r}: expected the number of trainings that may use this machine at a time, 1 to {MOST}"
         )
     visible = environment.get("CUDA_VISIBLE_DEVICES")
-    gpus = _gpus() if visible is None else tuple(part.strip() for part in visible.split(",") if part.strip())
+    gpus = (
+        _gpus()
+        if visible is None
+        else tuple(part.strip() for part in visible.split(",") if part.strip())
+    )
     folder = Path(environment.get(FOLDER) or "/tmp/rpg-slots")
     _share(folder)
     return Machine(folder, int(text) if text else os.cpu_count() or 1, gpus)
 
 
 def need_of(backend: BackendSection, here: Machine) -> Need | None:
-    """What a run with this `backend` section needs here; None for a run whose workers are elsewhere. On a Ray cluster that
-    this machine belongs to, they may be on as many of its GPUs as they need and it has."""
+    """What a run with this `backend` section needs here; None for a run whose workers are
+    elsewhere. On a Ray cluster that this machine belongs to, they may be on as many of its GPUs as
+    they need and it has."""
     workers = backend.workers_here()
-    if workers and backend.device == "cuda" and isinstance(getattr(backend, "ray", None), RayAddress):
+    if (
+        workers
+        and backend.device == "cuda"
+        and isinstance(getattr(backend, "ray", None), RayAddress)
+    ):
         workers = min(workers, len(here.gpus)) or None
     if workers is None:
         return None
@@ -203,7 +229,9 @@ def _share(folder: Path) -> None:
 @cache
 def _gpus() -> tuple[str, ...]:
     try:
-        text = subprocess.check_output(["nvidia-smi", "-L"], text=True, timeout=30, stderr=subprocess.DEVNULL)
+        text = subprocess.check_output(
+            ["nvidia-smi", "-L"], text=True, timeout=30, stderr=subprocess.DEVNULL
+        )
     except (OSError, subprocess.SubprocessError):
         return ()
     return tuple(str(i) for i in range(sum(line.startswith("GPU ") for line in text.splitlines())))

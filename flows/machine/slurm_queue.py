@@ -1,10 +1,13 @@
-"""Trainings as jobs of a Slurm cluster, through its own commands: sbatch, squeue, scontrol, scancel.
+"""Trainings as jobs of a Slurm cluster, through its own commands: sbatch, squeue, scontrol,
+scancel.
 
-<sweep>/.slurm/<token>.runs       the runs of one array, a folder per line; written before the array is submitted
-               <job>_<task>.txt   what Slurm says about a job; what the training says is in the run's log.txt
+<sweep>/.slurm/<token>.runs       the runs of one array, a folder per line; written before the array
+is submitted
+               <job>_<task>.txt   what Slurm says about a job; what the training says is in the
+               run's log.txt
 
-A job's name ends with the token of its array. So a conductor that was killed leaves nothing that has to be remembered: its
-jobs go on, and the next conductor finds them by their names.
+A job's name ends with the token of its array. So a conductor that was killed leaves nothing that
+has to be remembered: its jobs go on, and the next conductor finds them by their names.
 """
 
 import hashlib
@@ -52,7 +55,9 @@ REFUSED = {
 }
 HELD = re.compile("(?i)requeued.held|JobHoldMaxRequeue|Dependency.*Never")
 """Reasons why a job that waits will never start by itself."""
-SLURM_BUSY = re.compile("(?i)contact slurm controller|timed out|temporarily|try again|connection refused")
+SLURM_BUSY = re.compile(
+    "(?i)contact slurm controller|timed out|temporarily|try again|connection refused"
+)
 
 
 class Job(NamedTuple):
@@ -66,7 +71,9 @@ class Job(NamedTuple):
 
 def require_slurm() -> None:
     """Raises: UserError: Slurm's commands are not on this machine."""
-    missing = [name for name in ("sbatch", "squeue", "scontrol", "scancel") if not shutil.which(name)]
+    missing = [
+        name for name in ("sbatch", "squeue", "scontrol", "scancel") if not shutil.which(name)
+    ]
     if missing:
         raise UserError(
             f"backend.place.type: slurm, but {', '.join(missing)} cannot be found on this machine; run this where jobs are "
@@ -75,7 +82,8 @@ def require_slurm() -> None:
 
 
 class SlurmQueue:
-    """The jobs of one sweep. Thread-safe; a thread of its own submits them and asks what has become of them."""
+    """The jobs of one sweep. Thread-safe; a thread of its own submits them and asks what has become
+    of them."""
 
     def __init__(self, sweep: Path) -> None:
         self._folder = sweep / LOGS
@@ -90,7 +98,8 @@ class SlurmQueue:
         self._thread: threading.Thread | None = None
 
     def start(self, folder: RunFolder, job: Job) -> Remote:
-        """Ask for a training. A job of this run that Slurm still has, of an earlier conductor, is followed instead."""
+        """Ask for a training. A job of this run that Slurm still has, of an earlier conductor, is
+        followed instead."""
         remote = Remote(folder)
         with self._lock:
             self._asked.append((remote, job))
@@ -104,8 +113,8 @@ class SlurmQueue:
         return str(folder.path) in self._earlier()
 
     def close(self) -> None:
-        """Cancel every job of the sweep, also those of an earlier conductor; when this returns, the trainings have given
-        their leases back, as far as can be seen.
+        """Cancel every job of the sweep, also those of an earlier conductor; when this returns, the
+        trainings have given their leases back, as far as can be seen.
         """
         self._closed.set()
         with self._lock:  # a submission under way comes to its end first
@@ -165,11 +174,20 @@ class SlurmQueue:
         script = Path(job.place.script).resolve() if job.place.script else JOB_SCRIPT
         options = job.place.sbatch_options(1, job.threads, job.gpus)
         code, out = _run(
-            "sbatch", "--parsable", f"--job-name={self._prefix}{token}", f"--array={tasks}",
-            f"--output={self._folder}/%A_%a.txt", f"--chdir={self._folder.parents[2]}", "--export=ALL",
-            *options, str(script), str(runs), sys.executable, job.module,
+            "sbatch",
+            "--parsable",
+            f"--job-name={self._prefix}{token}",
+            f"--array={tasks}",
+            f"--output={self._folder}/%A_%a.txt",
+            f"--chdir={self._folder.parents[2]}",
+            "--export=ALL",
+            *options,
+            str(script),
+            str(runs),
+            sys.executable,
+            job.module,
             environment=thread_environment(job.threads),
-        )  # fmt: skip
+        )
         last = (out.strip().splitlines() or ["no answer"])[-1].strip()
         number = last.partition(";")[0]
         if code == 0 and number.isdigit():
@@ -229,7 +247,8 @@ class SlurmQueue:
 
 
 def outcome(number: str, folder: RunFolder, output: Path) -> dict[str, object] | None:
-    """What has become of a job that neither waits nor runs, for Remote.answered; None if it has not ended after all."""
+    """What has become of a job that neither waits nor runs, for Remote.answered; None if it has not
+    ended after all."""
     state, code, signal, node = _ended(number)
     steps = folder.read_manifest()["steps"]
     if state == "COMPLETED" or (not state and folder.checkpoint(steps).exists()):
@@ -246,11 +265,14 @@ def outcome(number: str, folder: RunFolder, output: Path) -> dict[str, object] |
         return {"refused": f"backend.place: Slurm job {number} {why}"}
     if state:
         return None
-    return {"code": 1} if folder.read_failed() else {"lost": f"Slurm no longer knows its job {number}"}
+    return (
+        {"code": 1} if folder.read_failed() else {"lost": f"Slurm no longer knows its job {number}"}
+    )
 
 
 def _ended(number: str) -> tuple[str, int, int, str]:
-    """(state, exit code, signal, nodes) of a job, by the controller or the accounting; state "" if neither knows it."""
+    """(state, exit code, signal, nodes) of a job, by the controller or the accounting; state "" if
+    neither knows it."""
     code, out = _run("scontrol", "show", "job", "-o", number)
     fields = dict(re.findall(r"(JobState|ExitCode|NodeList)=(\S+)", out)) if code == 0 else {}
     if not fields:
@@ -263,18 +285,30 @@ def _ended(number: str) -> tuple[str, int, int, str]:
     return state, int(exit_code or 0), int(signal or 0), fields.get("NodeList", "?")
 
 
-def _run(program: str, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """(exit code, output) of one of Slurm's commands; what it prints about an error is part of the output."""
+def _run(
+    program: str, *arguments: str, environment: Mapping[str, str] | None = None
+) -> tuple[int, str]:
+    """(exit code, output) of one of Slurm's commands; what it prints about an error is part of the
+    output."""
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if name not in NOT_SENT and (name == "SLURM_CONF" or not name.startswith(("SLURM_", "SQUEUE_")))
+        if name not in NOT_SENT
+        and (name == "SLURM_CONF" or not name.startswith(("SLURM_", "SQUEUE_")))
     }
     try:
         done = subprocess.run(
-            [program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, errors="replace", timeout=COMMAND_SECONDS, env={**inherited, **(environment or {})},
-        )  # fmt: skip
+            [program, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=COMMAND_SECONDS,
+            env={**inherited, **(environment or {})},
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return 1, f"{program} timed out" if isinstance(error, subprocess.TimeoutExpired) else str(error)
+        return 1, f"{program} timed out" if isinstance(error, subprocess.TimeoutExpired) else str(
+            error
+        )
     return done.returncode, done.stdout

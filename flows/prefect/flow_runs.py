@@ -1,4 +1,5 @@
-"""A command as a child of a flow run: its output becomes the log, and it ends with the flow run, however that ends."""
+"""A command as a child of a flow run: its output becomes the log, and it ends with the flow run,
+however that ends."""
 
 import os
 import subprocess
@@ -20,16 +21,19 @@ DASHBOARD = "RPG_DASHBOARD_URL"
 WORK = "RPG_WORK"
 """Environment variable of a flow run's process: the folder in which `rpg serve` was started."""
 COMMAND = "RPG_COMMAND"
-"""Environment variable of a flow run's process: the module of the command `rpg`, a room above the flows."""
+"""Environment variable of a flow run's process: the module of the command `rpg`, a room above the
+flows."""
 FLOW_RUN = "RPG_FLOW_RUN"
-"""In the environment of a command: the flow run that started it, to which the tasks of its sweeps belong."""
+"""In the environment of a command: the flow run that started it, to which the tasks of its sweeps
+belong."""
 GRACE_SECONDS = 7.0
 """Between SIGTERM and SIGKILL of the command, which gives its own children five."""
 LAST_LINES = 40
 
 
 def folder_tag(home: Path | str) -> str:
-    """The tag of flow runs that work on this data folder: one Prefect server may serve several, on several machines."""
+    """The tag of flow runs that work on this data folder: one Prefect server may serve several, on
+    several machines."""
     return f"data {home}"
 
 
@@ -40,7 +44,8 @@ def alive_path(home: Path, flow_run: str, attempt: int) -> Path:
 
 @contextmanager
 def alive(home: Path, flow_run: str, attempt: int) -> Iterator[None]:
-    """Hold the lock that shows that this attempt has a process (flows.prefect.reconcile checks it, on any machine)."""
+    """Hold the lock that shows that this attempt has a process (flows.prefect.reconcile checks it,
+    on any machine)."""
     lock = locks.take(alive_path(home, flow_run, attempt), beat=True)
     if lock is None:
         raise UserError(f"flow run {flow_run} is already running in another process")
@@ -51,11 +56,14 @@ def alive(home: Path, flow_run: str, attempt: int) -> Iterator[None]:
             lock.path.unlink(missing_ok=True)
 
 
-def follow(arguments: Sequence[str], say: Callable[[str], None], environment: dict[str, str]) -> list[str]:
+def follow(
+    arguments: Sequence[str], say: Callable[[str], None], environment: dict[str, str]
+) -> list[str]:
     """Run `rpg ARGUMENTS` to its end; returns its last lines.
 
-    Call it directly in a flow: then a cancellation reaches this thread, and the whole process tree has ended within
-    GRACE_SECONDS. UserError, with the command's last errors, if it ends with an exit code other than 0.
+    Call it directly in a flow: then a cancellation reaches this thread, and the whole process tree
+    has ended within GRACE_SECONDS. UserError, with the command's last errors, if it ends with an
+    exit code other than 0.
     """
     die_with_parent()
     child = subprocess.Popen(

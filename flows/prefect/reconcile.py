@@ -1,4 +1,5 @@
-"""Files and kernel locks show what is alive; Prefect's states and limits follow them, also after a crash."""
+"""Files and kernel locks show what is alive; Prefect's states and limits follow them, also after a
+crash."""
 
 from __future__ import annotations
 
@@ -23,32 +24,43 @@ if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun, State
 
 WORKERS = Path("serve") / "workers"
-"""In the data folder: a file for each other machine that works for `rpg serve`, locked by its `rpg worker`."""
+"""In the data folder: a file for each other machine that works for `rpg serve`, locked by its `rpg
+worker`."""
 NEVER_STARTED_SECONDS = 600.0
-"""A flow run that is Pending or Cancelling for so long, and never had a process, has lost its worker."""
+"""A flow run that is Pending or Cancelling for so long, and never had a process, has lost its
+worker."""
 NO_PROCESS_SECONDS = 300.0
-"""A flow run that is Running for so long, and has no process, was killed just before it could say which it has. Its
-process imports Prefect first, which may take more than a minute on a machine with much else to do."""
+"""A flow run that is Running for so long, and has no process, was killed just before it could say
+which it has. Its process imports Prefect first, which may take more than a minute on a machine with
+much else to do."""
 UNHEARD_SECONDS = 30.0
-"""A flow run that is Cancelling for so long beside its living process: nobody told that process. Prefect's runner hears of
-cancellations by a web socket, and asks for them itself only after that broke with an error, not when it was closed."""
+"""A flow run that is Cancelling for so long beside its living process: nobody told that process.
+Prefect's runner hears of cancellations by a web socket, and asks for them itself only after that
+broke with an error, not when it was closed."""
 GRACE_SECONDS = 15.0
-"""Between SIGTERM and SIGKILL of such a process, whose command takes flows.prefect.flow_runs.GRACE_SECONDS."""
+"""Between SIGTERM and SIGKILL of such a process, whose command takes
+flows.prefect.flow_runs.GRACE_SECONDS."""
 UNFINISHED = ["RUNNING", "PENDING", "CANCELLING"]
 NOTHING_LOST = "nothing finished is lost: retry, or run the same sweep again"
 
 
-def reconcile(layout: Layout, api: str | None = None, worker_since: float | None = None) -> list[str]:
-    """Repair and say what was repaired, a line each. Safe at any time, also beside sweeps that are running.
+def reconcile(
+    layout: Layout, api: str | None = None, worker_since: float | None = None
+) -> list[str]:
+    """Repair and say what was repaired, a line each. Safe at any time, also beside sweeps that are
+    running.
 
-    `api` is the URL of the Prefect API; without one, that of the settings, else that of `rpg serve` of this folder.
-    `worker_since` is when the only worker of this data folder was started (seconds since 1970), where that is known.
+    `api` is the URL of the Prefect API; without one, that of the settings, else that of `rpg serve`
+    of this folder. `worker_since` is when the only worker of this data folder was started (seconds
+    since 1970), where that is known.
 
     - processes whose owner was killed are ended (rpg.processes.end_orphans);
-    - leases and waiting notes of dead processes are removed from run folders, those of other hosts and containers never;
+    - leases and waiting notes of dead processes are removed from run folders, those of other hosts
+      and containers never;
     - processes of flow runs whose cancellation did not reach them are ended;
-    - flow runs that Prefect believes alive and whose process is gone become Crashed, or Cancelled where that was
-      asked for, with their task runs; `rpg sweep` or the UI's Retry goes on from there.
+    - flow runs that Prefect believes alive and whose process is gone become Crashed, or Cancelled
+      where that was asked for, with their task runs; `rpg sweep` or the UI's Retry goes on from
+      there.
     """
     done = [f"ended process {pid}: its owner was gone" for pid in end_orphans()]
     for sweep in layout.sweeps():
@@ -58,7 +70,11 @@ def reconcile(layout: Layout, api: str | None = None, worker_since: float | None
     from prefect.settings import PREFECT_API_URL
 
     served = layout.home / SERVE_LOCK
-    api = api or PREFECT_API_URL.value() or (locks.note(served).get("api") if locks.held(served) else None)
+    api = (
+        api
+        or PREFECT_API_URL.value()
+        or (locks.note(served).get("api") if locks.held(served) else None)
+    )
     if api:
         with using_api(api):
             done += _flow_runs(layout, worker_since)
@@ -102,16 +118,22 @@ def _flow_runs(layout: Layout, worker_since: float | None) -> Iterator[str]:
                 yield _close(client, run, why)
             path.unlink(missing_ok=True)
         yield from _without_process(client, layout, worker_since)
-        # Prefect calls the tasks of a cancelled flow run Crashed, which would alarm every automation.
-        ours = {"tags": {"all_": [folder_tag(layout.home)]}, "state": {"type": {"any_": ["CANCELLED"]}}}
+        # Prefect calls the tasks of a cancelled flow run Crashed, which would alarm every
+        # automation.
+        ours = {
+            "tags": {"all_": [folder_tag(layout.home)]},
+            "state": {"type": {"any_": ["CANCELLED"]}},
+        }
         _set_tasks(client, ours, ["CRASHED"], Cancelled(message="its flow run was cancelled"))
 
 
 def _may_live(path: Path) -> bool:
-    """Whether the process of an attempt may be alive: it holds its lock, or locks where we do not see it.
+    """Whether the process of an attempt may be alive: it holds its lock, or locks where we do not
+    see it.
 
-    An attempt that ends removes its file before it lets go of the lock. So a file that is still there once the lock is
-    free is that of a process which was killed; one without a note is that of a process which is just taking the lock.
+    An attempt that ends removes its file before it lets go of the lock. So a file that is still
+    there once the lock is free is that of a process which was killed; one without a note is that of
+    a process which is just taking the lock.
     """
     note = locks.note(path)
     if locks.other_machine(note):
@@ -124,7 +146,8 @@ def _may_live(path: Path) -> bool:
 
 
 def _ended_unheard(path: Path, cancelling: State) -> bool:
-    """Ends the process of an attempt that should have ended long ago; whether there was one here, and it is gone."""
+    """Ends the process of an attempt that should have ended long ago; whether there was one here,
+    and it is gone."""
     note = locks.note(path)
     if time.time() - cancelling.timestamp.timestamp() < UNHEARD_SECONDS or not is_here(note):
         return False
@@ -138,7 +161,9 @@ def _ended_unheard(path: Path, cancelling: State) -> bool:
     return not locks.held(path)
 
 
-def _without_process(client: SyncPrefectClient, layout: Layout, worker_since: float | None) -> Iterator[str]:
+def _without_process(
+    client: SyncPrefectClient, layout: Layout, worker_since: float | None
+) -> Iterator[str]:
     """Flow runs of this data folder that were killed before they could hold a lock."""
     from prefect.client.schemas.filters import FlowRunFilter
 
@@ -164,7 +189,8 @@ def _close(client: SyncPrefectClient, run: FlowRun, why: str) -> str:
 
 
 def cancelled(flow_run: UUID, only_tasks: bool) -> None:
-    """Say at the API in the settings that a flow run was stopped on purpose: Prefect takes every interrupt for a crash.
+    """Say at the API in the settings that a flow run was stopped on purpose: Prefect takes every
+    interrupt for a crash.
 
     `only_tasks`: the flow run's own process sets its state.
     """
@@ -176,10 +202,14 @@ def cancelled(flow_run: UUID, only_tasks: bool) -> None:
         states = [*UNFINISHED, "CRASHED"]
         _set_tasks(client, {"id": {"any_": [str(flow_run)]}}, states, Cancelled(message=why))
         if not only_tasks:
-            client.set_flow_run_state(flow_run, Cancelled(message=f"{why}; {NOTHING_LOST}"), force=True)
+            client.set_flow_run_state(
+                flow_run, Cancelled(message=f"{why}; {NOTHING_LOST}"), force=True
+            )
 
 
-def _set_tasks(client: SyncPrefectClient, flow_runs: dict[str, Any], states: list[str], new: State) -> None:
+def _set_tasks(
+    client: SyncPrefectClient, flow_runs: dict[str, Any], states: list[str], new: State
+) -> None:
     from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
 
     for task in client.read_task_runs(

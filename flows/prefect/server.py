@@ -1,7 +1,8 @@
-"""The Prefect API of a sweep: the configured one, else a private one on loopback that dies with the sweep.
+"""The Prefect API of a sweep: the configured one, else a private one on loopback that dies with the
+sweep.
 
-Prefect's own ephemeral server would stay behind for ever after `kill -9` of the sweep. Run as a module, this file is the
-same server, which ends when its parent does.
+Prefect's own ephemeral server would stay behind for ever after `kill -9` of the sweep. Run as a
+module, this file is the same server, which ends when its parent does.
 """
 
 import os
@@ -23,7 +24,8 @@ HOST = "127.0.0.1"
 PUBLIC = "RPG_PUBLIC_PREFECT"
 """Environment variable: the URL of a proxy in front of the server (`rpg serve --public-url`)."""
 SERVE_LOCK = "serve.lock"
-"""In the data folder: the lock of `rpg serve`; its note has the addresses of API, UI and dashboard."""
+"""In the data folder: the lock of `rpg serve`; its note has the addresses of API, UI and dashboard.
+"""
 EPHEMERAL = {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
 """No schedules, late runs and other services that only a shared server needs."""
 
@@ -44,10 +46,13 @@ def quiet_environment(home: Path) -> dict[str, str]:
 
 @contextmanager
 def prefect_api(home: Path) -> Iterator[str]:
-    """Yield the URL of the API to use, to which `PREFECT_API_URL` is set inside; ServerError as of `start_in_turn`. A server
-    of our own that ends meanwhile is started again: Prefect's clients ask again for a minute."""
+    """Yield the URL of the API to use, to which `PREFECT_API_URL` is set inside; ServerError as of
+    `start_in_turn`. A server of our own that ends meanwhile is started again: Prefect's clients ask
+    again for a minute."""
     log = home / "prefect" / "server.log"
-    log.parent.mkdir(parents=True, exist_ok=True)  # before Prefect is imported, which warns without it
+    log.parent.mkdir(
+        parents=True, exist_ok=True
+    )  # before Prefect is imported, which warns without it
     os.environ.update(quiet_environment(home))
     from prefect.logging.handlers import APILogWorker
     from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL, temporary_settings
@@ -75,14 +80,16 @@ def prefect_api(home: Path) -> Iterator[str]:
         with temporary_settings({PREFECT_API_URL: url, PREFECT_UI_URL: ""}):  # it has no pages
             yield url
     finally:
-        # While the server is there: later Prefect would complain on the terminal that what is logged has nowhere to go.
+        # While the server is there: later Prefect would complain on the terminal that what is
+        # logged has nowhere to go.
         APILogWorker.drain_all(timeout=10)
         over.set()
         server.stop(3)
 
 
 def private(port: int, log: Path) -> Service:
-    """A server without pages; its group is not that of Ctrl-C: a sweep needs the API to record its end."""
+    """A server without pages; its group is not that of Ctrl-C: a sweep needs the API to record its
+    end."""
     environment = {"PREFECT_UI_ENABLED": "0", **EPHEMERAL}
     health = f"http://{HOST}:{port}/api/health"
     command = python_module("flows.prefect.server", port)
@@ -98,18 +105,22 @@ def using_api(url: str) -> Any:
 
 
 def _prepare_database() -> None:
-    """Create or migrate the database, one server at a time: Prefect's migrations fail when two run at once. From then on
-    SQLite's transactions wait for each other: Prefect refuses one (503) that began by reading and was overtaken.
+    """Create or migrate the database, one server at a time: Prefect's migrations fail when two run
+    at once. From then on SQLite's transactions wait for each other: Prefect refuses one (503) that
+    began by reading and was overtaken.
 
-    Prefect creates one by more than a hundred migrations, which is most of the cost of a server's first start. So an
-    empty one is kept in the user's cache, and a new data folder gets a copy.
+    Prefect creates one by more than a hundred migrations, which is most of the cost of a server's
+    first start. So an empty one is kept in the user's cache, and a new data folder gets a copy.
     """
     import anyio  # noqa: PLC0415 (for the server's process alone)
     from prefect import __version__
     from prefect.server.database import provide_database_interface
     from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL, PREFECT_HOME
 
-    database, cached = PREFECT_HOME.value() / "prefect.db", user_cache() / f"prefect-{__version__}-blocks.db"
+    database, cached = (
+        PREFECT_HOME.value() / "prefect.db",
+        user_cache() / f"prefect-{__version__}-blocks.db",
+    )
     is_own = PREFECT_API_DATABASE_CONNECTION_URL.value() == f"sqlite+aiosqlite:///{database}"
     interface = provide_database_interface()
     with locks.in_turn(database.with_suffix(".lock")):
@@ -119,7 +130,9 @@ def _prepare_database() -> None:
         if is_new and cached.exists():
             with suppress(sqlite3.Error):  # what was kept is no database
                 _copy(cached, database)
-        if not (is_new and database.exists()):  # the copy of one that was created as this one would be
+        if not (
+            is_new and database.exists()
+        ):  # the copy of one that was created as this one would be
             anyio.run(_create, interface)
         if is_new and not cached.exists():
             with suppress(OSError, StoreError, sqlite3.Error):  # the cache cannot be used
@@ -130,7 +143,8 @@ def _prepare_database() -> None:
 
 
 def _require_whole(database: Path) -> None:
-    """Ends this process with a sentence, for the log, if a database is damaged: Prefect would answer 503 for minutes."""
+    """Ends this process with a sentence, for the log, if a database is damaged: Prefect would
+    answer 503 for minutes."""
     try:
         with closing(sqlite3.connect(database, timeout=60)) as connection:
             [[damage]] = connection.execute("PRAGMA quick_check(1)")
@@ -154,7 +168,11 @@ def _copy(source: Path, target: Path) -> None:
     """A whole database or none; a source that is no database is removed, and raises sqlite3.Error."""
     try:
         connect = sqlite3.connect
-        with atomic_path(target) as part, closing(connect(source)) as old, closing(connect(part)) as new:
+        with (
+            atomic_path(target) as part,
+            closing(connect(source)) as old,
+            closing(connect(part)) as new,
+        ):
             old.backup(new)
     except sqlite3.Error:
         source.unlink()
@@ -162,7 +180,8 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def main() -> None:
-    """`python -m flows.prefect.server PORT`: Prefect's API on loopback, until the parent process dies."""
+    """`python -m flows.prefect.server PORT`: Prefect's API on loopback, until the parent process
+    dies."""
     die_with_parent()
     with quick_imports():
         import uvicorn  # noqa: PLC0415 (for the server's process alone)
@@ -174,13 +193,18 @@ def main() -> None:
         )
 
     _prepare_database()
-    # Around the app, not in it: Prefect's automations call it from within, by another name. Prefect itself asks for the
-    # password (PREFECT_SERVER_API_AUTH_STRING).
+    # Around the app, not in it: Prefect's automations call it from within, by another name. Prefect
+    # itself asks for the password (PREFECT_SERVER_API_AUTH_STRING).
     port = int(sys.argv[1])
     app = AccessControl(create_app(), Address(port, public=os.environ.get(PUBLIC, "")))
-    done = {PREFECT_API_DATABASE_MIGRATE_ON_START: False, PREFECT_API_BLOCKS_REGISTER_ON_START: False}
+    done = {
+        PREFECT_API_DATABASE_MIGRATE_ON_START: False,
+        PREFECT_API_BLOCKS_REGISTER_ON_START: False,
+    }
     with temporary_settings(done):  # in turn
-        uvicorn.run(app, host=HOST, port=port, log_level="error", lifespan="on", proxy_headers=False)
+        uvicorn.run(
+            app, host=HOST, port=port, log_level="error", lifespan="on", proxy_headers=False
+        )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from rpg.errors import UserError
 from rpg.processes import owner_mark
 
 STILL_SECONDS = 60.0
-"""How long a server that starts may do nothing at all. A busy machine makes it slow, but never that still."""
+"""How long a server that starts may do nothing at all. A busy machine makes it slow, but never that
+still."""
 RESTARTS = 10
 """A service that ends this often within five minutes is given up."""
 
@@ -29,7 +30,8 @@ class ServerError(UserError):
 
 @dataclass
 class Service:
-    """A server process: command, URL of its health check (None: healthy while it listens), and when it was started."""
+    """A server process: command, URL of its health check (None: healthy while it listens), and when
+    it was started."""
 
     name: str
     command: list[str]
@@ -50,9 +52,13 @@ class Service:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
-                self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                start_new_session=True, env={**os.environ, **self.environment, **self.marks()},
-            )  # fmt: skip
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, **self.environment, **self.marks()},
+            )
 
     def ended(self) -> int | None:
         return self.process.poll() if self.process else -1
@@ -60,7 +66,9 @@ class Service:
     def ports(self) -> list[int] | None:
         """Where it listens; None where the system does not say."""
         try:
-            connections = psutil.Process(self.process.pid).net_connections("inet") if self.process else []
+            connections = (
+                psutil.Process(self.process.pid).net_connections("inet") if self.process else []
+            )
         except psutil.NoSuchProcess:
             return []
         except psutil.AccessDenied:
@@ -75,8 +83,9 @@ class Service:
         return False
 
     def still_seconds(self, prefect_home: Path) -> float:
-        """How long, up to this call, it has not computed, its log has not grown, and the database in `prefect_home` has not
-        changed, which another server may be creating while this one waits for it."""
+        """How long, up to this call, it has not computed, its log has not grown, and the database
+        in `prefect_home` has not changed, which another server may be creating while this one waits
+        for it."""
         computed, files = 0.0, []
         with suppress(psutil.Error, AttributeError):  # it has ended, or is not started
             computed = sum(psutil.Process(self.process.pid).cpu_times()[:2])  # type: ignore[union-attr]
@@ -100,10 +109,14 @@ class Service:
 
 
 def start_in_turn(
-    services: Sequence[Service], prefect_home: Path, stop: threading.Event | None = None, tries: int = 1
+    services: Sequence[Service],
+    prefect_home: Path,
+    stop: threading.Event | None = None,
+    tries: int = 1,
 ) -> None:
-    """Start one after the other, each when those before it are healthy; what ends meanwhile is started `tries` times in all.
-    Raises ServerError: that was not enough, or one does nothing for STILL_SECONDS."""
+    """Start one after the other, each when those before it are healthy; what ends meanwhile is
+    started `tries` times in all. Raises ServerError: that was not enough, or one does nothing for
+    STILL_SECONDS."""
     for number, newest in enumerate(services, 1):
         newest.start()
         while not (stop and stop.is_set()):
@@ -122,7 +135,8 @@ def start_in_turn(
 
 
 def end_group(child: subprocess.Popen[Any], grace: float) -> None:
-    """SIGTERM to a child that leads a group, which ends its own children; after the grace SIGKILL to the whole group."""
+    """SIGTERM to a child that leads a group, which ends its own children; after the grace SIGKILL
+    to the whole group."""
     if grace and child.poll() is None:
         child.terminate()
         with suppress(subprocess.TimeoutExpired):
@@ -138,5 +152,7 @@ def last_error(log: Path) -> str:
     with suppress(OSError):
         end = log.read_text(errors="replace")[-20_000:]
         lines = list(filter(None, map(str.strip, end.splitlines())))
-    named = [line for line in lines if "error" in line.lower() and "//sqlalche.me/" not in line] or lines
+    named = [
+        line for line in lines if "error" in line.lower() and "//sqlalche.me/" not in line
+    ] or lines
     return f"{named[-1][:300]} (log: {log})" if named else f"its log: {log}"

@@ -1,4 +1,5 @@
-"""What Prefect's pages show of a sweep: the flow run that its tasks belong to, tables, the figure, links to the dashboard.
+"""What Prefect's pages show of a sweep: the flow run that its tasks belong to, tables, the figure,
+links to the dashboard.
 
 Imported only where Prefect is in use.
 """
@@ -54,13 +55,18 @@ def report(layout: Layout, sweep: str) -> None:
     if figure.is_file() and figure.stat().st_size <= MOST_FIGURE_BYTES:
         data = base64.b64encode(figure.read_bytes()).decode()
         parts.append(f"![{sweep}](data:image/png;base64,{data})")
-    create_markdown_artifact("\n\n".join(parts), key=key("result", sweep), description=f"Result of {sweep}")
+    create_markdown_artifact(
+        "\n\n".join(parts), key=key("result", sweep), description=f"Result of {sweep}"
+    )
 
 
 def verdict(layout: Layout, sweep: str) -> str:
-    """What the sweep has found, in a sentence that the report wrote; "" without one. Shown as an artifact, too."""
+    """What the sweep has found, in a sentence that the report wrote; "" without one. Shown as an
+    artifact, too."""
     try:
-        question, _, answer = (layout.reports(sweep) / "verdict.txt").read_text("utf-8").rpartition("\n\n")
+        question, _, answer = (
+            (layout.reports(sweep) / "verdict.txt").read_text("utf-8").rpartition("\n\n")
+        )
     except OSError:
         return ""
     escaped = [re.sub(r"([\\`*_\[\]<>#|!])", r"\\\1", line) for line in (question, answer.strip())]
@@ -76,7 +82,8 @@ def text(kind: str, name: str, lines: Sequence[str]) -> None:
 
 
 def nightly(place: Path, name: str) -> None:
-    """The table of the newest night kept there; `name` is that of the set, "" of the one that ships."""
+    """The table of the newest night kept there; `name` is that of the set, "" of the one that
+    ships."""
     newest = max(place.glob("*.md"), key=lambda path: path.stat().st_mtime, default=None)
     if newest:
         table = newest.read_text(encoding="utf-8")
@@ -84,7 +91,8 @@ def nightly(place: Path, name: str) -> None:
 
 
 class TaskOwner:
-    """A flow run of this command's own; or that of the process which started this command, and waits for it."""
+    """A flow run of this command's own; or that of the process which started this command, and
+    waits for it."""
 
     def __init__(self, layout: Layout, sweep: str) -> None:
         self._layout, self._sweep = layout, sweep
@@ -94,12 +102,14 @@ class TaskOwner:
         self._log: logging.Logger | None = None
 
     def log(self, line: str) -> None:
-        """A line for the log of a flow run of our own; a command that another one started prints its lines instead."""
+        """A line for the log of a flow run of our own; a command that another one started prints
+        its lines instead."""
         if self._log:
             self._log.info(line, extra={"flow_run_id": str(self.id)})
 
     def stopped(self) -> None:
-        """Say that the sweep was stopped on purpose. An adopted flow run's state is its own process's matter."""
+        """Say that the sweep was stopped on purpose. An adopted flow run's state is its own
+        process's matter."""
         if self.id:
             cancelled(self.id, only_tasks=self.adopted)
 

@@ -1,7 +1,8 @@
-"""The flows that are started from the Prefect UI or on a schedule. Each runs a command of `rpg` as its child.
+"""The flows that are started from the Prefect UI or on a schedule. Each runs a command of `rpg` as
+its child.
 
-The forms are flat and typed: the server rejects a value of the wrong type before anything starts. flows.serve.forms
-checks the rest, and its reason becomes the state of the flow run.
+The forms are flat and typed: the server rejects a value of the wrong type before anything starts.
+flows.serve.forms checks the rest, and its reason becomes the state of the flow run.
 """
 
 import functools
@@ -30,8 +31,8 @@ from rpg.processes import PARENT, die_with_parent
 from rpg.report.nightly_bands import ALREADY
 from rpg.store import Layout, home
 
-# In a flow run's process: its worker may have been killed while it was importing Prefect. The worker itself imports this
-# too, to look for hooks when a flow run is cancelled.
+# In a flow run's process: its worker may have been killed while it was importing Prefect. The
+# worker itself imports this too, to look for hooks when a flow run is cancelled.
 if os.environ.get(PARENT, str(os.getpid())) != str(os.getpid()):
     die_with_parent()
 if WORK in os.environ:  # Prefect has imported this from an empty folder (flows.serve.flow_runner)
@@ -41,13 +42,19 @@ _ROOTS = forms.roots(home())
 
 
 def choice(names: Iterable[str]) -> Any:
-    """One of these names, known at run time only. The server accepts no other, and neither does the command."""
+    """One of these names, known at run time only. The server accepts no other, and neither does the
+    command."""
     return Field(json_schema_extra={"enum": list(names)})
 
 
-# Prefect takes the texts of a form from the Args of the docstrings below, and the bounds from these types.
-Config = Annotated[str, Field(json_schema_extra=chooser({name: name for name in forms.configs(_ROOTS)}))]
-Studies = Annotated[str, Field(json_schema_extra=chooser({name: name for name in forms.studies(_ROOTS)}))]
+# Prefect takes the texts of a form from the Args of the docstrings below, and the bounds from these
+# types.
+Config = Annotated[
+    str, Field(json_schema_extra=chooser({name: name for name in forms.configs(_ROOTS)}))
+]
+Studies = Annotated[
+    str, Field(json_schema_extra=chooser({name: name for name in forms.studies(_ROOTS)}))
+]
 Nights = Annotated[str, choice(forms.nights(_ROOTS))]
 Seeds = list[Annotated[int, Field(ge=0, lt=2**31)]]
 Steps = Annotated[int, Field(ge=0, le=10_000_000)]
@@ -66,13 +73,15 @@ def command(arguments: list[str]) -> list[str]:
     """Run `rpg ARGUMENTS` as a child whose sweeps add their tasks to this flow run; as `follow`."""
     log = get_run_logger()
     log.info("rpg %s", " ".join(arguments))
-    # The log consists of the command's own lines; what Prefect would say about the tasks is in their states.
+    # The log consists of the command's own lines; what Prefect would say about the tasks is in
+    # their states.
     environment = {FLOW_RUN: str(flow_run.id), "PREFECT_LOGGING_LEVEL": "CRITICAL"}
     return follow(arguments, log.info, environment)
 
 
 def _with_its_reason(record: logging.LogRecord) -> bool:
-    """The reason in one line; Prefect logs a failed flow run as an exception of its engine, with a traceback."""
+    """The reason in one line; Prefect logs a failed flow run as an exception of its engine, with a
+    traceback."""
     raised = record.exc_info[1] if record.exc_info else None
     if isinstance(raised, FailedRun):
         record.msg, record.args, record.exc_info = str(raised), (), None
@@ -83,7 +92,8 @@ logging.getLogger("prefect.flow_runs").addFilter(_with_its_reason)
 
 
 def reasoned(body: Callable[..., Any]) -> Callable[..., Any]:
-    """A flow fails with the reason, without a traceback, when its user made a mistake or its command failed."""
+    """A flow fails with the reason, without a traceback, when its user made a mistake or its
+    command failed."""
 
     @functools.wraps(body)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -121,20 +131,29 @@ def sweep(
     """Run a sweep, like `rpg sweep`: only what is missing is done.
 
     Args:
-        config: Required. A shipped sweep, or one of yours (own/...) from $RPG_CONFIGS or configs/ in the data folder; small
-            ones first, the paper's last. The deployment's description says more about each.
+        config: Required. A shipped sweep, or one of yours (own/...) from $RPG_CONFIGS or configs/
+            in the data folder; small ones first, the paper's last. The deployment's description
+            says more about each.
         algorithms: Replace the file's algorithms; none: as in the file.
         seeds: Replace the file's seeds; none: as in the file.
         steps: Training steps; 0: as in the file.
         backend: The back end that trains.
-        overrides: Further settings, one field=value per line, e.g. training.optimizer.learning_rate=2e-4
+        overrides: Further settings, one field=value per line, e.g.
+            training.optimizer.learning_rate=2e-4
         name: Name of the sweep; empty: as in the file. Sweeps with the same runs share them.
         workers: Number of simultaneous trainings; 0: one per core.
     """
     sweep_name, arguments = forms.sweep(
-        forms.roots(home()), config, algorithms=algorithms, seeds=seeds, steps=steps, backend=backend,
-        overrides=overrides, name=name, workers=workers,
-    )  # fmt: skip
+        forms.roots(home()),
+        config,
+        algorithms=algorithms,
+        seeds=seeds,
+        steps=steps,
+        backend=backend,
+        overrides=overrides,
+        name=name,
+        workers=workers,
+    )
     ui.link(sweep_name)
     try:
         command(arguments)
@@ -152,7 +171,8 @@ def study(config: Studies, workers: Workers = 0) -> str:
     """Run a study, like `rpg study`: it goes on with the same trials.
 
     Args:
-        config: Required. A shipped study, or one of yours (own/...) from $RPG_CONFIGS or configs/ in the data folder.
+        config: Required. A shipped study, or one of yours (own/...) from $RPG_CONFIGS or configs/
+            in the data folder.
         workers: Number of simultaneous trainings; 0: one per core.
     """
     name, arguments = forms.study(forms.roots(home()), config, workers)
@@ -161,14 +181,16 @@ def study(config: Studies, workers: Workers = 0) -> str:
 
 
 @deployed(
-    flow_run_name="nightly {sweeps}", description="Small reproductions, compared with the last 30 nights."
+    flow_run_name="nightly {sweeps}",
+    description="Small reproductions, compared with the last 30 nights.",
 )
 @reasoned
 def nightly(sweeps: Nights = forms.NIGHTLY, workers: Workers = 0) -> Any:
     """Run every sweep of a set from scratch; fails when a metric leaves its band.
 
     Args:
-        sweeps: The shipped set (configs/nightly), or a folder of your own sweeps (own/...). A set is compared with itself.
+        sweeps: The shipped set (configs/nightly), or a folder of your own sweeps (own/...). A set
+            is compared with itself.
         workers: Number of simultaneous trainings; 0: one per core.
     """
     due = flow_run.scheduled_start_time

@@ -1,7 +1,8 @@
-"""`python -m flows.serve.flow_runner [CRON]`: create the deployments and run what is started, until the parent dies.
+"""`python -m flows.serve.flow_runner [CRON]`: create the deployments and run what is started, until
+the parent dies.
 
-Without CRON, as on a machine that joins another one's `rpg serve`, the schedules stay as they are. Every flow run is a
-child of this process, and ends with it.
+Without CRON, as on a machine that joins another one's `rpg serve`, the schedules stay as they are.
+Every flow run is a child of this process, and ends with it.
 """
 
 import contextlib
@@ -27,7 +28,8 @@ from rpg.store import StoreError, atomic_write_json, home
 from rpg.store.atomic_files import read_json_object
 
 AT_ONCE = 8
-"""Flow runs at a time; how many trainings run at a time is decided by slots (flows.machine.slots)."""
+"""Flow runs at a time; how many trainings run at a time is decided by slots (flows.machine.slots).
+"""
 REFRESH_SECONDS = 5.0
 """How soon a configuration that was added or removed is in the form."""
 
@@ -55,7 +57,9 @@ def main(cron: str | None = None) -> None:
         entry = {"tags": tags, "entrypoint_type": EntrypointType.MODULE_PATH}
         deployments.append(flow.to_deployment(flow.name, **timing, **kept, **entry))
     if cron is not None:
-        with contextlib.suppress(StoreError):  # a full disk: an edit is lost at the next start, no more
+        with contextlib.suppress(
+            StoreError
+        ):  # a full disk: an edit is lost at the next start, no more
             atomic_write_json(cron_file, {"cron": cron})
     os.environ |= parent_mark()  # for the processes of flow runs, which Prefect starts
     _enter_empty_folder(home() / "serve" / "worker")
@@ -71,8 +75,9 @@ def _schedules(deployment: DeploymentResponse | None) -> list[DeploymentSchedule
 
 
 def _enter_empty_folder(folder: Path) -> None:
-    """A flow run's process searches its current folder for modules first, whatever Python is told: it would take a user's
-    own folder `flows` for ours. The flows return to the folder that we came from first (flows.serve.deployments).
+    """A flow run's process searches its current folder for modules first, whatever Python is told:
+    it would take a user's own folder `flows` for ours. The flows return to the folder that we came
+    from first (flows.serve.deployments).
     """
     os.environ[WORK] = os.getcwd()
     for name in (forms.OWN, forms.DATA):
@@ -83,11 +88,13 @@ def _enter_empty_folder(folder: Path) -> None:
 
 
 def _refresh() -> None:
-    """Keep the configurations in the forms, and what they take, as they are on disk; the table is the description's."""
+    """Keep the configurations in the forms, and what they take, as they are on disk; the table is
+    the description's."""
     client = get_client(sync_client=True)  # one for good: each reads the certificates again
     while True:
         time.sleep(REFRESH_SECONDS)
-        # Whatever fails here, the server being away or a file in the middle of an edit: the next try is seconds away.
+        # Whatever fails here, the server being away or a file in the middle of an edit: the next
+        # try is seconds away.
         with contextlib.suppress(Exception):
             roots = forms.roots(home())
             sweeps, costs = choices(forms.configs(roots), roots.home)
@@ -102,7 +109,8 @@ def _refresh() -> None:
                 first = (deployment.description or "").partition("\n\n")[0]
                 text = "\n\n".join(filter(None, [first, table]))
                 properties = schema["properties"] | {field: schema["properties"][field] | shape}
-                # The server refuses another parameter, with which a flow run would crash before it could say why.
+                # The server refuses another parameter, with which a flow run would crash before it
+                # could say why.
                 now = schema | {"properties": properties, "additionalProperties": False}
                 if (deployment.description, schema) != (text, now):
                     update = DeploymentUpdate(description=text, parameter_openapi_schema=now)

@@ -1,4 +1,5 @@
-"""How large a sweep from a form may be (limits.yaml in the data folder, else these), and what each configuration costs."""
+"""How large a sweep from a form may be (limits.yaml in the data folder, else these), and what each
+configuration costs."""
 
 import math
 import re
@@ -83,7 +84,11 @@ def _sizes(spec: RunSpec) -> Iterator[tuple[str, int, str]]:
     yield "training.prompts_per_step x rollout.group_size", samples, "samples_per_step"
     yield "rollout.max_prompt_tokens", rollout.max_prompt_tokens, "tokens"
     yield "rollout.max_response_tokens", rollout.max_response_tokens, "tokens"
-    yield "evaluation.samples_per_problem", spec.evaluation.samples_per_problem, "samples_per_problem"
+    yield (
+        "evaluation.samples_per_problem",
+        spec.evaluation.samples_per_problem,
+        "samples_per_problem",
+    )
     if isinstance(model, TinyModel):
         yield "model: parameters", tiny_shape(model).parameters, "model_parameters"
         yield "model.max_positions", model.max_positions, "tokens"
@@ -102,8 +107,9 @@ def texts(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
 
 
 def choices(files: Mapping[str, Path], home: Path) -> tuple[dict[str, str], str]:
-    """The sweeps or studies of a form, small ones first and the paper's last: the line of each by its name, and a table
-    (Markdown) with all that is known of them. Computed again when a file has changed, and now and then.
+    """The sweeps or studies of a form, small ones first and the paper's last: the line of each by
+    its name, and a table (Markdown) with all that is known of them. Computed again when a file has
+    changed, and now and then.
     """
     changed = ((name, path, path.exists() and path.stat().st_mtime) for name, path in files.items())
     return _choices(tuple(changed), home, time.monotonic() // AGAIN_SECONDS)
@@ -115,23 +121,33 @@ def _choices(
 ) -> tuple[dict[str, str], str]:
     times, layout = measured(Layout.at(home)), Layout.at(home)
     rows = sorted((*described(path, times, layout), name) for name, path, _ in files)
-    body = [f"| {name} | {asks.replace('|', ' ')} | {takes} |" for _, _, asks, _, takes, name in rows]
+    body = [
+        f"| {name} | {asks.replace('|', ' ')} | {takes} |" for _, _, asks, _, takes, name in rows
+    ]
     table = "\n".join([HEAD, "", "| name | question | what it takes |", "|---|---|---|", *body])
-    lines = {name: END.join(filter(None, (name, short, asks))) for _, _, asks, short, _, name in rows}
+    lines = {
+        name: END.join(filter(None, (name, short, asks))) for _, _, asks, short, _, name in rows
+    }
     return lines, table
 
 
 def chooser(lines: Mapping[str, str]) -> dict[str, Any]:
     """What a form's schema says of a field whose choices have these lines, by name.
 
-    Prefect's form shows the values of an `enum` as they are and sends the one that was chosen: it knows no titles of
-    values. So a choice is sent as its line, of which only the name counts: times change, and a schedule keeps the line of
-    the day when it was saved. Other programs send the name alone. Of the two parts of `anyOf` the form makes two buttons,
-    of which the first is a list and the second a field to type in; what both send is checked beside them.
+    Prefect's form shows the values of an `enum` as they are and sends the one that was chosen: it
+    knows no titles of values. So a choice is sent as its line, of which only the name counts: times
+    change, and a schedule keeps the line of the day when it was saved. Other programs send the name
+    alone. Of the two parts of `anyOf` the form makes two buttons, of which the first is a list and
+    the second a field to type in; what both send is checked beside them.
     """
     begin = f"^({'|'.join(map(re.escape, lines))})({END}|$)"
     ways = [{"title": "by question and time", "enum": [*lines.values()]}, {"title": "by name"}]
-    return {"anyOf": ways, "if": {"pattern": END}, "then": {"pattern": begin}, "else": {"enum": [*lines]}}
+    return {
+        "anyOf": ways,
+        "if": {"pattern": END},
+        "then": {"pattern": begin},
+        "else": {"enum": [*lines]},
+    }
 
 
 def _question(description: str) -> str:
@@ -142,7 +158,8 @@ def _question(description: str) -> str:
 
 
 def described(path: Path, times: Measured, layout: Layout) -> tuple[bool, float, str, str, str]:
-    """(whether it is for GPUs, optimizer steps or a study's runs, question, time, what it takes and can find) of a file."""
+    """(whether it is for GPUs, optimizer steps or a study's runs, question, time, what it takes and
+    can find) of a file."""
     try:
         if "tune" in read_mapping(path):
             study = load_study(path)
@@ -161,7 +178,11 @@ def described(path: Path, times: Measured, layout: Layout) -> tuple[bool, float,
 
 
 def _time(specs: Sequence[RunSpec], times: Measured) -> str:
-    steps = [(spec.training.steps, seconds) for spec in specs if (seconds := seconds_per_step(times, spec))]
+    steps = [
+        (spec.training.steps, seconds)
+        for spec in specs
+        if (seconds := seconds_per_step(times, spec))
+    ]
     if len(steps) == len(specs):
         minutes = math.ceil(sum(count * seconds[0] for count, seconds in steps) / 60)
         return f"about {minutes} min" if minutes < 120 else f"about {minutes / 60:.0f} h"

@@ -1,7 +1,8 @@
-"""From a filled-in form to the arguments of a command: every value is checked, every path is below an allowed folder.
+"""From a filled-in form to the arguments of a command: every value is checked, every path is below
+an allowed folder.
 
-A form can only name what exists (a configuration, an algorithm, a benchmark) and set fields of the schema. Nothing from
-it is executed: the arguments go to a process as a list, never through a shell.
+A form can only name what exists (a configuration, an algorithm, a benchmark) and set fields of the
+schema. Nothing from it is executed: the arguments go to a process as a list, never through a shell.
 """
 
 import json
@@ -34,7 +35,8 @@ _PATHS = re.compile(r"\b(path|train|data|files|benchmarks)\b")
 
 @dataclass(frozen=True)
 class Roots:
-    """The folders a form may reach: shipped configurations, the data folder, the user's own configurations and data."""
+    """The folders a form may reach: shipped configurations, the data folder, the user's own
+    configurations and data."""
 
     home: Path
     own: Path
@@ -47,23 +49,34 @@ class Roots:
         real = Path(os.path.realpath(path.expanduser()))
         if not any(real == folder or folder in real.parents for folder in self.folders):
             allowed = ", ".join(map(str, self.folders))
-            raise ConfigError(f"{where}: {path} is outside the folders that may be used from here: {allowed}")
+            raise ConfigError(
+                f"{where}: {path} is outside the folders that may be used from here: {allowed}"
+            )
         return real
 
 
 def roots(home: Path, environment: Mapping[str, str] = os.environ) -> Roots:
     own = Path(environment.get(OWN) or home / "configs").expanduser()
     data = [Path(environment[DATA])] if environment.get(DATA) else []
-    allowed = (Path(os.path.realpath(path.expanduser())) for path in (shipped.SHIPPED, home, own, *data))
-    return Roots(home, own, tuple(allowed), Path(os.path.realpath(own)) if environment.get(OWN) else None)
+    allowed = (
+        Path(os.path.realpath(path.expanduser())) for path in (shipped.SHIPPED, home, own, *data)
+    )
+    return Roots(
+        home, own, tuple(allowed), Path(os.path.realpath(own)) if environment.get(OWN) else None
+    )
 
 
 def configs(where: Roots) -> dict[str, Path]:
-    """Sweep files by their name in a form: the shipped ones, the paper's, and `own/...` from the user's own folder."""
+    """Sweep files by their name in a form: the shipped ones, the paper's, and `own/...` from the
+    user's own folder."""
     sweeps = {path.stem: path for path in sorted((shipped.SHIPPED / "sweeps").glob("*.yaml"))}
-    others = {f"paper/{path.stem}": path for path in sorted((shipped.SHIPPED / "paper").glob("*.yaml"))}
+    others = {
+        f"paper/{path.stem}": path for path in sorted((shipped.SHIPPED / "paper").glob("*.yaml"))
+    }
     named = ((name, path, _fields(path)) for name, path in (others | _own(where)).items())
-    return sweeps | {name: path for name, path, fields in named if "name" in fields and "tune" not in fields}
+    return sweeps | {
+        name: path for name, path, fields in named if "name" in fields and "tune" not in fields
+    }
 
 
 def _own(where: Roots) -> dict[str, Path]:
@@ -72,7 +85,8 @@ def _own(where: Roots) -> dict[str, Path]:
 
 
 def studies(where: Roots) -> dict[str, Path]:
-    """Study files by their name in a form: the shipped ones, and `own/...` from the user's own folder."""
+    """Study files by their name in a form: the shipped ones, and `own/...` from the user's own
+    folder."""
     shown = {path.stem: path for path in sorted((shipped.SHIPPED / "studies").glob("*.yaml"))}
     return shown | {name: path for name, path in _own(where).items() if "tune" in _fields(path)}
 
@@ -85,7 +99,8 @@ def study(where: Roots, config: str, workers: int = 0) -> tuple[str, list[str]]:
 
 
 def nights(where: Roots) -> dict[str, Path]:
-    """Sets of nightly sweeps by their name in a form: the shipped one, and the user's own folders with sweeps or studies."""
+    """Sets of nightly sweeps by their name in a form: the shipped one, and the user's own folders
+    with sweeps or studies."""
     own = sorted({path.parent for path in where.own.glob("*/*.yaml") if "name" in _fields(path)})
     return {NIGHTLY: shipped.NIGHTLY} | {f"own/{path.name}": path for path in own}
 
@@ -103,7 +118,13 @@ def nightly(where: Roots, sweeps: str, workers: int = 0) -> tuple[Path, list[str
     for path in sorted(folder.glob("*.yaml")):
         list(_files(where.check(path, "sweeps"), where))
         _checked(path, where)
-    return folder, ["nightly", str(folder), "--home", str(where.home), *_option("workers", int(workers))]
+    return folder, [
+        "nightly",
+        str(folder),
+        "--home",
+        str(where.home),
+        *_option("workers", int(workers)),
+    ]
 
 
 def sweep(
@@ -118,8 +139,8 @@ def sweep(
     name: str = "",
     workers: int = 0,
 ) -> tuple[str, list[str]]:
-    """(name of the sweep, arguments of `rpg`) for a form; 0 and empty mean: as in the file. ConfigError says what is
-    wrong with which value, and what would be accepted.
+    """(name of the sweep, arguments of `rpg`) for a form; 0 and empty mean: as in the file.
+    ConfigError says what is wrong with which value, and what would be accepted.
     """
     path = _chosen(where, "config", config, configs(where))
     stripped = (line.strip() for line in overrides.splitlines())
@@ -128,16 +149,29 @@ def sweep(
         lines.append(f"training.steps={int(steps)}")
     if backend != AS_FILE:
         lines.append(f"backend.type={backend}")
-    chosen: dict[str, list[Any]] = {"algorithm": list(algorithms), "seed": [int(seed) for seed in seeds]}
+    chosen: dict[str, list[Any]] = {
+        "algorithm": list(algorithms),
+        "seed": [int(seed) for seed in seeds],
+    }
     axes = {field: values for field, values in chosen.items() if values}
     # No digest of the data: that would read files before their paths are checked.
     assignments = parse_assignments(lines)
     _check_reach(assignments, where)
     planned = load_sweep(path, assignments, lambda _: "", axes=axes, name=name or None)
     _check_planned(planned, where)
-    arguments = ["sweep", str(path), "--home", str(where.home), *(f"--set={line}" for line in lines)]
+    arguments = [
+        "sweep",
+        str(path),
+        "--home",
+        str(where.home),
+        *(f"--set={line}" for line in lines),
+    ]
     arguments += [f"--axis={field}={json.dumps(values)}" for field, values in axes.items()]
-    return planned.spec.name, [*arguments, *_option("name", name), *_option("workers", int(workers))]
+    return planned.spec.name, [
+        *arguments,
+        *_option("name", name),
+        *_option("workers", int(workers)),
+    ]
 
 
 def _option(name: str, value: str | int) -> list[str]:
@@ -146,10 +180,15 @@ def _option(name: str, value: str | int) -> list[str]:
 
 
 def _chosen(where: Roots, field: str, name: str, paths: Mapping[str, Path]) -> Path:
-    """The file or folder of this name or line; it and every file that it includes are in an allowed folder."""
-    name = max((known for known in paths if f"{name}{END}".startswith(known + END)), key=len, default=name)
+    """The file or folder of this name or line; it and every file that it includes are in an allowed
+    folder."""
+    name = max(
+        (known for known in paths if f"{name}{END}".startswith(known + END)), key=len, default=name
+    )
     if name not in paths:
-        raise ConfigError(f"{field}: {name!r} is not known{nearest(name, paths)} Known: {', '.join(paths)}")
+        raise ConfigError(
+            f"{field}: {name!r} is not known{nearest(name, paths)} Known: {', '.join(paths)}"
+        )
     path = where.check(paths[name], field)
     if path.is_file():
         list(_files(path, where))
@@ -157,7 +196,8 @@ def _chosen(where: Roots, field: str, name: str, paths: Mapping[str, Path]) -> P
 
 
 def _fields(path: Path) -> set[str]:
-    """A file that cannot be read is shown as a sweep, so that whoever picks it learns what is wrong with it."""
+    """A file that cannot be read is shown as a sweep, so that whoever picks it learns what is wrong
+    with it."""
     try:
         return set(read_mapping(path))
     except ConfigError:
@@ -165,15 +205,19 @@ def _fields(path: Path) -> set[str]:
 
 
 def _files(path: Path, where: Roots, seen: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """A configuration and the files that it includes; each must be in an allowed folder, before it is read."""
+    """A configuration and the files that it includes; each must be in an allowed folder, before it
+    is read."""
     yield path
     base = read_mapping(path).get("base")
     if isinstance(base, str) and path not in seen:
-        yield from _files(where.check(shipped.base(path, base), f"{path}: base"), where, (*seen, path))
+        yield from _files(
+            where.check(shipped.base(path, base), f"{path}: base"), where, (*seen, path)
+        )
 
 
 def _check_planned(planned: Sweep | Study, where: Roots) -> None:
-    """Every text in a resolved run that names a file must name one in an allowed folder; so must the files it names."""
+    """Every text in a resolved run that names a file must name one in an allowed folder; so must
+    the files it names."""
     named: dict[tuple[str, str], None] = {}
     for spec in specs_of(planned):
         named |= dict.fromkeys(texts(spec.model_dump(mode="json")))
@@ -186,7 +230,8 @@ def _check_planned(planned: Sweep | Study, where: Roots) -> None:
 
 
 def _check_reach(assignments: Mapping[str, Any], where: Roots) -> None:
-    """A form sets numbers, choices, names and paths; files of whoever serves decide what runs, and where data go."""
+    """A form sets numbers, choices, names and paths; files of whoever serves decide what runs, and
+    where data go."""
     addresses = limits_of(where.home).addresses
     for name, value in assignments.items():
         for field, capability, given in reached(RunSpec, name, value):
@@ -196,13 +241,18 @@ def _check_reach(assignments: Mapping[str, Any], where: Roots) -> None:
                     f"addresses {', '.join(addresses)}"
                 )
             if capability in (CODE, None):
-                why = "is code" if capability else "is not known to be a number, a choice, a name or a path"
+                why = (
+                    "is code"
+                    if capability
+                    else "is not known to be a number, a choice, a name or a path"
+                )
                 message = f"{field}: {given!r} {why}, and only comes from a file in ${OWN}, never from a form"
                 raise ConfigError(message)
 
 
 def _check_code(planned: Sweep | Study, where: Roots) -> None:
-    """Code may only be named by files in $RPG_CONFIGS, not by those in the data folder, which others may write to."""
+    """Code may only be named by files in $RPG_CONFIGS, not by those in the data folder, which
+    others may write to."""
     files = {Path(os.path.realpath(file)) for file in _files(planned.path, where)}
     trusted = [Path(os.path.realpath(folder)) for folder in (shipped.SHIPPED, where.code) if folder]
     if all(any(file.is_relative_to(folder) for folder in trusted) for file in files):
@@ -220,7 +270,9 @@ def _check_code(planned: Sweep | Study, where: Roots) -> None:
 def _check_text(text: str, field: str, beside: Path, where: Roots) -> None:
     path = Path(text)
     named = text.startswith(("/", "~")) or ".." in path.parts
-    if not named and _PATHS.search(field):  # a model's relative folder, which could be a link to anywhere
+    if not named and _PATHS.search(
+        field
+    ):  # a model's relative folder, which could be a link to anywhere
         with suppress(OSError, ValueError):
             named = (beside / path).exists()
     if named:

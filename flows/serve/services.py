@@ -1,4 +1,5 @@
-"""The children of `rpg serve` and `rpg worker`: how each is started, checked and stopped; repairs; the password."""
+"""The children of `rpg serve` and `rpg worker`: how each is started, checked and stopped; repairs;
+the password."""
 
 import os
 import secrets
@@ -30,7 +31,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Plan:
-    """What to serve: the module of `rpg`, ports, the database's URL (None: SQLite), the nights' cron line ("": none)."""
+    """What to serve: the module of `rpg`, ports, the database's URL (None: SQLite), the nights'
+    cron line ("": none)."""
 
     command: str
     port: int
@@ -38,7 +40,8 @@ class Plan:
     database: str | None
     nightly: str
     secret: str | None = None
-    """user:password of Prefect and the dashboard; None: whoever reaches loopback may do everything."""
+    """user:password of Prefect and the dashboard; None: whoever reaches loopback may do everything.
+    """
     public: str = ""
     """URL at which a proxy offers both, as .../prefect and .../dashboard; "" without one."""
 
@@ -92,7 +95,8 @@ def services_of(layout: Layout, plan: Plan) -> list[Service]:
         "RPG_HOME": str(layout.home),
         COMMAND: plan.command,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
-        "PYTHONSAFEPATH": "1",  # for the processes of flow runs, which Prefect starts: see python_module
+        # for the processes of flow runs, which Prefect starts: see python_module
+        "PYTHONSAFEPATH": "1",
         "PREFECT_API_URL": plan.api,
         "PREFECT_LOGGING_LEVEL": "INFO",
         "PREFECT_RUNNER_POLL_FREQUENCY": "2",
@@ -106,11 +110,12 @@ def services_of(layout: Layout, plan: Plan) -> list[Service]:
         "PREFECT_UI_SERVE_BASE": urlsplit(plan.ui).path or "/",
         "PREFECT_UI_STATIC_DIRECTORY": str(layout.home / "prefect" / "ui"),
         PUBLIC: plan.public and plan.ui,
-        # Loopback does not protect from a page in the user's own browser: only our own pages may call the API.
+        # Loopback does not protect from a page in the user's own browser: only our own pages may
+        # call the API.
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": "{0.scheme}://{0.netloc}".format(urlsplit(plan.ui)),
         "PREFECT_LOGGING_LEVEL": "WARNING",
-        # How often Prefect looks at edited schedules. By default it is once a minute: a schedule that was moved to the next
-        # minute would make its first run a day later.
+        # How often Prefect looks at edited schedules. By default it is once a minute: a schedule
+        # that was moved to the next minute would make its first run a day later.
         "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "10",
     }
     if plan.secret:
@@ -119,25 +124,40 @@ def services_of(layout: Layout, plan: Plan) -> list[Service]:
         server["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = plan.database
     return [
         Service(
-            "server", python_module("flows.prefect.server", plan.port), f"{plan.api}/health", server, logs / "server.log"
+            "server",
+            python_module("flows.prefect.server", plan.port),
+            f"{plan.api}/health",
+            server,
+            logs / "server.log",
         ),
         Service(
-            "worker", python_module("flows.serve.flow_runner", plan.nightly), None, common, logs / "worker.log"
+            "worker",
+            python_module("flows.serve.flow_runner", plan.nightly),
+            None,
+            common,
+            logs / "worker.log",
         ),
         Service(
-            "dashboard", dashboard(HOST, plan.dashboard_port),
+            "dashboard",
+            dashboard(HOST, plan.dashboard_port),
             f"http://{HOST}:{plan.dashboard_port}{urlsplit(plan.public and plan.dashboard).path}{HEALTH}",
-            common | {"RPG_PUBLIC_DASHBOARD": plan.public and plan.dashboard} | ({AUTH: plan.secret} if plan.secret else {}),
+            common
+            | {"RPG_PUBLIC_DASHBOARD": plan.public and plan.dashboard}
+            | ({AUTH: plan.secret} if plan.secret else {}),
             logs / "dashboard.log",
         ),
-    ]  # fmt: skip
+    ]
 
 
-def secret_of(home: Path, wanted: bool | None, environment: Mapping[str, str] = os.environ) -> str | None:
-    """`user:password`, or None where nobody asked for one: `wanted` is --auth, --no-auth or neither.
+def secret_of(
+    home: Path, wanted: bool | None, environment: Mapping[str, str] = os.environ
+) -> str | None:
+    """`user:password`, or None where nobody asked for one: `wanted` is --auth, --no-auth or
+    neither.
 
-    RPG_AUTH (or Prefect's own name for it) alone is asking for one. Where --auth stands alone, a password is made at
-    the first time and kept. ConfigError if it is not of the form user:password, StoreError if it cannot be kept.
+    RPG_AUTH (or Prefect's own name for it) alone is asking for one. Where --auth stands alone, a
+    password is made at the first time and kept. ConfigError if it is not of the form user:password,
+    StoreError if it cannot be kept.
     """
     given = environment.get(AUTH) or environment.get(SERVER_AUTH) or environment.get(CLIENT_AUTH)
     if wanted is False or (wanted is None and not given):
@@ -158,11 +178,15 @@ def _kept(path: Path) -> str:
             file.write(f"rpg:{secrets.token_urlsafe(18)}\n")
     with readable("read", path):
         if path.stat().st_mode & 0o077:
-            why = f"{path}: other users can read this password; remove the file, or: chmod 600 {path}"
+            why = (
+                f"{path}: other users can read this password; remove the file, or: chmod 600 {path}"
+            )
             raise StoreError(why)
         text = path.read_text(encoding="utf-8").strip()
     if ":" not in text:
-        raise StoreError(f"{path}: expected user:password in one line; remove the file to get a new one")
+        raise StoreError(
+            f"{path}: expected user:password in one line; remove the file to get a new one"
+        )
     return text
 
 

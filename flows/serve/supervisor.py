@@ -1,6 +1,8 @@
-"""`rpg serve`: Prefect server, worker and dashboard as children of one process, on loopback; `rpg worker`: one more worker.
+"""`rpg serve`: Prefect server, worker and dashboard as children of one process, on loopback; `rpg
+worker`: one more worker.
 
-They all end with this process, even by `kill -9` (rpg.processes); one that ends by itself is restarted.
+They all end with this process, even by `kill -9` (rpg.processes); one that ends by itself is
+restarted.
 """
 
 import contextlib
@@ -18,7 +20,15 @@ from flows.prefect.flow_runs import folder_tag
 from flows.prefect.reconcile import WORKERS
 from flows.prefect.server import HOST, SERVE_LOCK, quiet_environment, using_api
 from flows.prefect.service import ServerError, Service, start_in_turn
-from flows.serve.services import Plan, Say, client_environment, clock, repair, services_of, stop_on_signals
+from flows.serve.services import (
+    Plan,
+    Say,
+    client_environment,
+    clock,
+    repair,
+    services_of,
+    stop_on_signals,
+)
 from rpg.config.errors import ConfigError
 from rpg.errors import first_line
 from rpg.processes import python_module
@@ -41,14 +51,17 @@ LATE = timedelta(minutes=5)
 def serve(layout: Layout, plan: Plan, say: Say) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit code.
 
-    A second call for the same data folder says where the first one is and returns 0. Raises ConfigError: a port is taken, or
-    a cron line or database URL cannot be used. ServerError: a service does not come up; the message names its log.
+    A second call for the same data folder says where the first one is and returns 0. Raises
+    ConfigError: a port is taken, or a cron line or database URL cannot be used. ServerError: a
+    service does not come up; the message names its log.
     """
     layout.home.mkdir(parents=True, exist_ok=True)
     # before Prefect is imported
     os.environ.update(quiet_environment(layout.home) | client_environment(plan.secret))
     path = layout.home / SERVE_LOCK
-    lock = locks.take(path, {"api": plan.api, "ui": plan.ui, "dashboard": plan.dashboard}, beat=True)
+    lock = locks.take(
+        path, {"api": plan.api, "ui": plan.ui, "dashboard": plan.dashboard}, beat=True
+    )
     if lock is None:
         first = locks.note(path)
         say(f"{layout.home} is already served by {locks.who(path)}:")
@@ -82,7 +95,8 @@ def _tell(say: Say, ui: str, dashboard: str) -> None:
 
 
 def _tell_ports(worker: Service, told: list[int] | None, say: Say) -> list[int] | None:
-    """Say where the worker listens when that has changed since it was `told`: Prefect takes a free port there."""
+    """Say where the worker listens when that has changed since it was `told`: Prefect takes a free
+    port there."""
     ports = worker.ports()
     if not ports or ports == told:
         return told
@@ -94,15 +108,23 @@ def _check(plan: Plan) -> None:
     for option, port in (("--port", plan.port), ("--dashboard-port", plan.dashboard_port)):
         with socket.socket() as probe:
             if probe.connect_ex((HOST, port)) == 0:
-                why = f"{option} {port}: in use on {HOST}; choose another, e.g. {option} {port + 11}"
+                why = (
+                    f"{option} {port}: in use on {HOST}; choose another, e.g. {option} {port + 11}"
+                )
                 raise ConfigError(why)
     if plan.port == plan.dashboard_port:
-        raise ConfigError(f"--port and --dashboard-port are both {plan.port}; choose two different ports")
-    if plan.public and not re.fullmatch(r"https://[A-Za-z0-9.-]+(:\d+)?(/[A-Za-z0-9._~-]+)*", plan.public):
+        raise ConfigError(
+            f"--port and --dashboard-port are both {plan.port}; choose two different ports"
+        )
+    if plan.public and not re.fullmatch(
+        r"https://[A-Za-z0-9.-]+(:\d+)?(/[A-Za-z0-9._~-]+)*", plan.public
+    ):
         raise ConfigError(
             f"--public-url {plan.public!r}: expected https://host or https://host/path, without a slash at the end"
         )
-    if plan.database and not plan.database.startswith(("postgresql+asyncpg://", "sqlite+aiosqlite://")):
+    if plan.database and not plan.database.startswith(
+        ("postgresql+asyncpg://", "sqlite+aiosqlite://")
+    ):
         raise ConfigError(
             "--database: expected postgresql+asyncpg://user:password@host:port/name or sqlite+aiosqlite:///file"
         )
@@ -116,8 +138,11 @@ def _check(plan: Plan) -> None:
             raise ConfigError(f"--nightly {plan.nightly!r}: {why}; e.g. '0 2 * * *'") from None
 
 
-def _watch(layout: Layout, plan: Plan, services: list[Service], stop: threading.Event, say: Say) -> None:
-    """Restart what has ended or does not answer, repair what crashes left; beside the server, look for what is due."""
+def _watch(
+    layout: Layout, plan: Plan, services: list[Service], stop: threading.Event, say: Say
+) -> None:
+    """Restart what has ended or does not answer, repair what crashes left; beside the server, look
+    for what is due."""
     worker = next(service for service in services if service.name == "worker")
     told = _tell_ports(worker, None, say)
     say("Ctrl-C stops everything")
@@ -144,8 +169,11 @@ def _watch(layout: Layout, plan: Plan, services: list[Service], stop: threading.
                 problems = _examine(layout, plan, say, now - began, problems)
 
 
-def _examine(layout: Layout, plan: Plan, say: Say, up_for: float, told: list[str] | None) -> list[str]:
-    """Report problems: to the dashboard, to `rpg status`, and in the terminal where they are not those that were `told`."""
+def _examine(
+    layout: Layout, plan: Plan, say: Say, up_for: float, told: list[str] | None
+) -> list[str]:
+    """Report problems: to the dashboard, to `rpg status`, and in the terminal where they are not
+    those that were `told`."""
     try:
         with using_api(plan.api):
             problems = look(folder_tag(layout.home), up_for)
@@ -160,10 +188,14 @@ def _examine(layout: Layout, plan: Plan, say: Say, up_for: float, told: list[str
     return problems
 
 
-def schedule_problems(deployments: list[Any], runs: list[Any], now: datetime, up_for: float) -> list[str]:
+def schedule_problems(
+    deployments: list[Any], runs: list[Any], now: datetime, up_for: float
+) -> list[str]:
     """Schedules without runs, and runs that nobody starts. `runs` are those in a scheduled state."""
     scheduled = {run.deployment_id for run in runs}
-    just_now = now - timedelta(seconds=UNSCHEDULED_SECONDS)  # an edit of one schedule makes all runs anew
+    just_now = now - timedelta(
+        seconds=UNSCHEDULED_SECONDS
+    )  # an edit of one schedule makes all runs anew
     problems = [
         f"the schedule of {deployment.name} creates no runs: nothing will start when it is due; "
         "see serve/server.log in the data folder"
@@ -175,7 +207,9 @@ def schedule_problems(deployments: list[Any], runs: list[Any], now: datetime, up
     late = [run for run in runs if run.expected_start_time and now - run.expected_start_time > LATE]
     if late:
         first = min(late, key=lambda run: run.expected_start_time)
-        name = next((each.name for each in deployments if each.id == first.deployment_id), first.name)
+        name = next(
+            (each.name for each in deployments if each.id == first.deployment_id), first.name
+        )
         problems.append(
             f"{len(late)} flow run{'s are' if len(late) > 1 else ' is'} late; the first, {name}, was due at "
             f"{first.expected_start_time.astimezone():%Y-%m-%d %H:%M}: the worker starts none (8 at a time), see "
@@ -185,15 +219,18 @@ def schedule_problems(deployments: list[Any], runs: list[Any], now: datetime, up
 
 
 def look(tag: str, up_for: float) -> list[str]:
-    """Problems with the schedules and runs of the deployments with this tag, according to the Prefect API in the settings,
-    `up_for` seconds after server and worker were started: a schedule that creates no runs is "Ready" in Prefect's UI."""
+    """Problems with the schedules and runs of the deployments with this tag, according to the
+    Prefect API in the settings, `up_for` seconds after server and worker were started: a schedule
+    that creates no runs is "Ready" in Prefect's UI."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
 
     with get_client(sync_client=True) as client:
         ours = {"tags": {"all_": [tag]}}
         scheduled = {**ours, "state": {"type": {"any_": ["SCHEDULED"]}}}
-        deployments = client.read_deployments(deployment_filter=DeploymentFilter.model_validate(ours))
+        deployments = client.read_deployments(
+            deployment_filter=DeploymentFilter.model_validate(ours)
+        )
         runs = client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(scheduled))
         return schedule_problems(deployments, runs, datetime.now(UTC), up_for)
 
@@ -214,14 +251,17 @@ def _stop(layout: Layout, plan: Plan, services: list[Service], say: Say) -> None
 def join(layout: Layout, plan: Plan, say: Say) -> int:
     """Work for the server at `plan.api` until SIGINT or SIGTERM; returns the exit code.
 
-    Both work in the same data folder. A flow run goes to whichever machine asks Prefect first, so a machine that has
-    enough to do (flows.serve.flow_runner.AT_ONCE) leaves it to the others; its trainings take slots, GPUs and locks.
+    Both work in the same data folder. A flow run goes to whichever machine asks Prefect first, so a
+    machine that has enough to do (flows.serve.flow_runner.AT_ONCE) leaves it to the others; its
+    trainings take slots, GPUs and locks.
 
-    Raises ConfigError: the server works in another data folder than this machine, or there is none here. ServerError: nobody
-    answers there, or the worker ends again and again.
+    Raises ConfigError: the server works in another data folder than this machine, or there is none
+    here. ServerError: nobody answers there, or the worker ends again and again.
     """
     if not layout.home.is_dir():
-        raise ConfigError(f"--home {layout.home}: no such folder; expected the data folder of the server")
+        raise ConfigError(
+            f"--home {layout.home}: no such folder; expected the data folder of the server"
+        )
     os.environ.update(quiet_environment(layout.home) | client_environment(plan.secret))
     host = socket.gethostname()
     path = layout.home / WORKERS / host
@@ -252,7 +292,9 @@ def _check_server(layout: Layout, plan: Plan) -> None:
     from prefect.client.orchestration import get_client
 
     try:
-        socket.create_connection((HOST, plan.port), timeout=10).close()  # Prefect would try for long
+        socket.create_connection(
+            (HOST, plan.port), timeout=10
+        ).close()  # Prefect would try for long
         with using_api(plan.api), get_client(sync_client=True) as client:
             tags = client.read_deployment_by_name("sweep/sweep").tags
     except Exception as error:  # noqa: BLE001 (of the network, of httpx and of Prefect)
@@ -262,7 +304,9 @@ def _check_server(layout: Layout, plan: Plan) -> None:
             hint = "it requires a password: set RPG_AUTH, or pass --auth"
         raise ServerError(f"no rpg serve at {plan.ui} ({why}); {hint}") from None
     if folder_tag(layout.home) not in tags:
-        theirs = ", ".join(tag.removeprefix(folder_tag("")) for tag in tags if tag.startswith(folder_tag("")))
+        theirs = ", ".join(
+            tag.removeprefix(folder_tag("")) for tag in tags if tag.startswith(folder_tag(""))
+        )
         raise ConfigError(
             f"--home {layout.home}: the server at {plan.ui} works in {theirs or 'another data folder'}; expected the same "
             "folder, at the same path, on storage that both machines share"

@@ -1,4 +1,5 @@
-"""The steps of a study: tune, register, report. Each derives from records and run folders what is left to do."""
+"""The steps of a study: tune, register, report. Each derives from records and run folders what is
+left to do."""
 
 import contextlib
 import math
@@ -14,7 +15,14 @@ from rpg.errors import UserError
 from rpg.store import Layout, StoreError, atomic_write_json
 from rpg.store.run_folder import FORMAT
 from rpg.study import registration
-from rpg.study.plans import decided, portions, registration_plan, reported_plan, trial_runs, tuning_plan
+from rpg.study.plans import (
+    decided,
+    portions,
+    registration_plan,
+    reported_plan,
+    trial_runs,
+    tuning_plan,
+)
 from rpg.study.proposals import batch_seed, propose
 from rpg.study.spec import Study
 from rpg.study.trials import (
@@ -34,11 +42,13 @@ from rpg.tasks import load_problems
 from rpg.tasks.preparation import data_digest
 
 Conduct = Callable[[Sweep, Collection[str]], str | None]
-"""Trains those runs of a sweep, by their folders, that are not finished; returns what failed in a line."""
+"""Trains those runs of a sweep, by their folders, that are not finished; returns what failed in a
+line."""
 
 
 class StudyError(UserError):
-    """A step cannot be done, since runs have failed or others come first; the message says why, and what to do."""
+    """A step cannot be done, since runs have failed or others come first; the message says why, and
+    what to do."""
 
 
 @dataclass(frozen=True)
@@ -57,22 +67,29 @@ class Running:
         return self.study.spec.name
 
     def data(self, run: RunSpec) -> str:
-        """The digest of a run's data, in its identity; where the study is a night's, with the night."""
+        """The digest of a run's data, in its identity; where the study is a night's, with the
+        night."""
         return f"{data_digest(run)} {self.study.night}".strip()
 
 
 def begin(running: Running) -> list[Tuning]:
-    """Check that the study can be run as its file says, and write study.json. Raises ConfigError: tuning problems are also
-    reported, or the file has changed since the registration; a night's study starts again."""
+    """Check that the study can be run as its file says, and write study.json. Raises ConfigError:
+    tuning problems are also reported, or the file has changed since the registration; a night's
+    study starts again."""
     study, layout = running.study, running.layout
     _check_apart(study)
     before = {}
     with contextlib.suppress(StoreError):  # a new study
-        before = {tuning.variant: tuning.digest for tuning in tunings_from(read_study(layout, running.name))}
+        before = {
+            tuning.variant: tuning.digest
+            for tuning in tunings_from(read_study(layout, running.name))
+        }
     tunings = tunings_of(study, data_digest, before)
     write_study(layout, study, tunings)
     record = registration.read_record(layout, running.name)
-    changed = [made.variant for made in tunings if before.get(made.variant, made.digest) != made.digest]
+    changed = [
+        made.variant for made in tunings if before.get(made.variant, made.digest) != made.digest
+    ]
     if changed and not (record or study.night):
         running.say(
             f"{running.name}: {', '.join(changed)}: made or tuned in another way than before, so tuned anew"
@@ -105,12 +122,14 @@ def _check_apart(study: Study) -> None:
 
 
 def tune(running: Running, tunings: Sequence[Tuning]) -> None:
-    """Every trial of every variant: the first batches of all searches, then the second ones. Raises StudyError: runs cannot
-    be done, or no trial of a batch has finished."""
+    """Every trial of every variant: the first batches of all searches, then the second ones. Raises
+    StudyError: runs cannot be done, or no trial of a batch has finished."""
     study = running.study
     for stage in range(study.batches):
         places = [
-            (tuning, search * study.batches + stage) for tuning in tunings for search in range(study.searches)
+            (tuning, search * study.batches + stage)
+            for tuning in tunings
+            for search in range(study.searches)
         ]
         for tuning, number in places:
             if not batch_path(running.layout, running.name, tuning, number).exists():
@@ -121,20 +140,34 @@ def tune(running: Running, tunings: Sequence[Tuning]) -> None:
 def _propose(running: Running, tuning: Tuning, number: int) -> None:
     """Write a batch, before any of its runs; it follows from the earlier trials of its search."""
     tune, search = running.study.spec.tune, number // running.study.batches
-    earlier = [trial for trial in tried(running.layout, running.name, tuning) if trial.search == search]
-    seed, first = batch_seed(tuning.space, tuning.seeds, number), search * tune.trials + len(earlier)
+    earlier = [
+        trial for trial in tried(running.layout, running.name, tuning) if trial.search == search
+    ]
+    seed, first = (
+        batch_seed(tuning.space, tuning.seeds, number),
+        search * tune.trials + len(earlier),
+    )
     trials = []
     count = min(tune.batch, tune.trials - len(earlier))
     for place, settings in enumerate(propose(tuning.space, earlier, count, seed), first):
         runs = trial_runs(running.study, tuning, Trial(place, settings, ()), running.data)
         trials.append({"trial": place, "settings": settings, "runs": [run.folder for run in runs]})
-    record = {"format": FORMAT, "variant": tuning.variant, "search": search, "batch": number, "seed": seed}
+    record = {
+        "format": FORMAT,
+        "variant": tuning.variant,
+        "search": search,
+        "batch": number,
+        "seed": seed,
+    }
     record["trials"] = trials
     atomic_write_json(batch_path(running.layout, running.name, tuning, number), record)
 
 
-def _train(running: Running, tunings: Sequence[Tuning], places: Sequence[tuple[Tuning, int]]) -> None:
-    """All runs of these batches (variant, number of one of its own) that are due, seed by seed where trials are pruned."""
+def _train(
+    running: Running, tunings: Sequence[Tuning], places: Sequence[tuple[Tuning, int]]
+) -> None:
+    """All runs of these batches (variant, number of one of its own) that are due, seed by seed
+    where trials are pruned."""
     trained = False
     while due := {run.folder: run for place in places for run in _due(running, *place, trained)}:
         trained = True
@@ -147,11 +180,15 @@ def _train(running: Running, tunings: Sequence[Tuning], places: Sequence[tuple[T
 
 
 def _due(running: Running, tuning: Tuning, number: int, trained: bool) -> list[PlannedRun]:
-    """The runs of a variant's batch that are to be done now. Where all have failed, all of them are, once a call."""
+    """The runs of a variant's batch that are to be done now. Where all have failed, all of them
+    are, once a call."""
     trials, places = batch_trials(running.layout, running.name, tuning, number)
     if all(trial.state == "failed" for trial in trials):
         if trained:
-            failed = running.layout.run(tuning_sweep(running.name), trials[0].runs[0]).read_failed() or {}
+            failed = (
+                running.layout.run(tuning_sweep(running.name), trials[0].runs[0]).read_failed()
+                or {}
+            )
             raise StudyError(
                 f"{tuning.variant}: no trial of batch {number + 1} has finished, so there is nothing to go on from; one "
                 f"says: {failed.get('error')}"
@@ -171,8 +208,9 @@ def _ended(running: Running, tuning: Tuning) -> Iterator[PlannedRun]:
 
 
 def register(running: Running, tunings: Sequence[Tuning]) -> None:
-    """Write down what will be compared, at the settings that won; nothing where it is written down already and unchanged.
-    Raises StudyError: tuning is not over, or a variant has no finished trial."""
+    """Write down what will be compared, at the settings that won; nothing where it is written down
+    already and unchanged. Raises StudyError: tuning is not over, or a variant has no finished
+    trial."""
     layout, name = running.layout, running.name
     former = registration.read_record(layout, name)
     if former and not registration.changes(layout, former):
@@ -180,7 +218,9 @@ def register(running: Running, tunings: Sequence[Tuning]) -> None:
     winners = {}
     for tuning in tunings:
         if not (ended_searches := tuned(layout, name, tuning)):
-            command = next_steps.command("study", str(running.study.path), "--only", "tune", layout=layout)
+            command = next_steps.command(
+                "study", str(running.study.path), "--only", "tune", layout=layout
+            )
             raise StudyError(
                 f"{name}: {tuning.variant} is not tuned yet, so nothing can be registered; first: {command}"
             )
@@ -196,14 +236,17 @@ def register(running: Running, tunings: Sequence[Tuning]) -> None:
 
 
 def report(running: Running) -> str | None:
-    """The reported runs, a portion of the seeds for each look, until the differences are decided. Returns what failed in a
-    line, or None. Raises StudyError: nothing is registered, or other runs were."""
+    """The reported runs, a portion of the seeds for each look, until the differences are decided.
+    Returns what failed in a line, or None. Raises StudyError: nothing is registered, or other runs
+    were."""
     from rpg.report.summary import MEAN  # noqa: PLC0415 - the database: not before the first trainings
 
     layout, name = running.layout, running.name
     record = registration.read_record(layout, name)
     if record is None:
-        command = next_steps.command("study", str(running.study.path), "--only", "register", layout=layout)
+        command = next_steps.command(
+            "study", str(running.study.path), "--only", "register", layout=layout
+        )
         raise StudyError(
             f"{name}: nothing is registered yet, and only what is registered is reported; first: {command}"
         )
@@ -224,7 +267,9 @@ def report(running: Running) -> str | None:
         if record["factors"]:
             _look_over_levels(layout, name, runs)
         taken = registration.counted_looks(layout, record)
-        if number < len(looks) and any(decided(at["results"], headline, record["matters"]) for at in taken):
+        if number < len(looks) and any(
+            decided(at["results"], headline, record["matters"]) for at in taken
+        ):
             running.say(
                 f"{name}: decided after {len(seeds)} of {len(record['seeds'])} seeds, by the registered rule"
             )
@@ -233,10 +278,13 @@ def report(running: Running) -> str | None:
 
 
 def _look(running: Running, sweep: Sweep, runs: Collection[str]) -> str | None:
-    """Train what is missing of these runs, and look at the differences. Returns what failed in a line, or None."""
+    """Train what is missing of these runs, and look at the differences. Returns what failed in a
+    line, or None."""
     layout, name = running.layout, sweep.spec.name
     folders = [layout.run(name, run) for run in runs]
-    if not all(each.done_path.exists() for each in folders) and (error := running.conduct(sweep, runs)):
+    if not all(each.done_path.exists() for each in folders) and (
+        error := running.conduct(sweep, runs)
+    ):
         return error
     # A look before all are there would spend what the next one needs.
     if left := [folder for folder in folders if not folder.done_path.exists()]:
@@ -251,11 +299,15 @@ def _look(running: Running, sweep: Sweep, runs: Collection[str]) -> str | None:
 
 
 def _look_over_levels(layout: Layout, name: str, runs: Collection[str]) -> None:
-    """Look at the differences over the levels of the factors, once for these runs, and keep what is found."""
+    """Look at the differences over the levels of the factors, once for these runs, and keep what is
+    found."""
     from rpg.store.database import build, connect  # noqa: PLC0415 - as above
     from rpg.study.analysis import look_over_levels, reported  # noqa: PLC0415 - as above
 
-    registered, record = registration.registration(layout, name), registration.read_record(layout, name)
+    registered, record = (
+        registration.registration(layout, name),
+        registration.read_record(layout, name),
+    )
     assert registered and record
     looks = registration.counted_looks(layout, record)
     if any(set(look["runs"]) == set(runs) for look in looks):

@@ -1,4 +1,5 @@
-"""One conductor for a sweep: it writes down what is to be done, and runs what is missing under Prefect."""
+"""One conductor for a sweep: it writes down what is to be done, and runs what is missing under
+Prefect."""
 
 import resource
 import shutil
@@ -35,13 +36,14 @@ FULL = 2**20
 """Bytes that are free on a disk to which a database can write no more."""
 TRACKING_LOG = "tracking.log"
 TRACKING_SECONDS = 60.0
-"""For the numbers that are still to be sent when a sweep is over; those that are not are sent with the next call."""
+"""For the numbers that are still to be sent when a sweep is over; those that are not are sent with
+the next call."""
 
 
 @contextmanager
 def sweep_lock(layout: Layout, name: str) -> Iterator[None]:
-    """One conductor per sweep and data folder; the kernel frees the lock however its holder ends. Raises Busy:
-    another process is running this sweep."""
+    """One conductor per sweep and data folder; the kernel frees the lock however its holder ends.
+    Raises Busy: another process is running this sweep."""
     path = layout.sweep_folder(name) / ".conductor"
     try:
         lock = locks.take(path, beat=True)
@@ -58,7 +60,8 @@ def sweep_lock(layout: Layout, name: str) -> Iterator[None]:
 
 
 def register(sweep: Sweep, layout: Layout) -> list[RunFolder]:
-    """Write sweep.json and a manifest for every run; what is already there for the same run stays untouched.
+    """Write sweep.json and a manifest for every run; what is already there for the same run stays
+    untouched.
 
     StoreError if a folder cannot be written, or a run's folder holds the manifest of another run.
     """
@@ -79,7 +82,9 @@ def register(sweep: Sweep, layout: Layout) -> list[RunFolder]:
             "budget": sweep.spec.budget.tokens if sweep.spec.budget else None,
             "created": created,
             "runs": [*(run.folder for run in sweep.runs), *imported_runs(layout, sweep.spec.name)],
-            "benchmarks": list(dict.fromkeys(name for run in sweep.runs for name in run.spec.benchmarks())),
+            "benchmarks": list(
+                dict.fromkeys(name for run in sweep.runs for name in run.spec.benchmarks())
+            ),
         }
     )
     for folder, run in zip(folders, sweep.runs, strict=True):
@@ -93,35 +98,46 @@ def register(sweep: Sweep, layout: Layout) -> list[RunFolder]:
 
 def unfinished(folders: Sequence[RunFolder]) -> list[RunFolder]:
     """Runs that lack DONE.json, or an evaluation that their manifest promises."""
-    return [folder for folder in folders if not folder.done_path.exists() or pending_evaluations(folder)]
+    return [
+        folder for folder in folders if not folder.done_path.exists() or pending_evaluations(folder)
+    ]
 
 
 def conduct(
     sweep: Sweep, layout: Layout, due: Sequence[RunFolder], workers: int, progress: Progress
 ) -> str | None:
-    """Run what is `due` of a registered sweep, `workers` trainings at a time. Returns what failed in a line, or None.
+    """Run what is `due` of a registered sweep, `workers` trainings at a time. Returns what failed
+    in a line, or None.
 
     Interrupting (Ctrl-C, SIGTERM) ends every child before it is re-raised.
     """
     name, claims = sweep.spec.name, Claims(layout)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # a claim is open until its run's last evaluation
+    soft, hard = resource.getrlimit(
+        resource.RLIMIT_NOFILE
+    )  # a claim is open until its run's last evaluation
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2**16)), hard))
     children = Children(_fork_server(sweep, layout) if due else None)
     is_tracked = any(run.spec.track for run in sweep.runs)
     try:
-        if due and any(isinstance(getattr(run.spec.backend, "place", None), OnSlurm) for run in sweep.runs):
+        if due and any(
+            isinstance(getattr(run.spec.backend, "place", None), OnSlurm) for run in sweep.runs
+        ):
             require_slurm()
             children.slurm(layout.sweep_folder(name))
         with tracking(layout.sweep_folder(name), children) if is_tracked else nullcontext():
             if due:
                 slots = machine()
                 with prefect_api(layout.home):
-                    with quick_imports():  # here, because Prefect reads its settings when it is imported
+                    with (
+                        quick_imports()
+                    ):  # here, because Prefect reads its settings when it is imported
                         from flows.prefect.ui import TaskOwner  # noqa: PLC0415 - see above
                         from flows.sweep.flow import run  # noqa: PLC0415 - see above
                     owner = TaskOwner(layout, name)
-                    context = Context(layout, name, slots, children, claims, progress, owner, sweep.reported)
+                    context = Context(
+                        layout, name, slots, children, claims, progress, owner, sweep.reported
+                    )
                     run([folder.name for folder in due], workers, context)
     except Exception as error:
         if (line := _one_line(error)) is None:
@@ -136,8 +152,11 @@ def conduct(
 
 @contextmanager
 def tracking(folder: Path, children: Children) -> Iterator[None]:
-    """Send the numbers of a sweep's runs to their trackers while it goes on inside; no failure of it fails the sweep."""
-    child = children.start(programs.TRACKING, folder, log=folder / TRACKING_LOG, stdin=subprocess.PIPE)
+    """Send the numbers of a sweep's runs to their trackers while it goes on inside; no failure of
+    it fails the sweep."""
+    child = children.start(
+        programs.TRACKING, folder, log=folder / TRACKING_LOG, stdin=subprocess.PIPE
+    )
     try:
         yield
     finally:
@@ -145,7 +164,9 @@ def tracking(folder: Path, children: Children) -> Iterator[None]:
             if child.stdin:
                 child.stdin.close()
         deadline = time.monotonic() + TRACKING_SECONDS
-        while child.poll() is None and time.monotonic() < deadline and not children.stopping.wait(0.1):
+        while (
+            child.poll() is None and time.monotonic() < deadline and not children.stopping.wait(0.1)
+        ):
             pass
         children.kill(child)
         children.wait(child)
@@ -155,16 +176,24 @@ def _fork_server(sweep: Sweep, layout: Layout) -> ForkServer | None:
     """One process for the imports of all children, when they are of the kind that it forks."""
     backends = [run.spec.backend for run in sweep.runs]
     one_thread = all(backend.device == "cpu" and backend.threads == 1 for backend in backends)
-    if not one_thread or sys.platform != "linux" or programs.TRAINER.format("local") not in programs.FORKED:
+    if (
+        not one_thread
+        or sys.platform != "linux"
+        or programs.TRAINER.format("local") not in programs.FORKED
+    ):
         return None
-    return ForkServer(layout.sweep_folder(sweep.spec.name) / "fork-server.log", programs.FORKED, owner_mark())
+    return ForkServer(
+        layout.sweep_folder(sweep.spec.name) / "fork-server.log", programs.FORKED, owner_mark()
+    )
 
 
 def _one_line(error: BaseException) -> str | None:
-    """An error that a person can do something about, in a line; None for a bug, which keeps its traceback.
+    """An error that a person can do something about, in a line; None for a bug, which keeps its
+    traceback.
 
-    Files are the truth: when only the Prefect API failed (a full disk under its database, a lost server), the runs
-    are as far as their folders say, and running the sweep again goes on from there.
+    Files are the truth: when only the Prefect API failed (a full disk under its database, a lost
+    server), the runs are as far as their folders say, and running the sweep again goes on from
+    there.
     """
     chain = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) and cause not in chain:
@@ -178,7 +207,8 @@ def _one_line(error: BaseException) -> str | None:
 
 
 def _same_run(folder: RunFolder, run: PlannedRun) -> bool:
-    """True when the manifest is this run's; a torn one is written again (its content is derived from the sweep)."""
+    """True when the manifest is this run's; a torn one is written again (its content is derived
+    from the sweep)."""
     try:
         run_id = folder.read_manifest()["run_id"]
     except StoreError:

@@ -1,4 +1,5 @@
-"""What the tasks of a sweep share within one process; none of it is stored, or sent to Prefect's API."""
+"""What the tasks of a sweep share within one process; none of it is stored, or sent to Prefect's
+API."""
 
 import threading
 from dataclasses import dataclass, field

@@ -1,12 +1,14 @@
-"""Evaluation of a sweep's checkpoints as they appear, and what a run's end is: evaluated, or never to be.
+"""Evaluation of a sweep's checkpoints as they appear, and what a run's end is: evaluated, or never
+to be.
 
-Where the evaluator needs no GPU of its own, one process beside the trainings evaluates everything. Where it does, evaluators
-and trainings alternate on the GPUs: vLLM measures at its start how much memory is free, refuses when that is too little
-(vllm/v1/worker/utils.py:414) and stops when it grows meanwhile (vllm/v1/worker/gpu_worker.py:480), which it does whenever
-verl's own vLLM goes to sleep. So an evaluator never shares a GPU with verl: it waits until one is free, evaluates the
-checkpoints that are there, and releases it. Where a training has all GPUs of a machine, its checkpoints are evaluated when
-it is over, on all of these GPUs, before the next training of the sweep takes them; `backend.validation_samples` has verl
-itself evaluate meanwhile.
+Where the evaluator needs no GPU of its own, one process beside the trainings evaluates everything.
+Where it does, evaluators and trainings alternate on the GPUs: vLLM measures at its start how much
+memory is free, refuses when that is too little (vllm/v1/worker/utils.py:414) and stops when it
+grows meanwhile (vllm/v1/worker/gpu_worker.py:480), which it does whenever verl's own vLLM goes to
+sleep. So an evaluator never shares a GPU with verl: it waits until one is free, evaluates the
+checkpoints that are there, and releases it. Where a training has all GPUs of a machine, its
+checkpoints are evaluated when it is over, on all of these GPUs, before the next training of the
+sweep takes them; `backend.validation_samples` has verl itself evaluate meanwhile.
 """
 
 import contextlib
@@ -38,19 +40,23 @@ Evaluation = tuple[str, str, int]
 
 
 def evaluate_checkpoints(context: Context, trainings_over: Event) -> None:
-    """Evaluate all checkpoints of a sweep as they appear, until `trainings_over` is set and none is left; StageFailed
-    when the evaluator has failed several times, Stopped when the sweep is being stopped.
+    """Evaluate all checkpoints of a sweep as they appear, until `trainings_over` is set and none is
+    left; StageFailed when the evaluator has failed several times, Stopped when the sweep is being
+    stopped.
     """
     if context.machine.gpus and (gpus := evaluator_gpus(context.layout, context.sweep)):
         alternate(context, trainings_over, gpus)
     else:
         folder = context.layout.sweep_folder(context.sweep)
-        count = _most(context.layout, context.sweep, lambda s: getattr(s.evaluation.place, "processes", 1))
+        count = _most(
+            context.layout, context.sweep, lambda s: getattr(s.evaluation.place, "processes", 1)
+        )
         run_beside(folder, context.children, trainings_over, context.progress.tell, max(1, count))
 
 
 def mark_done(folders: Sequence[RunFolder]) -> list[RunFolder]:
-    """Write DONE.json for each run that is trained and evaluated; returns those that are done or failed."""
+    """Write DONE.json for each run that is trained and evaluated; returns those that are done or
+    failed."""
     for folder in folders:
         if _over(folder) or folder.state() == "running":
             continue
@@ -64,7 +70,8 @@ def mark_done(folders: Sequence[RunFolder]) -> list[RunFolder]:
 
 
 def mark_unevaluated(folders: Sequence[RunFolder]) -> None:
-    """When no evaluation will come any more, a trained run that still lacks one has failed, and says why."""
+    """When no evaluation will come any more, a trained run that still lacks one has failed, and
+    says why."""
     for folder in folders:
         if _over(folder) or not _trained(folder) or not (missing := pending_evaluations(folder)):
             continue
@@ -86,16 +93,24 @@ def _trained(folder: RunFolder) -> bool:
 
 
 def run_beside(
-    folder: Path, children: Children, trainings_over: Event, note: Callable[[str], None], count: int = 1
+    folder: Path,
+    children: Children,
+    trainings_over: Event,
+    note: Callable[[str], None],
+    count: int = 1,
 ) -> None:
-    """`count` evaluators for all runs of a sweep's folder; closing their input tells them that no more checkpoints come.
-    `note` gets the last line of their log now and then.
+    """`count` evaluators for all runs of a sweep's folder; closing their input tells them that no
+    more checkpoints come. `note` gets the last line of their log now and then.
     """
     log = folder / EVALUATION_LOG
     for _ in range(EVALUATOR_TRIES):
         running = [
             children.start(
-                programs.EVALUATOR, folder, f"--share={number}/{count}", log=log, stdin=subprocess.PIPE
+                programs.EVALUATOR,
+                folder,
+                f"--share={number}/{count}",
+                log=log,
+                stdin=subprocess.PIPE,
             )
             for number in range(1, count + 1)
         ]
@@ -142,7 +157,8 @@ def alternate(context: Context, trainings_over: Event, gpus: int) -> None:
                 _take_more(context, gpus, held, len(evaluations))
                 code = _run_evaluators(context, held)
             if code == 0:
-                tried |= evaluations  # what is still pending then, cannot be done: it has its error beside it
+                # what is still pending then, cannot be done: it has its error beside it
+                tried |= evaluations
             elif (failures := failures + 1) == EVALUATOR_TRIES:
                 raise _evaluation_failed(context.layout.sweep_folder(context.sweep), code)
         elif last:
@@ -167,7 +183,8 @@ def pending(context: Context) -> set[Evaluation]:
 
 @contextlib.contextmanager
 def _held_gpus(context: Context, gpus: int) -> Iterator[list[Held]]:
-    """GPUs for an evaluator. While they are waited for, no further training of this sweep takes any."""
+    """GPUs for an evaluator. While they are waited for, no further training of this sweep takes
+    any."""
     who, tell = f"{context.sweep}/evaluation", context.progress.tell
     context.evaluation_waits.set()
     try:
@@ -185,7 +202,8 @@ def _held_gpus(context: Context, gpus: int) -> Iterator[list[Held]]:
 
 
 def _take_more(context: Context, gpus: int, held: list[Held], most: int) -> None:
-    """Further GPUs that are free now and that nobody waits for: each gets an evaluator with a share of the work."""
+    """Further GPUs that are free now and that nobody waits for: each gets an evaluator with a share
+    of the work."""
     need, who = Need("gpu", gpus), f"{context.sweep}/evaluation"
     if gate := context.machine.gate(need, who):
         with gate:
@@ -194,15 +212,21 @@ def _take_more(context: Context, gpus: int, held: list[Held], most: int) -> None
 
 
 def _run_evaluators(context: Context, held: Sequence[Held]) -> int:
-    """One evaluator for each of `held`, until all that is pending is done; the exit code of the first that failed, or 0."""
+    """One evaluator for each of `held`, until all that is pending is done; the exit code of the
+    first that failed, or 0."""
     folder = context.layout.sweep_folder(context.sweep)
     log = folder / EVALUATION_LOG
     running = [
         context.children.start(
-            programs.EVALUATOR, folder, "--drain", f"--share={number}/{len(held)}", log=log,
-            keep=slots.fds, extra=slots.environment,
+            programs.EVALUATOR,
+            folder,
+            "--drain",
+            f"--share={number}/{len(held)}",
+            log=log,
+            keep=slots.fds,
+            extra=slots.environment,
         )
         for number, slots in enumerate(held, 1)
-    ]  # fmt: skip
+    ]
     codes = context.children.watch(running, log, context.progress.tell)
     return next((code for code in codes if code), 0)

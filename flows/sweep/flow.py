@@ -1,7 +1,8 @@
 """A sweep, top down: prepare, train, evaluate as checkpoints appear, aggregate, report.
 
-The names are those that Prefect's pages show. Nothing of a task is cached or kept by Prefect: the run folders say what is
-done, and every task derives from them what is left to do. Imported only inside `prefect_api`.
+The names are those that Prefect's pages show. Nothing of a task is cached or kept by Prefect: the
+run folders say what is done, and every task derives from them what is left to do. Imported only
+inside `prefect_api`.
 """
 
 import functools
@@ -29,17 +30,20 @@ from rpg.store import Layout, RunFolder
 AGGREGATE_SECONDS = 15.0
 """While runs finish, the database is rebuilt at most this often."""
 AGGREGATE_SHARE = 20
-"""While a large sweep goes on, building the database takes at most one part in this many of the time."""
+"""While a large sweep goes on, building the database takes at most one part in this many of the
+time."""
 POLL_SECONDS = 0.2
 CLAIM_SECONDS = 1.0
-"""How often the conductor looks for evaluations that have ended, and for runs that another sweep has released."""
+"""How often the conductor looks for evaluations that have ended, and for runs that another sweep
+has released."""
 
 P = ParamSpec("P")
 _uncached: dict[str, Any] = {"cache_policy": NO_CACHE, "persist_result": False}
 
 
 def stoppable(body: Callable[P, None]) -> Callable[P, State | None]:
-    """A task whose child was stopped on purpose was cancelled; raised, Prefect would call that failed."""
+    """A task whose child was stopped on purpose was cancelled; raised, Prefect would call that
+    failed."""
 
     @functools.wraps(body)
     def run(*args: P.args, **kwargs: P.kwargs) -> State | None:
@@ -64,15 +68,23 @@ def run(runs: list[str], workers: int, context: Context) -> None:
                 title = f"sweep {context.sweep}: {len(runs)} run{'s' * (len(runs) != 1)}"
                 sweep.with_options(flow_run_name=title)(*arguments)
     except KeyboardInterrupt:
-        with suppress(Exception):  # the API may be what is being stopped; `rpg reconcile` does it later
+        with suppress(
+            Exception
+        ):  # the API may be what is being stopped; `rpg reconcile` does it later
             context.owner.stopped()
         raise
 
 
-# validate_parameters: pydantic would look for a schema of the context, which lives in this process only.
-@flow(task_runner=ThreadPoolTaskRunner(max_workers=64), persist_result=False, validate_parameters=False)
+# validate_parameters: pydantic would look for a schema of the context, which lives in this process
+# only.
+@flow(
+    task_runner=ThreadPoolTaskRunner(max_workers=64),
+    persist_result=False,
+    validate_parameters=False,
+)
 def sweep(sweep: str, runs: list[str], workers: int, context: Context) -> None:
-    """Train and evaluate `runs` of a registered sweep, `workers` at a time; a run that fails leaves the others alone."""
+    """Train and evaluate `runs` of a registered sweep, `workers` at a time; a run that fails leaves
+    the others alone."""
     folders = [context.layout.run(sweep, name) for name in runs]
     with context.owner.shown():
         try:
@@ -119,7 +131,9 @@ def prepare(context: Context) -> None:
     [code] = context.children.watch([child], log, context.progress.tell)
     context.progress.tell("")
     if code != 0:
-        why = programs.last_line(log) if code > 0 else f"preparing data was killed by signal {-code}"
+        why = (
+            programs.last_line(log) if code > 0 else f"preparing data was killed by signal {-code}"
+        )
         raise StageFailed(f"{why} (log: {log})")
 
 
@@ -155,7 +169,8 @@ def report(layout: Layout, sweep: str) -> list[str]:
 
 
 def train_all(folders: Sequence[RunFolder], workers: int, context: Context) -> list[str]:
-    """Every training, `workers` at a time; a run that another sweep works on is left for last. Returns errors."""
+    """Every training, `workers` at a time; a run that another sweep works on is left for last.
+    Returns errors."""
     queue = list(folders)
     running: dict[PrefectFuture[Any], RunFolder] = {}
     trained: list[RunFolder] = []
@@ -181,7 +196,9 @@ def train_all(folders: Sequence[RunFolder], workers: int, context: Context) -> l
         if queue and not running:
             time.sleep(POLL_SECONDS)
         complete = mark_done(trained)
-        for folder in complete:  # only now: until its last evaluation another sweep would do it again
+        for (
+            folder
+        ) in complete:  # only now: until its last evaluation another sweep would do it again
             trained.remove(folder)
             context.claims.release(folder)
         database.update(changed=bool(complete))
@@ -218,7 +235,8 @@ def _announce(context: Context, phase: str) -> None:
 
 
 def _failure(future: PrefectFuture[Any]) -> list[str]:
-    """The error of a task whose run or stage failed, as a list of one; anything unexpected, and a stop, is raised."""
+    """The error of a task whose run or stage failed, as a list of one; anything unexpected, and a
+    stop, is raised."""
     try:
         future.result()
     except (RunFailed, StageFailed) as error:

@@ -1,7 +1,9 @@
-"""What is already there for a run, brought to what the newest file says: without training anything again.
+"""What is already there for a run, brought to what the newest file says: without training anything
+again.
 
-A run is known by what trains it (rpg.config.identity). So its folder may have been begun with other settings that
-operate or evaluate, or by a version of this project that named runs by all of their settings (format 1).
+A run is known by what trains it (rpg.config.identity). So its folder may have been begun with other
+settings that operate or evaluate, or by a version of this project that named runs by all of their
+settings (format 1).
 """
 
 import contextlib
@@ -10,7 +12,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rpg.config.identity import evaluation_identity, former_identity, identity, identity_record, root
+from rpg.config.identity import (
+    evaluation_identity,
+    former_identity,
+    identity,
+    identity_record,
+    root,
+)
 from rpg.config.run_spec import RunSpec
 from rpg.store import Layout, RunFolder, StoreError
 from rpg.store.atomic_files import readable
@@ -21,8 +29,9 @@ from rpg.store.run_writer import write_manifest
 def upgrade(layout: Layout, sweep: str, digests: Collection[str]) -> None:
     """Give the run folders of format 1 in a sweep their names and identities of today.
 
-    Which data a run of format 1 had is known only through its identity, which holds the digest: of the `digests` of the
-    sweep's runs the one that yields it. Others (data that has changed) stay as they are. Can be killed at any moment.
+    Which data a run of format 1 had is known only through its identity, which holds the digest: of
+    the `digests` of the sweep's runs the one that yields it. Others (data that has changed) stay as
+    they are. Can be killed at any moment.
     """
     for name in folders(layout.sweep_folder(sweep)):
         folder = layout.run(sweep, name)
@@ -31,7 +40,9 @@ def upgrade(layout: Layout, sweep: str, digests: Collection[str]) -> None:
             if "identity" in manifest or folder.state() == "running":
                 continue
             spec = RunSpec.model_validate(manifest["spec"])
-            data = next((d for d in digests if former_identity(spec, d) == manifest["run_id"]), None)
+            data = next(
+                (d for d in digests if former_identity(spec, d) == manifest["run_id"]), None
+            )
             if data is None:
                 continue
             run_id, old = identity(spec, data), manifest["run_id"]
@@ -56,7 +67,8 @@ def identified(spec: RunSpec, data: str) -> dict[str, Any]:
 
 
 def renew(folder: RunFolder, wanted: Mapping[str, Any]) -> None:
-    """Bring the manifest of the same run to the `wanted` one, and its evaluations to what that promises.
+    """Bring the manifest of the same run to the `wanted` one, and its evaluations to what that
+    promises.
 
     What says how the run began (versions, revision, machine, time) stays.
     """

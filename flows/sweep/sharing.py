@@ -1,9 +1,10 @@
 """Runs that several sweeps have in common are computed once.
 
-Two runs are the same when their identities are (rpg.config.identity); a longer run goes on where a shorter one ended that
-is the same otherwise. While a sweep works on a run, from the start of its training to its last evaluation, it holds the
-kernel lock of that identity. A sweep that comes to the same run meanwhile does its others first, then waits, then takes
-over the finished files as hard links.
+Two runs are the same when their identities are (rpg.config.identity); a longer run goes on where a
+shorter one ended that is the same otherwise. While a sweep works on a run, from the start of its
+training to its last evaluation, it holds the kernel lock of that identity. A sweep that comes to
+the same run meanwhile does its others first, then waits, then takes over the finished files as hard
+links.
 """
 
 import contextlib
@@ -29,13 +30,14 @@ class Claims:
         self._held: dict[str, locks.Lock] = {}
         self._notes: dict[str, WaitingNote] = {}
         self._run_id = cache(lambda folder: folder.read_manifest()["run_id"])
-        # With 1,000 runs these are what a search costs. A folder's time changes when one comes into it or goes; what a
-        # manifest says here never changes.
+        # With 1,000 runs these are what a search costs. A folder's time changes when one comes into
+        # it or goes; what a manifest says here never changes.
         self._names = lru_cache(lambda path, _changed: folders(path))
         self._known = cache(_known)
 
     def take(self, folder: RunFolder) -> bool:
-        """Claim the run's identity; False while another sweep (its waiting note names it) or another host works on it."""
+        """Claim the run's identity; False while another sweep (its waiting note names it) or
+        another host works on it."""
         path = self._layout.runs / ".claims" / self._run_id(folder)
         lock = locks.take(path, {"sweep": folder.sweep})
         if lock is None:
@@ -61,7 +63,8 @@ class Claims:
             self._held.popitem()[1].close()
 
     def duplicate(self, folder: RunFolder) -> RunFolder | None:
-        """The furthest folder of the same run elsewhere, else of a shorter one; None when this one is as far."""
+        """The furthest folder of the same run elsewhere, else of a shorter one; None when this one
+        is as far."""
         manifest, steps_here = folder.read_manifest(), progress(folder)
         same, shorter = [], []
         for other, run_id, root, steps in self._runs():
@@ -95,15 +98,19 @@ def _known(folder: RunFolder) -> tuple[str, str | None, int]:
 def progress(folder: RunFolder) -> tuple[int, int]:
     """(newest checkpoint, evaluations), to compare folders of the same run."""
     steps = folder.checkpoint_steps()
-    return (steps[-1] if steps else -1, sum(len(folder.eval_steps(name)) for name in folder.benchmarks()))
+    return (
+        steps[-1] if steps else -1,
+        sum(len(folder.eval_steps(name)) for name in folder.benchmarks()),
+    )
 
 
 def take_over(folder: RunFolder, source: RunFolder) -> None:
     """Bring what `source` has into `folder`; can be killed at any moment and done again.
 
-    Metrics come first, because a checkpoint implies the metrics of its steps; they are copied, as only they are ever
-    appended to. Checkpoints and graded samples never change once they are in place, so they are linked: the samples first,
-    because an evaluator draws its own for a checkpoint that it finds without them.
+    Metrics come first, because a checkpoint implies the metrics of its steps; they are copied, as
+    only they are ever appended to. Checkpoints and graded samples never change once they are in
+    place, so they are linked: the samples first, because an evaluator draws its own for a
+    checkpoint that it finds without them.
     """
     for number, attempt in enumerate(source.attempts(), folder.next_attempt()):
         if source.provenance_path(attempt).exists():

@@ -1,4 +1,5 @@
-"""One run of a sweep: taken over from another sweep that has it, else trained in a process of its own with a slot."""
+"""One run of a sweep: taken over from another sweep that has it, else trained in a process of its
+own with a slot."""
 
 import time
 from collections.abc import Iterator
@@ -28,14 +29,16 @@ LEASE_SECONDS = 2.0
 CLUSTER_LOG = "ray.log"
 """In the sweep's folder: what the connection to a Ray cluster has to say."""
 BACKOFF, LONGEST = 5, 300.0
-"""A run whose machine failed is started again after LEASE_SECONDS, then after this many times as long, up to LONGEST s."""
+"""A run whose machine failed is started again after LEASE_SECONDS, then after this many times as
+long, up to LONGEST s."""
 SHARED_SECONDS = 60.0
 """How long shared storage may take until it shows here what a node has written."""
 
 
 def train_run(folder: RunFolder, context: Context) -> None:
-    """One training to its end, in its own process that holds a slot; nothing is trained that another sweep has already.
-    Raises RunFailed: it failed; FAILED.json holds the same line. Stopped: the sweep is being stopped."""
+    """One training to its end, in its own process that holds a slot; nothing is trained that
+    another sweep has already. Raises RunFailed: it failed; FAILED.json holds the same line.
+    Stopped: the sweep is being stopped."""
     if duplicate := context.claims.duplicate(folder):
         take_over(folder, duplicate)
         trained = folder.checkpoint(folder.read_manifest()["steps"]).exists()
@@ -86,16 +89,21 @@ def _failure(folder: RunFolder, backend: BackendSection, code: int, began: float
 
 
 def _start(folder: RunFolder, backend: BackendSection, context: Context, held: Held) -> Child:
-    """The training process: a child of this one, a process on a node of a Ray cluster, or a Slurm job."""
+    """The training process: a child of this one, a process on a node of a Ray cluster, or a Slurm
+    job."""
     module, place = programs.TRAINER.format(backend.type), getattr(backend, "place", None)
     if isinstance(place, OnSlurm):
         job = Job(module, backend.threads, int(backend.device == "cuda"), place)
         return context.children.slurm(folder.path.parent).start(folder, job)
     if not isinstance(place, OnNodes):
         return context.children.start(
-            module, folder.path, log=folder.log_path, threads=backend.threads,
-            keep=[context.claims.fd(folder), *held.fds], extra=held.environment,
-        )  # fmt: skip
+            module,
+            folder.path,
+            log=folder.log_path,
+            threads=backend.threads,
+            keep=[context.claims.fd(folder), *held.fds],
+            extra=held.environment,
+        )
     cpus = backend.threads if place.cpus is None else place.cpus
     needs = {"num_cpus": cpus, "num_gpus": place.gpus}
     if place.memory_gib:
@@ -112,8 +120,8 @@ def _put_failure_aside(folder: RunFolder) -> None:
 
 
 def _settle(folder: RunFolder, child: Remote, context: Context) -> None:
-    """What the end of a training on a cluster means for its folder; RunFailed when the cluster cannot run it, or its files
-    do not get here.
+    """What the end of a training on a cluster means for its folder; RunFailed when the cluster
+    cannot run it, or its files do not get here.
     """
     clear_waiting(folder)
     refused = child.answer.get("refused")
@@ -127,8 +135,11 @@ def _settle(folder: RunFolder, child: Remote, context: Context) -> None:
         raise RunFailed(f"{folder.name}: {refused}")
 
 
-def _note_loss(folder: RunFolder, child: Child, losses: int, attempts: int, context: Context) -> None:
-    """Say that a training was lost and starts again; RunFailed when that happened too often without a new checkpoint."""
+def _note_loss(
+    folder: RunFolder, child: Child, losses: int, attempts: int, context: Context
+) -> None:
+    """Say that a training was lost and starts again; RunFailed when that happened too often without
+    a new checkpoint."""
     failed = folder.read_failed() or {}
     lost = child.answer.get("lost") if isinstance(child, Remote) else None
     lost = lost or failed.get("error") or "what runs it ended it"
@@ -137,11 +148,14 @@ def _note_loss(folder: RunFolder, child: Child, losses: int, attempts: int, cont
         write_failed(folder, why, **{name: failed.get(name) for name in ("step", "log", "tail")})
         raise RunFailed(f"{folder.name}: {why}")
     _put_failure_aside(folder)
-    context.owner.log(f"{folder.name}: {lost}; it is restarted and continues from its last checkpoint")
+    context.owner.log(
+        f"{folder.name}: {lost}; it is restarted and continues from its last checkpoint"
+    )
 
 
 def _arrived(folder: RunFolder, step: int, context: Context) -> bool:
-    """Wait until this machine sees a checkpoint that another one has written; False after SHARED_SECONDS."""
+    """Wait until this machine sees a checkpoint that another one has written; False after
+    SHARED_SECONDS."""
     deadline = time.monotonic() + SHARED_SECONDS
     while (folder.checkpoint_steps() or [-1])[-1] < step:
         if time.monotonic() > deadline:
@@ -152,7 +166,8 @@ def _arrived(folder: RunFolder, step: int, context: Context) -> bool:
 
 
 def backend_of(folder: RunFolder) -> BackendSection:
-    """The back end of a run; RunFailed (and FAILED.json) when its manifest names one that this version lacks."""
+    """The back end of a run; RunFailed (and FAILED.json) when its manifest names one that this
+    version lacks."""
     section = folder.read_manifest()["spec"]["backend"]
     try:
         return _BACKEND.validate_python(section)
@@ -172,7 +187,9 @@ def slot(folder: RunFolder, backend: BackendSection, context: Context) -> Iterat
     who, note = f"{folder.sweep}/{folder.name}", WaitingNote(folder)
     first = context.evaluation_waits if need.kind == "gpu" else None
     try:
-        held = context.machine.wait(need, who, note.write, context.children.stopping, yield_to=first)
+        held = context.machine.wait(
+            need, who, note.write, context.children.stopping, yield_to=first
+        )
     except UserError as error:
         write_failed(folder, str(error))
         raise RunFailed(f"{folder.name}: {error}") from None

@@ -1,7 +1,9 @@
-"""From what somebody has (data, a script for TRL, a command for verl) to files that this project trains from.
+"""From what somebody has (data, a script for TRL, a command for verl) to files that this project
+trains from.
 
-`read_source` says what is there, executing nothing; `propose` chooses columns, a verifier and a split for the rows, and
-writes them; `rpg.adopting.first_samples` says what the model makes of them before anything is trained.
+`read_source` says what is there, executing nothing; `propose` chooses columns, a verifier and a
+split for the rows, and writes them; `rpg.adopting.first_samples` says what the model makes of them
+before anything is trained.
 """
 
 from rpg.adopting.proposal import propose

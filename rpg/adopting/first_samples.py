@@ -28,10 +28,15 @@ def first_samples(spec: RunSpec, home: Path, say: Callable[[str], None]) -> list
         model = pretrained_folder(spec.model.path, home, say)
     assert model is not None
     group, limit = spec.rollout.group_size, spec.rollout.max_response_tokens
-    say(f"sampling {group} responses to each of {len(problems)} problems, at most {limit} tokens each")
+    say(
+        f"sampling {group} responses to each of {len(problems)} problems, at most {limit} tokens each"
+    )
     evaluation = spec.evaluation.model_copy(update={"temperature": spec.rollout.temperature})
     drawing = Drawing.of(spec.model_copy(update={"evaluation": evaluation}))
-    with drawing.when_needed(model, None, say) as engine, scorer_of(spec, kept_sources(spec)) as scorer:
+    with (
+        drawing.when_needed(model, None, say) as engine,
+        scorer_of(spec, kept_sources(spec)) as scorer,
+    ):
         draws = drawing.draws(home, model)
         rows = evaluate_problems(
             engine, problems, samples_per_problem=group, seed=spec.seed, scorer=scorer, draws=draws

@@ -1,4 +1,5 @@
-"""Columns, a template, a verifier and a split for a source's rows, found by trying; written as files to train from."""
+"""Columns, a template, a verifier and a split for a source's rows, found by trying; written as
+files to train from."""
 
 import hashlib
 import json
@@ -27,18 +28,25 @@ _WARM = {"target_accuracy": 0.0, "consolidation_steps": 300, "behaviour_steps": 
 """Of a tiny model that learns from demonstrations: 400 steps, whatever it can answer then."""
 _COMMENTS = {
     "reward": "adopted_rewards.py has these functions and what they name, copied from the script; training runs them",
-    "rollout": "lengths are in tokens", "model": "any other: {type: pretrained, path: Qwen/Qwen3-0.6B}",
-}  # fmt: skip
+    "rollout": "lengths are in tokens",
+    "model": "any other: {type: pretrained, path: Qwen/Qwen3-0.6B}",
+}
 Row = dict[str, Any]
 
 
 def propose(source: Source, folder: Path, model: str | None) -> tuple[str, list[str]]:
-    """Write the usable rows, run.yaml and sweep.yaml into a new folder. Returns what was chosen, and a line for each row
-    that cannot be used. Raises UserError: no column holds prompts, nothing says what is right, or no row can be used."""
+    """Write the usable rows, run.yaml and sweep.yaml into a new folder. Returns what was chosen,
+    and a line for each row that cannot be used. Raises UserError: no column holds prompts, nothing
+    says what is right, or no row can be used."""
     bad: list[DataError] = []
-    parts = [[row for name in names for row in _rows(name, bad)] for names in (source.train, source.held_out)]
+    parts = [
+        [row for name in names for row in _rows(name, bad)]
+        for names in (source.train, source.held_out)
+    ]
     columns = _columns(source, [row for _, row in parts[0][:LOOKED_AT]], bad)
-    train, held_out = ([row for where, row in rows if _usable(row, columns, where, bad)] for rows in parts)
+    train, held_out = (
+        [row for where, row in rows if _usable(row, columns, where, bad)] for rows in parts
+    )
     if not source.held_out:
         train, held_out = _split(train, columns["prompt"])
     if not train or not held_out:
@@ -68,7 +76,9 @@ def _rows(name: str, bad: list[DataError]) -> Iterator[tuple[str, Row]]:
     hub = HUB.fullmatch(name)
     if hub and not Path(name).exists():
         hint = "; or adopt its rows as a file"
-        return hub_rows("rpg adopt", hub[1], (hub[2] or None,), hub[3] or "train", None, otherwise=hint)
+        return hub_rows(
+            "rpg adopt", hub[1], (hub[2] or None,), hub[3] or "train", None, otherwise=hint
+        )
     return read_rows(Path(name), bad=bad)
 
 
@@ -91,7 +101,8 @@ def _usable(row: Row, columns: Mapping[str, str], where: str, bad: list[DataErro
 
 
 def _split(rows: list[Row], prompt: str) -> tuple[list[Row], list[Row]]:
-    """A tenth of the problems is held out, by the digest of their text: repeats of a problem stay together."""
+    """A tenth of the problems is held out, by the digest of their text: repeats of a problem stay
+    together."""
     texts = (" ".join(str(value_at(row, prompt)).split()) for row in rows)
     digests = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
     problems = sorted(set(digests))
@@ -122,14 +133,18 @@ def _columns(source: Source, rows: list[Row], bad: list[DataError]) -> dict[str,
         return {"prompt": prompt}
     forms = ((WORKED, f'after("{WORKED}", {answer})'), ("\\boxed{", f"boxed({answer})"))
     form = next((form for part, form in forms if has(answer, part)), None)
-    return {"prompt": prompt, "answer": form or answer, **({"demonstration": answer} if form else {})}
+    return {
+        "prompt": prompt,
+        "answer": form or answer,
+        **({"demonstration": answer} if form else {}),
+    }
 
 
 def _verifier(
     source: Source, rows: list[Row], columns: dict[str, str], model: str | None
 ) -> tuple[Verifier, str | None, str]:
-    """The first verifier that accepts most of the golds; a template that asks for what it reads, unless the prompts do or a
-    tiny model learns it from demonstrations; and what was measured."""
+    """The first verifier that accepts most of the golds; a template that asks for what it reads,
+    unless the prompts do or a tiny model learns it from demonstrations; and what was measured."""
     if "answer" not in columns:
         measured = "no answers: a reward of 0.5 or more counts as right"
         return RewardVerifier(type="reward", at_least=0.5), None, measured
@@ -140,9 +155,10 @@ def _verifier(
     asked_for = [word for word in words if 2 * sum(word in text for text in prompts) > len(prompts)]
     marker = WORKED if WORKED in (asked_for or columns["answer"]) else "Answer:"
     candidates: dict[str, Verifier] = {
-        "number": MarkerVerifier(marker=marker, match="number"), "math": MathVerifier(fallback="boxed"),
+        "number": MarkerVerifier(marker=marker, match="number"),
+        "math": MathVerifier(fallback="boxed"),
         "text": MarkerVerifier(marker=marker),
-    }  # fmt: skip
+    }
     if asked_for[:1] == ["\\boxed"] or (not model and columns["answer"].startswith("boxed")):
         candidates = {"math": candidates["math"]}
     accepted: dict[str, float] = {}
@@ -170,13 +186,21 @@ def _run(
     source: Source, rows: list[Row], columns: dict[str, str], path: str | None, template: str | None
 ) -> Row:
     """The sections of run.yaml, and `algorithm`."""
-    task: Row = {"type": "file", "train": "train.jsonl", "benchmarks": {"held-out": "held-out.jsonl"}}
+    task: Row = {
+        "type": "file",
+        "train": "train.jsonl",
+        "benchmarks": {"held-out": "held-out.jsonl"},
+    }
     task["columns"] = columns | ({"prompt": "prompt"} if source.template else {})
     if template:
         task["template"] = template
     texts = {name: column for name, column in columns.items() if name != "answer"}
-    longest = {name: max(len(str(value_at(row, column))) for row in rows) for name, column in texts.items()}
-    prompt = longest["prompt"] + len(f"{source.system or ''}{source.template or template or ''}") + 64
+    longest = {
+        name: max(len(str(value_at(row, column))) for row in rows) for name, column in texts.items()
+    }
+    prompt = (
+        longest["prompt"] + len(f"{source.system or ''}{source.template or template or ''}") + 64
+    )
     local = str(Path(path).resolve()) if path and Path(path).is_dir() else path
     run: Row = {
         "task": task,
@@ -184,12 +208,18 @@ def _run(
         "algorithm": {"name": "grpo"},
         "training": {"steps": 12, "prompts_per_step": 32, "mini_batch_prompts": 8},
         # A token has at least two characters, on average over a prompt.
-        "rollout": {"group_size": 8, "max_prompt_tokens": max(256, prompt // 2), "max_response_tokens": 256},
+        "rollout": {
+            "group_size": 8,
+            "max_prompt_tokens": max(256, prompt // 2),
+            "max_response_tokens": 256,
+        },
         "evaluation": {"every": 4, "samples_per_problem": 4},
     }
     if source.rewards:
         parts = [(f"adopted_rewards:{name}", weight) for name, weight in source.rewards.items()]
-        run["reward"] = [{"type": "python", "function": name, "weight": weight} for name, weight in parts]
+        run["reward"] = [
+            {"type": "python", "function": name, "weight": weight} for name, weight in parts
+        ]
     if not path:  # a model of characters, made from scratch
         response = longest.get("demonstration", 16) + 16
         run["rollout"] |= {"max_prompt_tokens": prompt, "max_response_tokens": response}
@@ -210,14 +240,21 @@ def _run(
 def _write_yaml(source: Source, folder: Path, run: Row, measured: str) -> None:
     """run.yaml and sweep.yaml, with what was chosen and what was not taken over as comments."""
     algorithm = run["algorithm"]
-    remarks = [f"Proposed by `rpg adopt` from {source.name}; every line can be changed.", *source.remarks]
-    text = "".join(f"# {''.join(filter(str.isprintable, ' '.join(line.split())))}\n" for line in remarks)
+    remarks = [
+        f"Proposed by `rpg adopt` from {source.name}; every line can be changed.",
+        *source.remarks,
+    ]
+    text = "".join(
+        f"# {''.join(filter(str.isprintable, ' '.join(line.split())))}\n" for line in remarks
+    )
     for name, section in run.items():
         comment = {"task": f"verifier: {measured}"} | _COMMENTS
         text += f"\n# {comment[name]}\n" if name in comment else "\n"
         text += yaml.safe_dump({name: section}, sort_keys=False, allow_unicode=True, width=110)
     (folder / "run.yaml").write_text(text, "utf-8")
-    name = re.sub(r"[^a-z0-9._-]+", "-", folder.resolve().name.lower()).strip("-._")[:64] or "adopted"
+    name = (
+        re.sub(r"[^a-z0-9._-]+", "-", folder.resolve().name.lower()).strip("-._")[:64] or "adopted"
+    )
     ours = algorithm if len(algorithm) > 1 else algorithm["name"]
     axes = {"algorithm": [ours, "rpg-reinforce-urkl"], "seed": [0, 1, 2]}
     sweep = {"name": name, "base": "run.yaml", "baseline": algorithm["name"], "axes": axes}

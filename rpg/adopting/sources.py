@@ -1,4 +1,5 @@
-"""What a file, folder, hub id, TRL script or verl command names: its data, model, prompt, rewards and settings, as data."""
+"""What a file, folder, hub id, TRL script or verl command names: its data, model, prompt, rewards
+and settings, as data."""
 
 import ast
 import re
@@ -12,18 +13,21 @@ from rpg.errors import UserError
 
 DATA = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 HUB = re.compile(r"([\w.-]+/[\w.-]+)(?::([\w.-]*))?(?::(.+))?")
-"""An id on the hub, with a configuration and a split where they are given: `openai/gsm8k:main:test`."""
+"""An id on the hub, with a configuration and a split where they are given:
+`openai/gsm8k:main:test`."""
 _HELD_OUT = re.compile(r"test|valid|dev|eval|held", re.IGNORECASE)
 _TABLES = Path(__file__).with_name("settings.toml")
 _KNOWN: dict[str, dict[str, Any]] = tomllib.loads(_TABLES.read_text("utf-8"))
-"""What is taken over, by trainer, its defaults, and the advantages and losses that have a counterpart."""
+"""What is taken over, by trainer, its defaults, and the advantages and losses that have a
+counterpart."""
 
 
 @dataclass
 class Source:
-    """What there is to adopt. `train` and `held_out` are files or hub ids; settings: dotted field of a run -> value; prompt,
-    template and system: the column asked for and the messages around it, where a script states them; rewards: functions in
-    `code`, with their weights; remarks: what was not taken over, and why."""
+    """What there is to adopt. `train` and `held_out` are files or hub ids; settings: dotted field
+    of a run -> value; prompt, template and system: the column asked for and the messages around it,
+    where a script states them; rewards: functions in `code`, with their weights; remarks: what was
+    not taken over, and why."""
 
     name: str
     train: list[str]
@@ -36,20 +40,27 @@ class Source:
     code: str = ""
     remarks: list[str] = field(default_factory=list)
 
-    def counterpart(self, values: dict[str, Any], key: str, table: str, default: str, otherwise: str) -> str:
+    def counterpart(
+        self, values: dict[str, Any], key: str, table: str, default: str, otherwise: str
+    ) -> str:
         """What a table of settings.toml has for the value of `key`; a remark where it has nothing."""
         if (name := str(values.get(key, default))) not in _KNOWN[table]:
-            self.remarks.append(f"{key}={name} has no counterpart that is taken over: {otherwise} is taken")
+            self.remarks.append(
+                f"{key}={name} has no counterpart that is taken over: {otherwise} is taken"
+            )
         return str(_KNOWN[table].get(name, otherwise))
 
 
 def read_source(given: str) -> Source:
-    """What `given` names; scripts are read as text and never executed. Raises UserError: no such thing, or no data in it."""
+    """What `given` names; scripts are read as text and never executed. Raises UserError: no such
+    thing, or no data in it."""
     path = Path(given).expanduser()
     if path.is_dir():
         files = sorted(str(file) for file in path.iterdir() if file.suffix.lower() in DATA)
         held_out = [file for file in files if _HELD_OUT.search(Path(file).stem)]
-        source = Source(path.resolve().name, [file for file in files if file not in held_out], held_out)
+        source = Source(
+            path.resolve().name, [file for file in files if file not in held_out], held_out
+        )
     elif path.suffix in (".py", ".sh") and path.is_file():
         source = _Script(path).read() if path.suffix == ".py" else _verl(path)
     elif path.is_file() and path.suffix.lower() in DATA:
@@ -67,17 +78,23 @@ def read_source(given: str) -> Source:
 
 
 def _taken(foreign: ForeignSettings, name: str) -> Source:
-    """The trainer's settings that have a counterpart, its defaults where nothing is said; a remark about all others that
-    are not read elsewhere, and about what only the proposal says."""
+    """The trainer's settings that have a counterpart, its defaults where nothing is said; a remark
+    about all others that are not read elsewhere, and about what only the proposal says."""
     table, defaults = _KNOWN[foreign.trainer], _KNOWN[f"{foreign.trainer}-defaults"]
     values = {
-        key: _SAME.get(f"{key}={value}", value) for key, value in foreign.values.items() if key in table
+        key: _SAME.get(f"{key}={value}", value)
+        for key, value in foreign.values.items()
+        if key in table
     }
-    given = {table[key]: value for key, value in values.items() if value is not None}  # None: nothing said
+    given = {
+        table[key]: value for key, value in values.items() if value is not None
+    }  # None: nothing said
     source = Source(name, [], settings=defaults | given)
     if proposed := sorted({"training.steps", "rollout.group_size"} - source.settings.keys()):
         source.remarks.append(f"proposed, not read from {foreign.trainer}: {', '.join(proposed)}")
-    if others := sorted(foreign.values.keys() - table.keys() - set(_KNOWN["read"][foreign.trainer])):
+    if others := sorted(
+        foreign.values.keys() - table.keys() - set(_KNOWN["read"][foreign.trainer])
+    ):
         source.remarks.append(f"settings that are not taken over: {', '.join(others)}")
     source.remarks += [f"{key} is not taken over: {why}" for key, why in foreign.unresolved.items()]
     return source
@@ -86,7 +103,9 @@ def _taken(foreign: ForeignSettings, name: str) -> Source:
 def _verl(path: Path) -> Source:
     foreign = read_settings(path)
     if foreign.trainer != "verl":
-        why = f"{path}: starts {foreign.trainer}; accepted are commands of verl (overrides a.b=value)"
+        why = (
+            f"{path}: starts {foreign.trainer}; accepted are commands of verl (overrides a.b=value)"
+        )
         raise UserError(why)
     source = _taken(foreign, path.stem)
     for key, files in (("train", source.train), ("val", source.held_out)):
@@ -98,8 +117,13 @@ def _verl(path: Path) -> Source:
     if name in ("grpo", "grpo-passk"):
         settings["algorithm.advantage.std"] = values.get("algorithm.norm_adv_by_std_in_grpo", True)
     if values.get(f"{actor}use_kl_loss"):
-        estimator = source.counterpart(values, f"{actor}kl_loss_type", "estimators", "low_var_kl", "k3")
-        settings |= {"algorithm.kl": {"type": "loss", "estimator": estimator}, "algorithm.reference": "fixed"}
+        estimator = source.counterpart(
+            values, f"{actor}kl_loss_type", "estimators", "low_var_kl", "k3"
+        )
+        settings |= {
+            "algorithm.kl": {"type": "loss", "estimator": estimator},
+            "algorithm.reference": "fixed",
+        }
     else:
         settings["algorithm.beta"] = 0.0
     sizes = ("training.mini_batch_prompts", "training.prompts_per_step")
@@ -107,7 +131,11 @@ def _verl(path: Path) -> Source:
     return source
 
 
-_SAME = {"lr_scheduler_type=constant_with_warmup": "constant", "top_k=0": None, "max_steps=-1": None}
+_SAME = {
+    "lr_scheduler_type=constant_with_warmup": "constant",
+    "top_k=0": None,
+    "max_steps=-1": None,
+}
 """Settings of other trainers that have another value here."""
 
 
@@ -121,7 +149,9 @@ class _Script:
         self.assigned: dict[str, ast.expr] = {}
         for node in self.nodes:
             if isinstance(node, ast.Assign):
-                self.assigned |= {name.id: node.value for name in node.targets if isinstance(name, ast.Name)}
+                self.assigned |= {
+                    name.id: node.value for name in node.targets if isinstance(name, ast.Name)
+                }
         self.top: dict[str, ast.stmt] = {}
         for statement in tree.body:
             match statement:
@@ -146,29 +176,49 @@ class _Script:
         values = self.given.values
         source = _taken(self.given, self.path.stem)
         average = source.counterpart(values, "loss_type", "losses", "dapo", "token-mean")
-        group, rows = source.settings["rollout.group_size"], int(values.get("per_device_train_batch_size", 8))
+        group, rows = (
+            source.settings["rollout.group_size"],
+            int(values.get("per_device_train_batch_size", 8)),
+        )
         parts = int(values.get("gradient_accumulation_steps", 1))
-        drawn = (values.get("steps_per_generation") or 0) * rows or values.get("generation_batch_size") or 0
+        drawn = (
+            (values.get("steps_per_generation") or 0) * rows
+            or values.get("generation_batch_size")
+            or 0
+        )
         mini = max(1, rows * parts // group)
-        updates = max(1, int(drawn) // (rows * parts))  # TRL counts these as steps; for us they are one
+        updates = max(
+            1, int(drawn) // (rows * parts)
+        )  # TRL counts these as steps; for us they are one
         remark = "prompts_per_step and mini_batch_prompts are those of one device: multiply them"
         source.remarks.append(remark)
         source.settings = {
             "algorithm.name": "grpo",
-            "algorithm.loss_agg_mode": average, **source.settings,
-            "training.prompts_per_step": updates * mini, "training.mini_batch_prompts": mini,
-        }  # fmt: skip
+            "algorithm.loss_agg_mode": average,
+            **source.settings,
+            "training.prompts_per_step": updates * mini,
+            "training.mini_batch_prompts": mini,
+        }
         scale = values.get("scale_rewards", "group")
         source.settings["algorithm.advantage.std"] = scale not in (False, "none")
-        source.remarks += ["scale_rewards 'batch' is not taken over: a group is scaled"] * (scale == "batch")
+        source.remarks += ["scale_rewards 'batch' is not taken over: a group is scaled"] * (
+            scale == "batch"
+        )
         if (low := source.settings.get("algorithm.clip.low")) is not None:
-            source.settings["algorithm.clip.high"] = source.settings.get("algorithm.clip.high") or low
+            source.settings["algorithm.clip.high"] = (
+                source.settings.get("algorithm.clip.high") or low
+            )
         if (steps := source.settings.get("training.steps")) is not None:
             updates *= source.settings.get("training.epochs", 1)
             source.settings["training.steps"] = -(-steps // updates)
         sets = [name for call in self.calls("load_dataset") for name in self._data(call)]
         source.train, source.held_out = sets[:1], sets[1:]
-        methods = ("map", "filter", "select", "train_test_split")  # of a data set; map is also a function
+        methods = (
+            "map",
+            "filter",
+            "select",
+            "train_test_split",
+        )  # of a data set; map is also a function
         calls = [call for name in methods for call in self.calls(name)]
         for call in (call for call in calls if isinstance(call.func, ast.Attribute)):
             shown = " ".join(ast.unparse(call).split())
@@ -203,7 +253,11 @@ class _Script:
             names = files.values() if isinstance(files, dict) else files
             return [str(self.path.parent / name) for name in names]
         name, config = ([self.value(node) for node in call.args] + [None, None])[:2]
-        parts = [name or named.get("path"), config or named.get("name") or "", named.get("split") or ""]
+        parts = [
+            name or named.get("path"),
+            config or named.get("name") or "",
+            named.get("split") or "",
+        ]
         return [":".join(map(str, parts)).rstrip(":")] if parts[0] else []
 
     def _trainer(self, source: Source, weights: list[Any]) -> None:
@@ -222,11 +276,20 @@ class _Script:
             parts = functions.elts if isinstance(functions, ast.List | ast.Tuple) else [functions]
             for number, part in enumerate(parts):
                 if isinstance(part, ast.Name) and part.id in self.top:
-                    source.rewards[part.id] = float(weights[number]) if number < len(weights) else 1.0
+                    source.rewards[part.id] = (
+                        float(weights[number]) if number < len(weights) else 1.0
+                    )
                 else:
                     remark = f"the reward {ast.unparse(part)} is no function of the script: not taken over"
                     source.remarks.append(remark)
-            read = {"model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"}
+            read = {
+                "model",
+                "reward_funcs",
+                "args",
+                "train_dataset",
+                "eval_dataset",
+                "processing_class",
+            }
             if others := sorted(arguments.keys() - read):
                 remark = f"arguments of the trainer that are not taken over: {', '.join(others)}"
                 source.remarks.append(remark)
@@ -239,7 +302,9 @@ class _Script:
             if (node := self.top.get(names.pop())) and node not in nodes:
                 nodes.add(node)
                 names += [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
-        return "\n\n\n".join(self._segment(node) for node in sorted(nodes, key=lambda node: node.lineno))
+        return "\n\n\n".join(
+            self._segment(node) for node in sorted(nodes, key=lambda node: node.lineno)
+        )
 
     def _segment(self, node: ast.stmt) -> str:
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -248,9 +313,14 @@ class _Script:
         return "\n".join([*decorators, ast.get_source_segment(self.text, node) or ""])
 
     def _messages(self, source: Source) -> None:
-        """The system message, and template and column of the user's message, where dictionaries state them."""
+        """The system message, and template and column of the user's message, where dictionaries
+        state them."""
         for node in (node for node in self.nodes if isinstance(node, ast.Dict)):
-            entry = {self.value(key): value for key, value in zip(node.keys, node.values, strict=True) if key}
+            entry = {
+                self.value(key): value
+                for key, value in zip(node.keys, node.values, strict=True)
+                if key
+            }
             role, content = self.value(entry.get("role")), entry.get("content")
             if role == "system":
                 source.system = self.value(content)
@@ -264,8 +334,11 @@ class _Script:
                     source.remarks.append(f"{what} is not taken over: {ast.unparse(content)}")
 
     def _template(self, node: ast.expr, columns: list[str]) -> str | None:
-        """Text with `{prompt}` for a column, whose name is added to `columns`; None where it is made in another way."""
-        parts = [node.value] if isinstance(node, ast.FormattedValue) else getattr(node, "values", [])
+        """Text with `{prompt}` for a column, whose name is added to `columns`; None where it is
+        made in another way."""
+        parts = (
+            [node.value] if isinstance(node, ast.FormattedValue) else getattr(node, "values", [])
+        )
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             parts = [node.left, node.right]
         if isinstance(node, ast.Subscript) and isinstance(key := self.value(node.slice), str):

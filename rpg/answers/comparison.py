@@ -1,7 +1,8 @@
 r"""Whether an answer line states the gold answer and nothing else.
 
-First text and plain numbers (:func:`quick`, cheap and bounded); what is left is read (rpg.answers.statements) and
-compared formula by formula. That may run long on hostile input: call it in a process that can be killed.
+First text and plain numbers (:func:`quick`, cheap and bounded); what is left is read
+(rpg.answers.statements) and compared formula by formula. That may run long on hostile input: call
+it in a process that can be killed.
 """
 
 import itertools
@@ -29,18 +30,24 @@ _SEVERAL = {"word", "sep", "stop", "colon", "dots"}
 _ONE_BOX = re.compile(r"\s*\$*\s*\\boxed\s*\{((?:(?!\\boxed).)*)\}\s*\$*[\s.]*")
 _NOT_READ = set("sum prod int lim iint oint partial max min sup inf gcd lcm deg det dim".split())
 """Commands and functions of quantities that the grammar does not evaluate."""
-_WITH_UNIT = re.compile(r"[A-Za-z°¢£€¥]{2}|\\(?:\$|circ)|[A-Za-z°¢£€¥℃%]\W*$|^\W*(?:\$\s?\d[^$]*|[¢£€¥].*)$")
+_WITH_UNIT = re.compile(
+    r"[A-Za-z°¢£€¥]{2}|\\(?:\$|circ)|[A-Za-z°¢£€¥℃%]\W*$|^\W*(?:\$\s?\d[^$]*|[¢£€¥].*)$"
+)
 """A gold answer that may have a unit."""
 _HEDGED = re.compile(r"\.\.\W*$|~\W*$|^\W*~|^[^*]*[^*\s]\s*\*$|\d,\s+\d{3}(?!\d)")
 """Dots at the end, a mark of a footnote, numbers apart: read, not normalised away."""
 _CHOICE = re.compile(r"\W*(?:\\(?:text\w*|math\w+)\W*)?\(?([A-H])\)?\W*")
 _LETTER = re.compile(r"(?<![A-Za-z'])[A-H](?![A-Za-z'])")
-_CHOSEN = re.compile(r"\([A-H]\)|^[\s$*]*[A-H][).:](?:\s|$)|\b(?:option|choice)\W{1,3}[A-H]\b", re.IGNORECASE)
-"""A bare letter as gold answer is a choice where the answer names it as one; otherwise it may be a symbol."""
+_CHOSEN = re.compile(
+    r"\([A-H]\)|^[\s$*]*[A-H][).:](?:\s|$)|\b(?:option|choice)\W{1,3}[A-H]\b", re.IGNORECASE
+)
+"""A bare letter as gold answer is a choice where the answer names it as one; otherwise it may be a
+symbol."""
 
 
 def quick(gold: str, answer: str, relative_tolerance: float = 0.0) -> Verdict | None:
-    """The verdict where the same text or plain numbers decide it; None where the answer has to be read."""
+    """The verdict where the same text or plain numbers decide it; None where the answer has to be
+    read."""
     if not answer.strip():
         return False, "empty answer"
     if answer == gold:
@@ -81,14 +88,16 @@ def equivalent(gold: str, answer: str, relative_tolerance: float = 0.0) -> Verdi
 
 @lru_cache(maxsize=4096)
 def read_gold(text: str) -> tuple[tuple[Tree, ...], tuple[str, ...]]:
-    """The elements of a gold answer: one, or several in any order; and the names of a tuple's entries where it has some.
-    Raises Unreadable: the grammar does not know the notation.
+    """The elements of a gold answer: one, or several in any order; and the names of a tuple's
+    entries where it has some. Raises Unreadable: the grammar does not know the notation.
     """
     statements = read_line(text)
     if len(statements) != 1:
         raise Unreadable("several statements")
     trees = rewriting.unfolded([read(_measured(f)) for f in statements[0].formulas])
-    trees = [t[1][1] if t[0] == "chain" and t[2] == ("in",) and is_name(t[1][0]) else t for t in trees]
+    trees = [
+        t[1][1] if t[0] == "chain" and t[2] == ("in",) and is_name(t[1][0]) else t for t in trees
+    ]
     names = tuple(name for name, _ in map(named, trees) if name)
     if len({*names}) == len(names) == len(trees) > 1:
         return (("tuple", "()", tuple(named(t)[1] for t in trees)),), names
@@ -110,15 +119,19 @@ def _position(name: str) -> str:
 
 
 def _by_algebra(gold: str, answer: str, reason: str) -> Verdict:
-    """A gold answer in notation that the grammar does not know: the same tokens, or one formula that algebra finds equal."""
+    """A gold answer in notation that the grammar does not know: the same tokens, or one formula
+    that algebra finds equal."""
     try:
         gold_tokens, answer_tokens = _bare_tokens(gold), _bare_tokens(answer)
     except Unreadable as error:
         return False, f"not read: {error}"
-    # Letters one by one: whether `an` is a word or a product depends on where the dollar signs stand.
+    # Letters one by one: whether `an` is a word or a product depends on where the dollar signs
+    # stand.
     if _letters(gold_tokens) == _letters(answer_tokens):
         return True, "same text"
-    if not any(t.kind in ("number", "op", "command", "open") and t.text != "{" for t in gold_tokens):
+    if not any(
+        t.kind in ("number", "op", "command", "open") and t.text != "{" for t in gold_tokens
+    ):
         said = {_words(part, gold_tokens) for part in _sentences(answer_tokens)}
         return said == {_words(gold_tokens, gold_tokens)}, "words"
     several = any(t.kind in _SEVERAL for t in answer_tokens)
@@ -129,12 +142,14 @@ def _by_algebra(gold: str, answer: str, reason: str) -> Verdict:
 
 
 _APART = re.compile(r"'|(?<![A-Za-z])_|\d\s*\\frac|\\boxed")
-"""Minutes, a number with an index, a mixed number, a box beside something: the grammar refuses these on purpose."""
+"""Minutes, a number with an index, a mixed number, a box beside something: the grammar refuses
+these on purpose."""
 
 
 def reread(gold: str, answer: str) -> bool | None:
-    """A computer algebra system's verdict on an answer that the grammar could not read; None where it cannot read it either,
-    or it is more than one formula: words, lists and alternatives stay unread, whatever the algebra would pick from them.
+    """A computer algebra system's verdict on an answer that the grammar could not read; None where
+    it cannot read it either, or it is more than one formula: words, lists and alternatives stay
+    unread, whatever the algebra would pick from them.
     """
     if box := _ONE_BOX.fullmatch(answer):
         answer = box[1]
@@ -166,14 +181,17 @@ def _sentences(tokens: list[Token]) -> list[list[Token]]:
     return [
         part
         for part in cut
-        if any(t.kind != "word" for t in part) or not is_harmless([t.text for t in part], worded=True)
+        if any(t.kind != "word" for t in part)
+        or not is_harmless([t.text for t in part], worded=True)
     ]
 
 
 def _words(tokens: list[Token], gold: list[Token]) -> str:
     """What is said, without articles and what it is said about."""
     articles = LEADING - {t.text.lower() for t in gold}
-    if any(t.text.lower() == "no" and noun.kind == "word" for t, noun in itertools.pairwise(tokens)):
+    if any(
+        t.text.lower() == "no" and noun.kind == "word" for t, noun in itertools.pairwise(tokens)
+    ):
         articles = frozenset()  # `no answer` is not `no`
     tokens = [t for t in tokens if t.kind != "stop" and t.text not in "{}"]
     start = max((i + 1 for i, t in enumerate(tokens) if t.text in COPULAS), default=0)
@@ -277,12 +295,20 @@ class _Match:
             names = [named(t)[0] for t in trees]
             entries = [named(t)[1] for t in trees]
             if all(names) and len(set(names)) == len(names):
-                order = self.names if {*self.names} == {*names} else sorted(map(str, names), key=_position)
+                order = (
+                    self.names
+                    if {*self.names} == {*names}
+                    else sorted(map(str, names), key=_position)
+                )
                 entries = [entries[names.index(name)] for name in order]
                 names = [None] if not self.names or order is self.names else names
             if gold[1] == "()" and not any(names) and all(map(self.value, gold[2], entries)):
                 return True
-        if gold[0] == "union" and statement.conjoined and any(map(identity_testing.is_order, trees)):
+        if (
+            gold[0] == "union"
+            and statement.conjoined
+            and any(map(identity_testing.is_order, trees))
+        ):
             return False
         if gold[0] == "union":
             return unordered(gold[1], [identity_testing.as_set(t) for t in trees], self.value)
@@ -297,10 +323,16 @@ class _Match:
         if gold[0] == "chain" and name is None:
             if identity_testing.is_order(gold):
                 return identity_testing.same_order(gold, answer, self.value)
-            equations = gold[2] in (("=",), ("!=",)) and answer[0] == "chain" and answer[2] == gold[2]
+            equations = (
+                gold[2] in (("=",), ("!=",)) and answer[0] == "chain" and answer[2] == gold[2]
+            )
             return equations and identity_testing.same_equation(gold[1], answer[1])
         solved = name and values.symbols(value) and answer[0] == "chain" and answer[2] == ("=",)
-        if solved and named(answer)[0] != name and identity_testing.same_equation(gold[1], answer[1]):
+        if (
+            solved
+            and named(answer)[0] != name
+            and identity_testing.same_equation(gold[1], answer[1])
+        ):
             return True
         if answer[0] == "chain":
             return self._chain(name, value, answer)
@@ -313,7 +345,11 @@ class _Match:
             return member and self.value(gold, items[-1])
         if not set(relations) <= {"=", "~"}:
             interval = identity_testing.interval(answer)
-            return interval is not None and gold[0] in ("tuple", "union") and self.value(gold, interval[1])
+            return (
+                interval is not None
+                and gold[0] in ("tuple", "union")
+                and self.value(gold, interval[1])
+            )
         names = [item[1] for item in items if is_name(item)]
         if name is not None and names and not {name, name.split("(")[0]} & set(names):
             letters = rewriting.renaming(name, names[0])
@@ -321,11 +357,14 @@ class _Match:
                 return False
             return self.value(rewriting.substituted(gold, *letters), items[1])
         if gold[0] in _COLLECTIONS:
-            return self.value(gold, items[-1]) and all(is_label(i) or self.value(gold, i) for i in items[:-1])
+            return self.value(gold, items[-1]) and all(
+                is_label(i) or self.value(gold, i) for i in items[:-1]
+            )
         return self._equalities(gold, items, relations)
 
     def _equalities(self, gold: Tree, items: Sequence[Tree], relations: Sequence[str]) -> bool:
-        """A chain of equalities: every link has to hold; one end may be a name, or a quantity that is asked for."""
+        """A chain of equalities: every link has to hold; one end may be a name, or a quantity that
+        is asked for."""
         if any(item[0] in _COLLECTIONS | {"chain", "pm"} for item in items):
             return False
         for link, relation in zip(itertools.pairwise(items), relations, strict=True):
@@ -345,12 +384,15 @@ class _Match:
         if not others:
             return True
         names = values.symbols(gold)
-        return (is_name(others[0]) and others[0][1] not in names) or not (values.symbols(others[0]) & names)
+        return (is_name(others[0]) and others[0][1] not in names) or not (
+            values.symbols(others[0]) & names
+        )
 
     def _equal_numbers(
         self, gold: Tree, items: Sequence[Tree], relations: Sequence[str], numbers: Sequence[Tree]
     ) -> bool:
-        """Whether the numbers of a chain are the gold answer, and its quantities may be worth what they are said to be."""
+        """Whether the numbers of a chain are the gold answer, and its quantities may be worth what
+        they are said to be."""
         if not rewriting.contradiction_free([item for item in items if values.symbols(item)]):
             return False
         if not self._hold_there(items, numbers[0]):
@@ -360,10 +402,13 @@ class _Match:
             return False
         if "~" in relations and not self.value(gold, first):
             return self.value(gold, last) and not values.symbols(items[-1])
-        return all(self.value(gold, n) or ("~" in relations and k > 0) for k, n in enumerate(numbers))
+        return all(
+            self.value(gold, n) or ("~" in relations and k > 0) for k, n in enumerate(numbers)
+        )
 
     def _hold_there(self, items: Sequence[Tree], number: Tree) -> bool:
-        """Whether what is composed of the names in a chain is worth what they are: not in `x = 79/x = 81`."""
+        """Whether what is composed of the names in a chain is worth what they are: not in `x = 79/x
+        = 81`."""
         composed = [item for item in items if not is_name(item) and values.symbols(item)]
         for name in {item[1] for item in items if is_name(item)}:
             composed = [rewriting.substituted(item, name, number) for item in composed]
@@ -395,14 +440,19 @@ class _Match:
         if kind == "matrix" or (kind == "tuple" and other == "matrix"):
             gold, answer = rewriting.as_matrix(gold), rewriting.as_matrix(answer)
             same_shape = answer[0] == "matrix" and [*map(len, gold[1])] == [*map(len, answer[1])]
-            return same_shape and all(map(self.value, itertools.chain(*gold[1]), itertools.chain(*answer[1])))
+            return same_shape and all(
+                map(self.value, itertools.chain(*gold[1]), itertools.chain(*answer[1]))
+            )
         if kind == "tuple":
             return self._tuple(gold, answer)
         if kind in ("set", "union"):
             return other == kind and unordered(gold[1], answer[1], self.value)
         if "mod" in (kind, other):
-            # `3 \\pmod 7` is neither 3 modulo 8 nor 4 modulo 7; where only one has a modulus, its remainder counts.
-            return (kind != other or self.value(gold[2], answer[2])) and same_value(gold, answer, 0.0)
+            # `3 \\pmod 7` is neither 3 modulo 8 nor 4 modulo 7; where only one has a modulus, its
+            # remainder counts.
+            return (kind != other or self.value(gold[2], answer[2])) and same_value(
+                gold, answer, 0.0
+            )
         if {kind, other} & {*_COLLECTIONS, "chain", "pm"}:
             return gold == answer
         if values.symbols(gold) or values.symbols(answer):
@@ -417,12 +467,15 @@ class _Match:
             return self.value(gold[2][0], answer)
         if gold == REALS and answer == ("symbol", "R"):
             return True
-        same_shape = answer[0] == "tuple" and gold[1] == answer[1] and len(gold[2]) == len(answer[2])
+        same_shape = (
+            answer[0] == "tuple" and gold[1] == answer[1] and len(gold[2]) == len(answer[2])
+        )
         return same_shape and all(map(self.value, gold[2], answer[2]))
 
 
 def _opaque(formula: list[Token]) -> list[Token]:
-    """A quantity that the grammar does not read (`\\sum_{k=1}^6 2k = 42`) as a name, where it is what the value is of."""
+    """A quantity that the grammar does not read (`\\sum_{k=1}^6 2k = 42`) as a name, where it is
+    what the value is of."""
     i = _first_relation(formula)
     if i is None or formula[i].text != "=":
         return formula

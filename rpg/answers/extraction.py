@@ -1,4 +1,5 @@
-"""Where in a response its answer stands, and what that answer says once its typesetting is gone. Pure text."""
+"""Where in a response its answer stands, and what that answer says once its typesetting is gone.
+Pure text."""
 
 import re
 from collections.abc import Set
@@ -6,18 +7,22 @@ from collections.abc import Set
 from rpg.answers import lexicon, typesetting
 
 _ANSWER = re.compile(
-    r"(?P<open>[*_]{0,3})(?P<tag><)?answer(?(tag)>|[ \t*_]*[:：])[ \t]*(?P<after>[*_]*)[ \t]*", re.IGNORECASE
+    r"(?P<open>[*_]{0,3})(?P<tag><)?answer(?(tag)>|[ \t*_]*[:：])[ \t]*(?P<after>[*_]*)[ \t]*",
+    re.IGNORECASE,
 )
 
 
 def answer_line(response: str, boxed: bool = False) -> tuple[str | None, bool]:
-    r"""The answer that follows the last `Answer:` or `<answer>` (any case, bold or not), and whether a line break ends it.
+    r"""The answer that follows the last `Answer:` or `<answer>` (any case, bold or not), and
+    whether a line break ends it.
 
-    The recipe of the paper (App. H) asks for the answer on a last line of its own; as in its released verifier, an
-    answer on the line below the marker counts too. A formula that begins there (`\[`, `$$`) is read to its end, and
-    with it lines that go on with the answer (a list, `or 6`). What the response states further down (`the answer is`, a
-    box) is put behind the answer; where it takes the answer back (`Wait`), only that counts. None without a marker.
-    `boxed`: one box in the answer is read as `boxed_answer` reads it, and one far behind the marker counts instead.
+    The recipe of the paper (App. H) asks for the answer on a last line of its own; as in its
+    released verifier, an answer on the line below the marker counts too. A formula that begins
+    there (`\[`, `$$`) is read to its end, and with it lines that go on with the answer (a list, `or
+    6`). What the response states further down (`the answer is`, a box) is put behind the answer;
+    where it takes the answer back (`Wait`), only that counts. None without a marker. `boxed`: one
+    box in the answer is read as `boxed_answer` reads it, and one far behind the marker counts
+    instead.
     """
     *_, last = None, *_ANSWER.finditer(response)
     if last is None or (boxed and response.rfind("\\boxed{") > last.end() + 500):
@@ -43,7 +48,9 @@ def answer_line(response: str, boxed: bool = False) -> tuple[str | None, bool]:
     named, value = frozenset[str](), ""
     if boxed and len(boxes := typesetting.boxes(answer)) == 1:
         before, earlier = answer[: boxes[0].begin], _named(response[: last.start()])
-        known = {*words(before)} <= earlier | lexicon.SUBJECT or not lexicon.STATING.isdisjoint(words(before))
+        known = {*words(before)} <= earlier | lexicon.SUBJECT or not lexicon.STATING.isdisjoint(
+            words(before)
+        )
         if known and len(_SENTENCE_END.split(before.strip())) < 2:
             named, value = earlier, boxes[0].of(answer)
             answer = _stated(_before(before), value, answer[boxes[0].end + 1 :], named)
@@ -69,8 +76,9 @@ _GOES_ON = re.compile(
 
 
 def _finally(line: str, behind: str, named: Set[str] = frozenset(), value: str = "") -> str:
-    """What is stated in the end: the answer line and the statements behind it, or only those after a sentence that takes
-    it back or is not known to be harmless. Where nothing is stated after that one, the reader finds it.
+    """What is stated in the end: the answer line and the statements behind it, or only those after
+    a sentence that takes it back or is not known to be harmless. Where nothing is stated after that
+    one, the reader finds it.
     """
     first, *more = _TAKES_BACK.split(line) if len(line) < 2 * _BEHIND else [line]
     beginning = _TYPESET.sub("", line[:_WORDED])
@@ -88,35 +96,51 @@ def _finally(line: str, behind: str, named: Set[str] = frozenset(), value: str =
         if _formal(sentence):
             corrected = _corrected(sentence)
             stated = [corrected] if corrected else [*stated, sentence]
-        elif worded and {*said} - line_words <= lexicon.SUBJECT and not lexicon.is_harmless(said, worded):
+        elif (
+            worded
+            and {*said} - line_words <= lexicon.SUBJECT
+            and not lexicon.is_harmless(said, worded)
+        ):
             stated.append(sentence)
-        elif not lexicon.is_harmless(said, worded, named if _is_prose(said, lexicon.DESCRIBING) else ()):
+        elif not lexicon.is_harmless(
+            said, worded, named if _is_prose(said, lexicon.DESCRIBING) else ()
+        ):
             stated, unclear = [], sentence
     return ". ".join([*dict.fromkeys(stated)] or [first, unclear])
 
 
 def _restates(sentence: str, value: str, named: Set[str]) -> bool:
-    """Whether a sentence states the value of a box again, with words that lead to it or say what it is of."""
+    """Whether a sentence states the value of a box again, with words that lead to it or say what it
+    is of."""
     before, behind = sentence.replace("**", "").split(value)
     apart = (
         not _formal(before.rstrip("$(\\["))
         and before[-1:] in " $("
         and not re.match(r"\w|[.,]\d|[\^_}]", behind)
     )
-    return apart and not (_lead(before.rstrip("$(\\[")) + _without_prose(behind, named)).strip(" .$\\)]")
+    return apart and not (_lead(before.rstrip("$(\\[")) + _without_prose(behind, named)).strip(
+        " .$\\)]"
+    )
 
 
 def _corrected(sentence: str) -> str | None:
-    """What a sentence states that takes another statement back (`Wait, it should be 43`); None for any other."""
+    """What a sentence states that takes another statement back (`Wait, it should be 43`); None for
+    any other."""
     words_only = re.split(r"[\d$\\]", sentence, maxsplit=1)[0]
     end = max(words_only.rfind(sign) for sign in ",:;—–-") + 1
     before, stated = sentence[:end], sentence[end:]
     retraction, correction = ({*words(part)} - lexicon.REASONING for part in (before, stated))
     takes_back = retraction or correction or words(before) == ["no"]
-    if not takes_back or not retraction <= lexicon.RETRACTING or not correction <= lexicon.CORRECTING:
+    if (
+        not takes_back
+        or not retraction <= lexicon.RETRACTING
+        or not correction <= lexicon.CORRECTING
+    ):
         return None
     lead, *formula = re.split(r"(?=[\d$\\])", stated, maxsplit=1)
-    return _WORD.sub(lambda word: "" if word[0].lower() in correction else word[0], lead) + "".join(formula)
+    return _WORD.sub(lambda word: "" if word[0].lower() in correction else word[0], lead) + "".join(
+        formula
+    )
 
 
 _CHECK = re.compile(
@@ -126,7 +150,8 @@ _CHECK = re.compile(
 _SOUND = re.compile(r"\bno (?:\w+ )?(?:errors?|mistakes?)\b", re.IGNORECASE)
 _TYPESET = re.compile(r"\\(?:text\w*|boxed|fbox|math\w+)|\$")
 _TAKES_BACK = re.compile(
-    r"(?<=[.!?;…])\s+(?=(?:wait|no|actually|hmm+|oops|sorry|correction|scratch|i mean)\b)", re.IGNORECASE
+    r"(?<=[.!?;…])\s+(?=(?:wait|no|actually|hmm+|oops|sorry|correction|scratch|i mean)\b)",
+    re.IGNORECASE,
 )
 _WORD = re.compile(r"(?<![\\\w])[^\W\d_]+(?:['’-][^\W\d_]+)*(?!\w)")
 _FORMULA = re.compile(r"\$[^$]*\$|\\\(.*?\\\)|\\\[.*?\\\]|\\\w+(?:\{[^{}]*\})*")
@@ -142,9 +167,13 @@ _STRUCTURE = re.compile(
 _NAMED_AFTER = re.compile(
     r"\b[A-Z][\w-]+(?:['’]s)?(?=(?: \w+)? (?:theorem|formula|inequality|lemma|identit|principle|law|rule|method|criteri))"
 )
-_ASIDE = re.compile(r"\b(?:with|where|using) \$?[a-zA-Z] ?= ?-?[\d.]+\$?|\$\d+ ?(?:[<>]|\\[lg]e[q]?) ?\d+\$")
+_ASIDE = re.compile(
+    r"\b(?:with|where|using) \$?[a-zA-Z] ?= ?-?[\d.]+\$?|\$\d+ ?(?:[<>]|\\[lg]e[q]?) ?\d+\$"
+)
 """`with $p = 7$`, `$1 < 2$`: no statement."""
-_DISPLAYED = re.compile(r"\\\[.{0,900}?\\\]|\$\$.{0,900}?\$\$|\\begin\{.{0,900}?\\end\{\w+\*?\}", re.DOTALL)
+_DISPLAYED = re.compile(
+    r"\\\[.{0,900}?\\\]|\$\$.{0,900}?\$\$|\\begin\{.{0,900}?\\end\{\w+\*?\}", re.DOTALL
+)
 _LEADS_TO_DISPLAY = re.compile(r"(?<=[\w,:])[ \t*_]*\n\s*(?=\\\[|\$|\\boxed)")
 _SENTENCE_END = re.compile(r"\n+|(?<=[.!?])(?<![\d)}]!)(?:\\\)|[*_)$])*\s+")
 
@@ -188,7 +217,8 @@ def _line_end(text: str, start: int) -> int:
 
 
 def _formula_end(text: str, end: int) -> int:
-    """The end of the line on which a formula ends that is open at `end`; `end` itself where none is."""
+    """The end of the line on which a formula ends that is open at `end`; `end` itself where none
+    is."""
     for opening, closing in _FORMULAS:
         if opening == closing:
             is_open = text.count(opening, 0, end) % 2 == 1
@@ -212,8 +242,9 @@ def last_box(text: str) -> str | None:
 
 
 def boxed_answer(text: str) -> str | None:
-    r"""What a response without an answer line states in its last `\boxed{...}`: the formula around it, up to a relation,
-    with other boxes of its line; what takes it back counts as on an answer line. None without a box.
+    r"""What a response without an answer line states in its last `\boxed{...}`: the formula around
+    it, up to a relation, with other boxes of its line; what takes it back counts as on an answer
+    line. None without a box.
     """
     boxes = sorted(typesetting.boxes(text))
     if not boxes:
@@ -228,11 +259,14 @@ def boxed_answer(text: str) -> str | None:
     end, named = _line_end(behind, 0), _named(text[:start])
     before = _before(text[max(0, start - 2 * _BEHIND) : start])
     content = _stated(before, last.of(text), behind[:end], named, alone=not earlier)
-    return _finally(" or ".join([*dict.fromkeys(earlier), content]), behind[end:], named, last.of(text))
+    return _finally(
+        " or ".join([*dict.fromkeys(earlier), content]), behind[end:], named, last.of(text)
+    )
 
 
 def _stated(before: str, value: str, behind: str, named: Set[str], alone: bool = True) -> str:
-    """What a sentence states that has a value in a box: the formula, without words that only lead to it or say of what."""
+    """What a sentence states that has a value in a box: the formula, without words that only lead
+    to it or say of what."""
     before = _COMMAND.sub(r"\g<0>{}", before)
     formula = _BEFORE_BOX.split(before)[-1].strip("*") if alone else ""
     behind = _without_prose(_BOLD_END.sub(r"\1", behind), named)
@@ -248,15 +282,17 @@ def _named(earlier: str) -> frozenset[str]:
 
 
 def _without_prose(behind: str, named: Set[str]) -> str:
-    """What stands behind a box in its sentence, without words that only say what the value is of: `of the parts are
-    defective`, or what the response has named before the box. Units stay."""
+    """What stands behind a box in its sentence, without words that only say what the value is of:
+    `of the parts are defective`, or what the response has named before the box. Units stay."""
     match = _PROSE.match(behind)
     said = match["words"] if match else ""
     first = next((word for word in _WORD.finditer(said) if word[0].lower() not in _UNITS), None)
     if not match or not first or first[0].lower() == "and":
         return behind
     of_what, numbers = words(said[first.start() :]), _NUMERAL.findall(said)
-    another = numbers and (not lexicon.COMPARING.isdisjoint(of_what) or _ANOTHER_NUMBER.search(said))
+    another = numbers and (
+        not lexicon.COMPARING.isdisjoint(of_what) or _ANOTHER_NUMBER.search(said)
+    )
     limits = (lexicon.PHRASES | lexicon.CHANGING) & {*of_what} - named
     if another or limits or not {*numbers} <= named or not _is_prose(of_what, lexicon.COMPARING):
         return behind
@@ -271,8 +307,13 @@ def _without_prose(behind: str, named: Set[str]) -> str:
 
 
 def _before(text: str) -> str:
-    """The sentence in which a box stands, up to the box: also what leads to it on the lines above its own or its display."""
-    openings = [text.rfind(r"\["), text.rfind(r"\begin{"), text.rfind("$$") if text.count("$$") % 2 else -1]
+    """The sentence in which a box stands, up to the box: also what leads to it on the lines above
+    its own or its display."""
+    openings = [
+        text.rfind(r"\["),
+        text.rfind(r"\begin{"),
+        text.rfind("$$") if text.count("$$") % 2 else -1,
+    ]
     opening = max(openings)
     if opening < 0 or any(closing in text[opening:] for closing in (r"\]", r"\end{")):
         opening = len(text)
@@ -285,20 +326,26 @@ def _before(text: str) -> str:
         led = re.split(r"[$\\\d\])}]", sentence)[-1]
         led = sentence if words(led)[-1:] in (["and"], ["or"]) else led
         leads = led_to[-1] in ":," or {*words(led)[-1:]} & (lexicon.STATING | lexicon.LEADING)
-        before = f"{led} {before}" if words(led) and (leads or "\n\n" not in above[len(led_to) :]) else before
+        before = (
+            f"{led} {before}"
+            if words(led) and (leads or "\n\n" not in above[len(led_to) :])
+            else before
+        )
     return _BULLET.sub("", before)
 
 
 def _lead(before: str) -> str:
-    """The words that lead to a box in its clause: none where none of them denies, doubts or bounds a value, and all of the
-    sentence, marked as unclear, where one may or another value stands beside the box. Before the clause (`since ...,`,
-    `..., so`) nothing may doubt or suppose.
+    """The words that lead to a box in its clause: none where none of them denies, doubts or bounds
+    a value, and all of the sentence, marked as unclear, where one may or another value stands
+    beside the box. Before the clause (`since ...,`, `..., so`) nothing may doubt or suppose.
     """
     related = before.rstrip("{ $").endswith("=")
     before = _ENVIRONMENT.sub(" ", before).removesuffix("$$")
     if before.count("$") % 2:
         before = before[: before.rindex("$")]
-    before = re.sub(r"(?:\\[(\[]|\\begin)(?!.*(?:\\[)\]]|\\end)).*|</?\w{1,10}>", "", before, flags=re.DOTALL)
+    before = re.sub(
+        r"(?:\\[(\[]|\\begin)(?!.*(?:\\[)\]]|\\end)).*|</?\w{1,10}>", "", before, flags=re.DOTALL
+    )
     sentence = _FORMULA.sub(" # ", _TEXT.sub(r"\1", before))
     start = max((match.end() for match in _CLAUSE.finditer(sentence)), default=0)
     premise, clause = words(sentence[:start]), sentence[start:]
@@ -311,8 +358,12 @@ def _lead(before: str) -> str:
     rounded = {*said[1:][-1:]} & lexicon.APPROXIMATE
     said = said[: len(said) - len(rounded)]
     states = max((i for i, word in enumerate(said) if word in lexicon.STATING), default=0)
-    of_what = next((i for i, word in enumerate(said[:states]) if word in lexicon.RELATIVES | {"of"}), states)
-    subject = [word for word in said[:of_what] if word not in lexicon.DESCRIBING] if states else said
+    of_what = next(
+        (i for i, word in enumerate(said[:states]) if word in lexicon.RELATIVES | {"of"}), states
+    )
+    subject = (
+        [word for word in said[:of_what] if word not in lexicon.DESCRIBING] if states else said
+    )
     spoilt = {*said[of_what:states]} & lexicon.SPOILING - lexicon.DESCRIBED or _ONE_OF.search(main)
     spoilt = spoilt or _CHANGED.search(clause)
     if len(said) > 1 and not spoilt and _is_prose(subject + said[states:]):
@@ -322,7 +373,8 @@ def _lead(before: str) -> str:
 
 
 def _is_prose(said: list[str], harmless: Set[str] = frozenset()) -> bool:
-    """Whether none of these words, whatever the others are, is known to deny, doubt, bound or take back a value."""
+    """Whether none of these words, whatever the others are, is known to deny, doubt, bound or take
+    back a value."""
     doubting = lexicon.DOUBTING - harmless
     return not any(word.endswith("n't") or word.partition("'")[0] in doubting for word in said)
 
@@ -372,11 +424,14 @@ _CHANGED = re.compile(
 )
 _MODAL = re.compile(r"\bshould\b(?! be\b)|\bwould\b(?! (?:be|say|have)\b)")
 _ONE_OF = re.compile(r"\b(?:one|kind|sort) of\b", re.IGNORECASE)
-_LEADING_TO_A_BOX = (lexicon.SUBJECT | lexicon.EXPLAINING | lexicon.REASONS | {"when", "over"}) - {"for"}
+_LEADING_TO_A_BOX = (lexicon.SUBJECT | lexicon.EXPLAINING | lexicon.REASONS | {"when", "over"}) - {
+    "for"
+}
 _LABEL = re.compile(r"\d\s*:\s*$|\bclaim\s*:")
 _TEXT = re.compile(r"\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}")
 _COMMAND = re.compile(r"\\(?:(?:neq?|[lg]eq?|lt|gt)(?![a-z])|[A-Za-z]+(?=\s))")
-"""The end of a command is not that of a word: `2 \\cdot \\boxed{5}`, or of a relation that states."""
+"""The end of a command is not that of a word: `2 \\cdot \\boxed{5}`, or of a relation that states.
+"""
 _JOINS = re.compile(r"[\s$,;]{0,9}(?:or|and|[-*+\u2022](?=\s))?[\s$]{0,9}(?:\w{1,9}\s?=\s?)?")
 _OPENS = re.compile(r"(?:\s|\\\[|\$|\\\(|[*_]{1,3}|[-+\u2022](?=\s)|\\begin\{\w+\*?\})*\Z")
 _BEFORE_BOX = re.compile(

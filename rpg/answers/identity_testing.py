@@ -1,5 +1,6 @@
-"""Whether two expression trees are the same expression, two equations the same equation, two inequalities the same interval:
-decided by their values at a few points (a polynomial that vanishes at random points is zero: Schwartz 1980, Zippel 1979).
+"""Whether two expression trees are the same expression, two equations the same equation, two
+inequalities the same interval: decided by their values at a few points (a polynomial that vanishes
+at random points is zero: Schwartz 1980, Zippel 1979).
 """
 
 import contextlib
@@ -21,7 +22,8 @@ _ORDER = {"<", "<=", ">", ">="}
 
 
 def same(left: Tree, right: Tree) -> bool:
-    """Whether two expressions have the same value wherever both are defined. Raises Unreadable: this cannot be told."""
+    """Whether two expressions have the same value wherever both are defined. Raises Unreadable:
+    this cannot be told."""
     if left == right:
         return True
     names = symbols(left) | symbols(right)
@@ -35,7 +37,9 @@ def same(left: Tree, right: Tree) -> bool:
     raise Unreadable("defined nowhere where it was tried")
 
 
-def _agree(left: Tree, right: Tree, names: list[str], places: Callable[[list[str]], Places]) -> bool | None:
+def _agree(
+    left: Tree, right: Tree, names: list[str], places: Callable[[list[str]], Places]
+) -> bool | None:
     """Whether both have the same real values; None where no place has values of both."""
     seen = False
     for at in places(names):
@@ -48,7 +52,9 @@ def _agree(left: Tree, right: Tree, names: list[str], places: Callable[[list[str
         elif mpmath.im(mp(a)) == 0 and mpmath.im(mp(b)) == 0:
             return False
         elif "('symbol', 'i')" in repr((left, right)):
-            return False  # complex numbers are meant; else a root or logarithm has left the real ones, which tells nothing
+            # complex numbers are meant; else a root or logarithm has left the real ones, which
+            # tells nothing
+            return False
     return True if seen else None
 
 
@@ -72,14 +78,18 @@ def _rationals(names: list[str]) -> Places:
 
 
 def _integers(names: list[str]) -> Places:
-    """Consecutive integers, so that parities and remainders all occur, and the first ones far apart."""
+    """Consecutive integers, so that parities and remainders all occur, and the first ones far
+    apart."""
     for k in range(12):
-        yield {name: Fraction(2 + (_seed(name) % 7 + k * (1 + i % 3)) % 23) for i, name in enumerate(names)}
+        yield {
+            name: Fraction(2 + (_seed(name) % 7 + k * (1 + i % 3)) % 23)
+            for i, name in enumerate(names)
+        }
 
 
 def same_equation(gold: tuple[Tree, Tree], answer: tuple[Tree, Tree]) -> bool:
-    """Whether two equations have the same solutions: each one's solution for a symbol, in which it is of first degree,
-    solves the other; or one is a multiple of the other.
+    """Whether two equations have the same solutions: each one's solution for a symbol, in which it
+    is of first degree, solves the other; or one is a multiple of the other.
     """
     f, g = (("add", left, ("negative", right)) for left, right in (gold, answer))
     names = sorted(symbols(f) | symbols(g))
@@ -179,7 +189,12 @@ def as_set(tree: Tree) -> Tree:
 def same_order(gold: Tree, answer: Tree, same_value: Callable[[Tree, Tree], bool]) -> bool:
     """Whether two inequalities say the same: about the same name, or as an interval without one."""
     expected = interval(gold)
-    if answer[0] == "chain" and answer[2] == ("in",) and expected and answer[1][0] == ("symbol", expected[0]):
+    if (
+        answer[0] == "chain"
+        and answer[2] == ("in",)
+        and expected
+        and answer[1][0] == ("symbol", expected[0])
+    ):
         answer = answer[1][1]
     if answer[0] == "tuple":
         return expected is not None and same_value(expected[1], answer)

@@ -1,7 +1,9 @@
-r"""An answer's text as tokens: numbers, symbols, operators, relations, brackets, words, and where formulas begin and end.
+r"""An answer's text as tokens: numbers, symbols, operators, relations, brackets, words, and where
+formulas begin and end.
 
-LaTeX and plain notation are one language here (`\frac{1}{2}`, `1/2`, `½`; `\times 10^{-3}`, `× 10⁻³`). What only
-typesets (sizes, spaces, colours, bold, boxes around a formula) leaves no token, or only brackets.
+LaTeX and plain notation are one language here (`\frac{1}{2}`, `1/2`, `½`; `\times 10^{-3}`, `×
+10⁻³`). What only typesets (sizes, spaces, colours, bold, boxes around a formula) leaves no token,
+or only brackets.
 """
 
 import itertools
@@ -15,11 +17,13 @@ from rpg.answers.typesetting import braced
 
 
 class Unreadable(ValueError):
-    """The text is no answer that the grammar knows; the message says what stopped it, in a few words."""
+    """The text is no answer that the grammar knows; the message says what stopped it, in a few
+    words."""
 
 
 class Token(NamedTuple):
-    """`kind`: number, symbol, function, command, op, rel, open, close, sep, word, edge, stop, colon, dots."""
+    """`kind`: number, symbol, function, command, op, rel, open, close, sep, word, edge, stop,
+    colon, dots."""
 
     kind: str
     text: str
@@ -37,13 +41,24 @@ _UPRIGHT = set(
 _ACCENTS = set("dot ddot hat bar vec tilde overline mathbb widehat overrightarrow".split())
 _SYNONYMS = {"varepsilon": "epsilon", "varphi": "phi", "hslash": "hbar"}
 _SIGNS = {
-    "<=": ("rel", "<="), ">=": ("rel", ">="), "!=": ("rel", "!="), "==": ("rel", "="), ":": ("colon", ":"),
-    "&": ("word", "and"), "?": ("word", "?"),
+    "<=": ("rel", "<="),
+    ">=": ("rel", ">="),
+    "!=": ("rel", "!="),
+    "==": ("rel", "="),
+    ":": ("colon", ":"),
+    "&": ("word", "and"),
+    "?": ("word", "?"),
 } | {
     sign: (kind, sign)
-    for kind, signs in {"op": "+-*/^_!%'|", "rel": "=<>~", "open": "([{", "close": ")]}", "sep": ",;"}.items()
+    for kind, signs in {
+        "op": "+-*/^_!%'|",
+        "rel": "=<>~",
+        "open": "([{",
+        "close": ")]}",
+        "sep": ",;",
+    }.items()
     for sign in signs
-}  # fmt: skip
+}
 _GREEK = {*lexicon.GREEK} - {"mu", "nu", "xi"}
 _FUNCTIONS_IN_ANY_CASE = set("sqrt sin cos tan log ln".split())
 _BEFORE_UNITS = set("/ * sq square cubic per".split()) | lexicon.NUMBER_WORDS
@@ -151,9 +166,12 @@ class _Lexer:
         return end
 
     def _separates(self, text: str, i: int) -> bool:
-        """Whether the comma of `1,234` separates two numbers: within brackets, in an index, in a list."""
+        """Whether the comma of `1,234` separates two numbers: within brackets, in an index, in a
+        list."""
         before = self.tokens[-1] if self.tokens else None
-        behind_number = before is not None and (before.kind == "number" or before.text in ("_", "^"))
+        behind_number = before is not None and (
+            before.kind == "number" or before.text in ("_", "^")
+        )
         return bool(self.depth) or behind_number or "," in text[max(i - 1, 0) : i]
 
     def _letters(self, text: str, i: int) -> int:
@@ -161,7 +179,10 @@ class _Lexer:
             match = _HYPHENATED.match(text, i) or _CONTRACTED.match(text, i)
             if match and len(match[0].split("-")[0]) > 2:
                 whole = match[0].lower()
-                split = whole not in lexicon.NUMBER_WORDS and {*whole.split("-")} <= lexicon.NUMBER_WORDS
+                split = (
+                    whole not in lexicon.NUMBER_WORDS
+                    and {*whole.split("-")} <= lexicon.NUMBER_WORDS
+                )
                 for word in whole.split("-") if split else [whole]:
                     self.add("word", word)
                 return match.end()
@@ -180,7 +201,8 @@ class _Lexer:
         return self._symbol(text, end, letters)
 
     def _word(self, letters: str, spaced: bool) -> tuple[str, str] | None:
-        """Kind and text of a word, unit or function; None for symbols. `spaced`: a space and a word follow."""
+        """Kind and text of a word, unit or function; None for symbols. `spaced`: a space and a word
+        follow."""
         low = letters.lower()
         if letters in lexicon.UNITS and not self.upright and self._after_number():
             return "word", letters
@@ -198,7 +220,9 @@ class _Lexer:
 
     def _after_number(self) -> bool:
         before = [t for t in self.tokens[-3:] if t.kind != "edge"]
-        return bool(before) and (before[-1].kind in ("number", "close") or before[-1].text in _BEFORE_UNITS)
+        return bool(before) and (
+            before[-1].kind in ("number", "close") or before[-1].text in _BEFORE_UNITS
+        )
 
     def _is_word(self, run: str) -> bool:
         low = run.lower()
@@ -239,7 +263,9 @@ class _Lexer:
         elif name in _ACCENTS:
             return self._accent(text, end, name)
         elif name in _UPRIGHT:
-            return self._upright(text, end) if name not in ("boxed", "fbox") else self._box(text, end)
+            return (
+                self._upright(text, end) if name not in ("boxed", "fbox") else self._box(text, end)
+            )
         elif len(name) > 1:
             return self._symbol(text, end, _SYNONYMS.get(name, name))
         elif name not in "$_&# -/":
@@ -247,7 +273,8 @@ class _Lexer:
         return end
 
     def _token(self, token: tuple[str, ...], text: str, end: int) -> None:
-        """The token of a command that ends there; a row that goes on with a relation, or the last one, has no end."""
+        """The token of a command that ends there; a row that goes on with a relation, or the last
+        one, has no end."""
         if token[1] == "\\" and self.rows:
             token = ("sep", ",")
             if _RELATION.match(text, end) or text[end:].lstrip().startswith("\\end"):
@@ -259,7 +286,9 @@ class _Lexer:
         if start is None:
             return end
         inner = _Lexer(self.math or "$" not in text[start:close], self.upright)
-        if [t for t in self.tokens if t.kind != "edge"][-1:] == [Token("close", "box", self.upright)]:
+        if [t for t in self.tokens if t.kind != "edge"][-1:] == [
+            Token("close", "box", self.upright)
+        ]:
             self.add("word", "or")
         self.add("open", "box")
         self.tokens.extend(inner.lex(text[start:close]))

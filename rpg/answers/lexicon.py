@@ -1,4 +1,5 @@
-"""The vocabulary of answers, from vocabulary.toml: words around a value, commands, signs, units; and number words."""
+"""The vocabulary of answers, from vocabulary.toml: words around a value, commands, signs, units;
+and number words."""
 
 import re
 import tomllib
@@ -13,7 +14,10 @@ GREEK = _WORDS["greek"]
 FUNCTIONS = {name: name for name in _WORDS["functions"]}
 FUNCTIONS |= {f"a{name}": f"arc{name}" for name in ("sin", "cos", "tan")}
 END_TOKENS = "|".join(
-    [r"<[|｜][^|｜<>]{1,30}[|｜]>", *(re.escape(t) for ts in _DATA["tokens"].values() for t in ts.split())]
+    [
+        r"<[|｜][^|｜<>]{1,30}[|｜]>",
+        *(re.escape(t) for ts in _DATA["tokens"].values() for t in ts.split()),
+    ]
 )
 """A pattern of end-of-text and turn tokens."""
 MARKS: str = _DATA["marks"]
@@ -25,7 +29,11 @@ SIGNS: dict[str, str] = {
 }
 FRACTIONS: dict[str, str] = _DATA["fractions"]
 COMMANDS = (
-    {name: tuple(token.split()) for token, names in _DATA["commands"].items() for name in names.split()}
+    {
+        name: tuple(token.split())
+        for token, names in _DATA["commands"].items()
+        for name in names.split()
+    }
     | {name: ("command", name) for name in _WORDS["kept"]}
     | {name: ("function", f) for name, f in FUNCTIONS.items()}
 )
@@ -37,7 +45,9 @@ def _words(*names: str) -> frozenset[str]:
 
 
 ENGLISH_PAIRS, WORDS_IN_FORMULAS = _words("english_pairs"), _words("words_in_formulas")
-_PREFIXED = {prefix + unit for prefix in ("", *_WORDS["unit_prefixes"]) for unit in _WORDS["measured"]}
+_PREFIXED = {
+    prefix + unit for prefix in ("", *_WORDS["unit_prefixes"]) for unit in _WORDS["measured"]
+}
 SINGLE_UNITS = _words("single_units")
 UNITS = {unit for unit in _PREFIXED if len(unit) > 1} - _words("not_units") | _words("units")
 COPULAS, LEADING, APPROXIMATE = _words("copulas"), _words("leading"), _words("approximate")
@@ -52,13 +62,20 @@ DESCRIBING = COMPARING | _words("describing")
 RELATIVES, STATING = _words("relatives"), COPULAS | _words("stating")
 PREPOSITIONS = RELATIVES | _words("prepositions")
 RESTATING = CONCLUDING | _words("restating")
-_CONTENT = _words("content") | {form for noun in _WORDS["nouns"] for form in (noun, noun + "s", noun + "es")}
+_CONTENT = _words("content") | {
+    form for noun in _WORDS["nouns"] for form in (noun, noun + "s", noun + "es")
+}
 _EXPLAINING = _words("explaining")
 SUBJECT = LEADING | COPULAS | COUNTING | _CONTENT | _words("subject")
-"""What may stand before the value in a sentence: a word that is not here may deny, doubt or change it."""
+"""What may stand before the value in a sentence: a word that is not here may deny, doubt or change
+it."""
 BEHIND = _CONTENT | COUNTING | _words("behind")
 """What may stand behind it."""
-LINKING = (DETERMINERS | PREPOSITIONS | BEHIND | COMPARING | _words("linking")) - COPULAS - {"which", "that"}
+LINKING = (
+    (DETERMINERS | PREPOSITIONS | BEHIND | COMPARING | _words("linking"))
+    - COPULAS
+    - {"which", "that"}
+)
 EXPLAINING = (_EXPLAINING | _CONTENT) - _words("several")
 REASONING = EXPLAINING | SUBJECT | _words("reasoning")
 SUPPOSING = SPOILING - REASONING - _words("told")
@@ -68,11 +85,15 @@ _OTHERS, _DISMISSED, _PAIRED = _words("others"), _words("dismissed"), _words("pa
 
 
 def is_harmless(words: Sequence[str], worded: bool = False, named: Iterable[str] = ()) -> bool:
-    """Whether a sentence of these words only explains an answer, or ends the response: all of them are known to.
+    """Whether a sentence of these words only explains an answer, or ends the response: all of them
+    are known to.
 
-    `worded`: the answer is a word itself, so that words of mathematics may be another. `named`: more words that are known.
+    `worded`: the answer is a word itself, so that words of mathematics may be another. `named`:
+    more words that are known.
     """
-    said = {word for word, after in pairwise([*words, ""]) if word != "both" or after not in _PAIRED}
+    said = {
+        word for word, after in pairwise([*words, ""]) if word != "both" or after not in _PAIRED
+    }
     if len(words) > 1 and words[0] in _IMPERATIVES and words[1] in _OBJECTS:
         return False
     if said <= REASONING and said & _OTHERS and said & _DISMISSED:
@@ -81,18 +102,32 @@ def is_harmless(words: Sequence[str], worded: bool = False, named: Iterable[str]
     return said <= explaining or bool(said <= _CLOSING and said & _COURTESY)
 
 
-UNIT_VALUES: dict[str, str] = {name: unit for names, unit in _DATA["units"].items() for name in names.split()}
+UNIT_VALUES: dict[str, str] = {
+    name: unit for names, unit in _DATA["units"].items() for name in names.split()
+}
 PREFIXES: dict[str, int] = _DATA["prefixes"]
 _MULTIPLES = [p + name for p in PREFIXES if len(p) > 3 for name in _WORDS["unit_words"]]
 UNIT_WORDS = {
-    form for word in (*_WORDS["unit_words"], *_MULTIPLES) for form in (word, word + "s", word + "es")
+    form
+    for word in (*_WORDS["unit_words"], *_MULTIPLES)
+    for form in (word, word + "s", word + "es")
 } | {"feet"}
 _ONES = {word: value for value, word in enumerate(_WORDS["numbers"])}
 _TENS = {word: 10 * k for k, word in enumerate(_WORDS["tens"], 2)}
-SCALES = {"dozen": 12, "hundred": 100, "thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
+SCALES = {
+    "dozen": 12,
+    "hundred": 100,
+    "thousand": 1_000,
+    "million": 1_000_000,
+    "billion": 1_000_000_000,
+}
 _ORDINALS = {word: value for value, word in enumerate(_WORDS["ordinals"], 2)}
-_ORDINALS |= {"quarter": 4, "hundredth": 100} | {f"{word[:-1]}ieth": value for word, value in _TENS.items()}
-_ORDINALS |= {f"{a}-{b}": m + n for a, m in _TENS.items() for b, n in [*_ORDINALS.items()] if n < 10}
+_ORDINALS |= {"quarter": 4, "hundredth": 100} | {
+    f"{word[:-1]}ieth": value for word, value in _TENS.items()
+}
+_ORDINALS |= {
+    f"{a}-{b}": m + n for a, m in _TENS.items() for b, n in [*_ORDINALS.items()] if n < 10
+}
 _PARTS = {"halves": 2} | {f"{word}s": value for word, value in _ORDINALS.items()}
 NUMBER_WORDS = {*_ONES, *_TENS, *SCALES, *_ORDINALS, *_PARTS}
 
@@ -100,7 +135,8 @@ NUMBER_WORDS = {*_ONES, *_TENS, *SCALES, *_ORDINALS, *_PARTS}
 def number_in_words(words: Sequence[str]) -> tuple[int, Fraction]:
     """(How many of the first words are one number, its value); (0, 0) where the first is none.
 
-    `one` alone is more often a pronoun (`one of`, `the only one`), so it counts only where nothing follows.
+    `one` alone is more often a pronoun (`one of`, `the only one`), so it counts only where nothing
+    follows.
     """
     total = current = used = 0
     last = "start"
@@ -119,7 +155,11 @@ def number_in_words(words: Sequence[str]) -> tuple[int, Fraction]:
         elif word in SCALES and last in ("ones", "tens", "hundred"):
             total, current = total + current * SCALES[word], 0
             last = "scale"
-        elif word == "and" and last in ("hundred", "scale") and {*words[k + 1 : k + 2]} & {*_ONES, *_TENS}:
+        elif (
+            word == "and"
+            and last in ("hundred", "scale")
+            and {*words[k + 1 : k + 2]} & {*_ONES, *_TENS}
+        ):
             last = "and"
             continue
         elif parts and used == k > 0:

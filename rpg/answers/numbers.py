@@ -1,4 +1,5 @@
-"""Numbers with the way they were written: plain ones read from text, and expressions without symbols.
+"""Numbers with the way they were written: plain ones read from text, and expressions without
+symbols.
 
 Bounded: no text of a model makes a large computation.
 """
@@ -39,7 +40,8 @@ class Number:
     value: Fraction
     """Exact; where it comes from an expression (`worth`) it may be a number of mpmath."""
     unit: Fraction = Fraction(0)
-    """Of the last digit, where it was written as a decimal: 0.01 for 3.14 and 1 for 314; 0 for anything else."""
+    """Of the last digit, where it was written as a decimal: 0.01 for 3.14 and 1 for 314; 0 for
+    anything else."""
     digits: int = 0
     """Significant digits of a decimal."""
     percent: bool = False
@@ -47,7 +49,8 @@ class Number:
 
 
 def number(text: str) -> Number | None:
-    r"""The value of `12`, `1,234`, `-0.50`, `1.2e-5`, `1.2 \times 10^{-5}`, `1/2`, `\frac{1}{2}`, `62.5%`; else None.
+    r"""The value of `12`, `1,234`, `-0.50`, `1.2e-5`, `1.2 \times 10^{-5}`, `1/2`, `\frac{1}{2}`,
+    `62.5%`; else None.
 
     `text` is normalised (:func:`rpg.answers.extraction.normalise`).
     """
@@ -76,11 +79,14 @@ def number(text: str) -> Number | None:
     else:
         return None
     value = -value if match["sign"] == "-" else value
-    return Number(value / 100 if percent else value, unit / 100 if percent else unit, digits, percent)
+    return Number(
+        value / 100 if percent else value, unit / 100 if percent else unit, digits, percent
+    )
 
 
 def vote(extracted: str | None) -> str | None:
-    """The same string for all ways to write an answer. Longer ones than graders read are as they are."""
+    """The same string for all ways to write an answer. Longer ones than graders read are as they
+    are."""
     if extracted is None or len(extracted) > 2_000:
         return extracted
     text = normalise(extracted)
@@ -104,9 +110,10 @@ def written(text: str, exponent: int = 0) -> tuple[Fraction, int]:
 def same(gold: Number, answer: Number, relative_tolerance: float = 0.0) -> bool:
     """Whether two numbers are the same answer.
 
-    Equal values are. Where one of them is no finite decimal (1/3), a decimal of at least six significant digits may
-    be its rounding, or cut off; two finite decimals are never rounded onto each other.
-    A percent sign is a hundredth; where the gold answer has one, the number before it alone counts, too.
+    Equal values are. Where one of them is no finite decimal (1/3), a decimal of at least six
+    significant digits may be its rounding, or cut off; two finite decimals are never rounded onto
+    each other. A percent sign is a hundredth; where the gold answer has one, the number before it
+    alone counts, too.
     """
     bare = replace(gold, value=gold.value * 100, percent=False)
     if gold.percent and not answer.percent and same(bare, answer):
@@ -124,7 +131,9 @@ def same(gold: Number, answer: Number, relative_tolerance: float = 0.0) -> bool:
 
 def _rounded(exact: values.Value, decimal: Number) -> bool:
     """To the nearest last digit, or cut off behind it."""
-    value, unit = (x if isinstance(exact, Fraction) else values.mp(x) for x in (decimal.value, decimal.unit))
+    value, unit = (
+        x if isinstance(exact, Fraction) else values.mp(x) for x in (decimal.value, decimal.unit)
+    )
     return bool(exact * value > 0 and -unit <= 2 * (abs(exact) - abs(value)) < 2 * unit)
 
 
@@ -138,7 +147,8 @@ def finite(value: Fraction) -> bool:
 
 
 def worth(tree: Tree) -> Number:
-    """A tree without symbols as a number. Raises Unreadable: it has no value, or one beyond the bounds."""
+    """A tree without symbols as a number. Raises Unreadable: it has no value, or one beyond the
+    bounds."""
     try:
         value = values.evaluate(tree)
     except values.Undefined as error:
@@ -156,7 +166,11 @@ def _written(tree: Tree) -> tuple[Fraction, int]:
         return (Fraction(0), 0) if "(" in plain else written(mantissa, int(exponent or 0))
     if kind in ("negative", "percent", "unit"):
         unit, digits = _written(tree[1])
-        scale = units.unit(tree[2]) if kind == "unit" else (Fraction(1, 100 if kind == "percent" else 1),)
+        scale = (
+            units.unit(tree[2])
+            if kind == "unit"
+            else (Fraction(1, 100 if kind == "percent" else 1),)
+        )
         return unit * (scale or (Fraction(1),))[0], digits
     if kind == "multiply" and tree[2][0] == "power" and tree[2][1][:2] == ("number", 10):
         unit, digits = _written(tree[1])
@@ -166,14 +180,16 @@ def _written(tree: Tree) -> tuple[Fraction, int]:
 
 
 def was_rounded(tree: Tree) -> bool:
-    """Whether a value has a number that may have been rounded: `3.14`, `6.1 \\times 10^{12}`, not `314` or `22/7`."""
+    """Whether a value has a number that may have been rounded: `3.14`, `6.1 \\times 10^{12}`, not
+    `314` or `22/7`."""
     if tree[0] == "number":
         return not {".", "e"}.isdisjoint(tree[2])
     return any(was_rounded(part) for part in tree if isinstance(part, tuple) and part)
 
 
 def same_value(gold: Tree, answer: Tree, tolerance: float) -> bool:
-    """Whether two expressions without symbols are the same answer (`same`). Raises Unreadable: no value in bounds."""
+    """Whether two expressions without symbols are the same answer (`same`). Raises Unreadable: no
+    value in bounds."""
     if gold == answer:
         return True
     expected, stated = worth(gold), worth(answer)
@@ -189,13 +205,16 @@ def same_value(gold: Tree, answer: Tree, tolerance: float) -> bool:
             return True
         # What is not rational has no finite decimals: a decimal may be its rounding.
         return any(
-            isinstance(a.value, Fraction) and a.digits >= SIGNIFICANT and _rounded(values.mp(b.value), a)
+            isinstance(a.value, Fraction)
+            and a.digits >= SIGNIFICANT
+            and _rounded(values.mp(b.value), a)
             for a, b in ((expected, stated), (stated, expected))
         )
 
 
 def same_number(gold: Tree, answer: Tree, tolerance: float) -> bool:
-    """`same_value`, in the base that the gold answer names, if it does: then its digits alone count, too."""
+    """`same_value`, in the base that the gold answer names, if it does: then its digits alone
+    count, too."""
     if gold[0] == answer[0] == "number" and len(gold) == 4:
         same_base = len(answer) < 4 or gold[3][0] == answer[3][0]
         return bool(same_base and (gold[1] == answer[1] or gold[3][1] == answer[2]))

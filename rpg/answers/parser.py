@@ -1,11 +1,12 @@
-r"""From tokens to expression trees: sums, products, powers, functions, collections, unions; by precedence.
+r"""From tokens to expression trees: sums, products, powers, functions, collections, unions; by
+precedence.
 
 A tree is a tuple whose first item names its kind:
-    ("number", value, text) ("symbol", name) ("add", a, b) ("multiply", a, b) ("divide", a, b) ("power", a, b)
-    ("negative", a) ("factorial", a) ("percent", a) ("call", name, argument, extra) ("pm", a, b) ("mod", a, b)
-    ("unit", a, unit) ("number", value, text, (base, digits))
-    ("tuple", brackets, items) ("set", items) ("union", items) ("matrix", rows)
-    ("chain", items, relations): expressions with relations between them, e.g. x = 2 + 3 = 5
+    ("number", value, text) ("symbol", name) ("add", a, b) ("multiply", a, b) ("divide", a, b)
+    ("power", a, b) ("negative", a) ("factorial", a) ("percent", a) ("call", name, argument, extra)
+    ("pm", a, b) ("mod", a, b) ("unit", a, unit) ("number", value, text, (base, digits)) ("tuple",
+    brackets, items) ("set", items) ("union", items) ("matrix", rows) ("chain", items, relations):
+    expressions with relations between them, e.g. x = 2 + 3 = 5
 """
 
 from fractions import Fraction
@@ -27,7 +28,8 @@ _END = Token("end", "")
 
 
 def read(tokens: list[Token]) -> Tree:
-    """One expression, or a chain of them. Raises Unreadable: the tokens are no formula, or nested too deeply."""
+    """One expression, or a chain of them. Raises Unreadable: the tokens are no formula, or nested
+    too deeply."""
     parser = _Parser([t for t in tokens if t.kind != "edge"])
     tree = parser.chain()
     if parser.at("command", "over"):
@@ -121,17 +123,27 @@ class _Parser:
             self.take()
             return ("tuple", ":", (("divide", left, right), ("divide", right, self.signed())))
         clock = left[0] == "number" and left[1] < 25 and len(token.text) == 2 and token.text < "60"
-        return ("tuple", "time", (left, right)) if clock else ("tuple", ":", (("divide", left, right),))
+        return (
+            ("tuple", "time", (left, right))
+            if clock
+            else ("tuple", ":", (("divide", left, right),))
+        )
 
     def _factor_beside(self) -> Tree:
-        """A factor that only stands beside another: `2x`, `3\\sqrt 2`, not `2 3` and not `5` beside a box."""
+        """A factor that only stands beside another: `2x`, `3\\sqrt 2`, not `2 3` and not `5` beside
+        a box."""
         before, token = self.tokens[self.i - 1], self.peek()
         power = before.text == ")" and self.peek(1)[:2] == ("op", "^")
         if token.kind == "number" and before.text != "!" and not power:
             raise Unreadable("a number beside another factor")
         if ("box", "number") in ((token.text, before.kind), (before.text, token.kind)):
             raise Unreadable("digits beside a box")
-        if before.kind == "number" and before.text.isdigit() and token.text == "frac" and self._improper():
+        if (
+            before.kind == "number"
+            and before.text.isdigit()
+            and token.text == "frac"
+            and self._improper()
+        ):
             raise Unreadable("a mixed number that is none")
         return self.power()
 
@@ -159,7 +171,10 @@ class _Parser:
             if self.at("command", "circ"):
                 self.take()
                 base = self._marks(("unit", base, "degree"))
-            elif base[0] in ("matrix", "tuple") and self.peek().text.strip("{") in (*_TRANSPOSES, ""):
+            elif base[0] in ("matrix", "tuple") and self.peek().text.strip("{") in (
+                *_TRANSPOSES,
+                "",
+            ):
                 base = _transposed(base, self._exponent())
             else:
                 base = self._marks(("power", base, self._exponent()))
@@ -189,15 +204,20 @@ class _Parser:
     def atom(self) -> Tree:
         token = self.take()
         reads = {
-            "number": self._number, "symbol": self._symbol, "function": self._function, "open": self._brackets
-        }  # fmt: skip
+            "number": self._number,
+            "symbol": self._symbol,
+            "function": self._function,
+            "open": self._brackets,
+        }
         if token.kind in reads:
             return reads[token.kind](token)
         if token.kind == "unit":
             return ("unit", self.power(), token.text)  # $5
         if token.kind == "command" and token.text in ("frac", "binom"):
             above, below = self._argument(), self._argument()
-            return _quotient(above, below) if token.text == "frac" else ("call", "binom", above, below)
+            return (
+                _quotient(above, below) if token.text == "frac" else ("call", "binom", above, below)
+            )
         if token.kind == "command" and token.text == "mathcal":
             inner = self._argument()
             if inner[0] == "symbol":
@@ -251,7 +271,11 @@ class _Parser:
         if not above.isdigit() or not below.isdigit() or not 0 < int(above) < int(below):
             return None
         self.i += length
-        return ("divide", ("number", Fraction(int(above)), above), ("number", Fraction(int(below)), below))
+        return (
+            "divide",
+            ("number", Fraction(int(above)), above),
+            ("number", Fraction(int(below)), below),
+        )
 
     def _symbol(self, token: Token) -> Tree:
         # f(x), u(t), I(0): one letter or number in parentheses is what a function is taken of
@@ -340,7 +364,9 @@ class _Parser:
             if opening in ("{", "box") and self.at("command", "over", "choose"):
                 over = self.take().text == "over"
                 other = self.chain()
-                items = [("divide", items[0], other) if over else ("call", "binom", items[0], other)]
+                items = [
+                    ("divide", items[0], other) if over else ("call", "binom", items[0], other)
+                ]
             bar = self.at("colon") or self.at("command", "mid", "colon") or self.at("op", "|")
             if opening == "set" and bar:
                 return self._condition()
@@ -398,7 +424,10 @@ class _Parser:
 def _product(left: Tree, right: Tree) -> Tree:
     """A number before a matrix multiplies its entries."""
     if right[0] == "matrix":
-        return ("matrix", tuple(tuple(("multiply", left, entry) for entry in row) for row in right[1]))
+        return (
+            "matrix",
+            tuple(tuple(("multiply", left, entry) for entry in row) for row in right[1]),
+        )
     return ("multiply", left, right)
 
 
@@ -411,7 +440,11 @@ def _transposed(tree: Tree, exponent: Tree) -> Tree:
 def _quotient(above: Tree, below: Tree) -> Tree:
     """`\\frac{d x}{d t}` and `\\frac{d^2 x}{d t^2}` are one quantity, not a quotient of products."""
     quantity, variable = _differential(above), _differential(below)
-    return ("symbol", f"d{quantity}/d{variable}") if quantity and variable else ("divide", above, below)
+    return (
+        ("symbol", f"d{quantity}/d{variable}")
+        if quantity and variable
+        else ("divide", above, below)
+    )
 
 
 def _differential(tree: Tree) -> str | None:

@@ -1,4 +1,5 @@
-"""What a formula is taken for before it is compared: names, lists, sets and letters, as trees (rpg.answers.parser)."""
+"""What a formula is taken for before it is compared: names, lists, sets and letters, as trees
+(rpg.answers.parser)."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -13,7 +14,9 @@ _INTEGERS = frozenset("kmnlpqjrN")
 
 def is_name(tree: Tree) -> bool:
     """What an answer may be called: `x`, `x_1`, `f(x)`, but not `AB` or a derivative."""
-    return tree[0] == "symbol" and "/" not in tree[1] and (not tree[1].isupper() or len(tree[1]) == 1)
+    return (
+        tree[0] == "symbol" and "/" not in tree[1] and (not tree[1].isupper() or len(tree[1]) == 1)
+    )
 
 
 def named(tree: Tree) -> tuple[str | None, Tree]:
@@ -32,7 +35,9 @@ def domain(tree: Tree) -> bool:
     if tree[0] != "chain" or tree[2] != ("in",):
         return False
     name, numbers = tree[1]
-    return is_name(name) and (numbers == REALS or (numbers[0] == "symbol" and numbers[1] in _SETS_OF_NUMBERS))
+    return is_name(name) and (
+        numbers == REALS or (numbers[0] == "symbol" and numbers[1] in _SETS_OF_NUMBERS)
+    )
 
 
 def elements_of(trees: Sequence[Tree]) -> list[Tree]:
@@ -51,7 +56,9 @@ def elements_of(trees: Sequence[Tree]) -> list[Tree]:
 
 def _signed(tree: Tree, upper: bool) -> Tree:
     """With all upper signs, or all lower ones."""
-    parts = tuple(_signed(part, upper) if isinstance(part, tuple) and part else part for part in tree)
+    parts = tuple(
+        _signed(part, upper) if isinstance(part, tuple) and part else part for part in tree
+    )
     if parts[0] != "pm":
         return parts
     term = parts[2] if upper else ("negative", parts[2])
@@ -64,7 +71,9 @@ def unfolded(trees: list[Tree]) -> list[Tree]:
     if len(trees) != 1 or trees[0][0] != "chain" or trees[0][2] != ("=",):
         return trees
     names, entries = trees[0][1]
-    if not (names[0] == entries[0] == "tuple" and is_label(names) and len(names[2]) == len(entries[2])):
+    if not (
+        names[0] == entries[0] == "tuple" and is_label(names) and len(names[2]) == len(entries[2])
+    ):
         return trees
     return [("chain", pair, ("=",)) for pair in zip(names[2], entries[2], strict=True)]
 
@@ -121,7 +130,9 @@ def substituted(tree: Tree, old: str, new: Tree) -> Tree:
     return tuple(substituted(part, old, new) if isinstance(part, tuple) else part for part in tree)
 
 
-def unordered(gold: Sequence[Tree], answer: Sequence[Tree], match: Callable[[Tree, Tree], bool]) -> bool:
+def unordered(
+    gold: Sequence[Tree], answer: Sequence[Tree], match: Callable[[Tree, Tree], bool]
+) -> bool:
     """Every element has its own partner: `1, 1, 2` is not `1, 2, 2`."""
     if len(gold) != len(answer):
         return False
@@ -135,7 +146,8 @@ def unordered(gold: Sequence[Tree], answer: Sequence[Tree], match: Callable[[Tre
 
 
 def contradiction_free(trees: Sequence[Tree]) -> bool:
-    """Whether quantities of the same symbols, which a chain calls equal, are (`2x + 1 = 2x` are not)."""
+    """Whether quantities of the same symbols, which a chain calls equal, are (`2x + 1 = 2x` are
+    not)."""
     return all(
         values.symbols(left) != values.symbols(right) or identity_testing.same(left, right)
         for left, right in itertools.pairwise(tree for tree in trees if not is_name(tree))

@@ -1,10 +1,11 @@
-"""What an answer line states: the formulas that make the statement, how they are joined, and what is only said about
-them. A line that leaves open what is stated, or takes it back, is Unreadable, with the reason.
+"""What an answer line states: the formulas that make the statement, how they are joined, and what
+is only said about them. A line that leaves open what is stated, or takes it back, is Unreadable,
+with the reason.
 
-    line       := sentence*                      every sentence that has a formula has to say the same
-    sentence   := [subject copula] statement (restating statement)*
-    statement  := formula ((',' | 'and' | 'or') formula)*
-    formula    := tokens without words at their top level, perhaps with a unit
+    line       := sentence*                      every sentence that has a formula has to say the
+    same sentence   := [subject copula] statement (restating statement)* statement  := formula ((','
+    | 'and' | 'or') formula)* formula    := tokens without words at their top level, perhaps with a
+    unit
 """
 
 import itertools
@@ -22,7 +23,10 @@ _BINARY = {"+", "-", "*", "/", "^", "!", "%", "pm", "mod", "cup", "_"}
 _SHOWN = 120
 _CONCLUDING = lexicon.CONCLUDING | {"namely", "equivalently", "giving", "meaning"}
 _REFERRING = (
-    lexicon.NUMBERED | lexicon.REASONS | lexicon.SUBORDINATE - {"for"} | set("by from using via with".split())
+    lexicon.NUMBERED
+    | lexicon.REASONS
+    | lexicon.SUBORDINATE - {"for"}
+    | set("by from using via with".split())
 )
 """A remark with one of these before its formula only says why, whatever formulas it has."""
 _EXPLAINING = {"by", "using", "via", "which"}
@@ -54,7 +58,8 @@ class Item:
 
 
 def read_line(text: str) -> list[Statement]:
-    """The statements of an answer line, at least one. Raises Unreadable: nothing is stated, or unclearly, or taken back."""
+    """The statements of an answer line, at least one. Raises Unreadable: nothing is stated, or
+    unclearly, or taken back."""
     stated: list[Statement] = []
     for sentence in _SentenceReader(_flat(with_number_words(tokens_of(text)))).read():
         for clause in _clauses(sentence):
@@ -67,7 +72,8 @@ def read_line(text: str) -> list[Statement]:
 def reading(statements: list[Statement]) -> str:
     """What was read, in one line: formulas between bars, statements between semicolons."""
     text = "; ".join(
-        ("about " if s.approximate else "") + " | ".join(_shown(f) for f in s.formulas) for s in statements
+        ("about " if s.approximate else "") + " | ".join(_shown(f) for f in s.formulas)
+        for s in statements
     )
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
@@ -84,7 +90,8 @@ def _shown(formula: tuple[Token, ...]) -> str:
 
 
 def _flat(tokens: list[Token]) -> list[Token]:
-    """Boxes and groups that hold more than a formula (words, lists, relations) are opened; others stay brackets."""
+    """Boxes and groups that hold more than a formula (words, lists, relations) are opened; others
+    stay brackets."""
     opened: list[Token] = []
     i = 0
     while i < len(tokens):
@@ -93,9 +100,16 @@ def _flat(tokens: list[Token]) -> list[Token]:
         inside = tokens[i + 1 : end]
         before = opened[-1] if opened else None
         argument = before and (before.kind in ("command", "function") or before.text in ("^", "_"))
-        if token.kind == "open" and token.text in ("box", "{") and not argument and _holds_more(inside):
+        if (
+            token.kind == "open"
+            and token.text in ("box", "{")
+            and not argument
+            and _holds_more(inside)
+        ):
             after = next((t for t in tokens[end + 1 :] if t.kind != "edge"), None)
-            if (before and before.kind == "op") or (after and after.kind == "op" and after.text in _BINARY):
+            if (before and before.kind == "op") or (
+                after and after.kind == "op" and after.text in _BINARY
+            ):
                 raise Unreadable("a sign beside a box of words or several values")
             opened += [EDGE, *_flat(inside), EDGE]
         else:
@@ -172,7 +186,9 @@ class _SentenceReader:
             self.formula += unit_token(self.tokens[self.i : self.i + length])
             self.i, self.ended = self.i + length, True
             return
-        behind_words = self.sentences[-1] and self.sentences[-1][-1].kind != "formula" and not self.formula
+        behind_words = (
+            self.sentences[-1] and self.sentences[-1][-1].kind != "formula" and not self.formula
+        )
         if token.kind == "colon" and not behind_words:
             raise Unreadable("a ratio or label")
         if token.text == "&":
@@ -190,7 +206,9 @@ class _SentenceReader:
     def _part_of_formula(self, token: Token) -> None:
         if self.ended and self.formula:
             last = self.formula[-1]
-            dangling = last.kind == "rel" or (last.kind == "op" and last.text in _BINARY - {"!", "%"})
+            dangling = last.kind == "rel" or (
+                last.kind == "op" and last.text in _BINARY - {"!", "%"}
+            )
             sign = token.kind == "op" and token.text in _BINARY
             if not (dangling or sign or token.kind == "rel" or token.text == "circ"):
                 length = letters_length(self.tokens, self.i)
@@ -229,7 +247,8 @@ def _clauses(items: list[Item]) -> list[list[Item]]:
 
 
 def _statements(items: list[Item], remark: bool = False) -> list[Statement]:
-    """What a clause states. Raises Unreadable: it has a word that is not known, where it stands, to leave that as it is."""
+    """What a clause states. Raises Unreadable: it has a word that is not known, where it stands, to
+    leave that as it is."""
     items, reasons = _without_reasons(items, remark)
     _check(reasons, lexicon.REASONING)
     if all(item.kind != "formula" for item in items):
@@ -247,7 +266,9 @@ def _statements(items: list[Item], remark: bool = False) -> list[Statement]:
         return []
     formula = predicate[first].tokens
     named = formula[0].text == "="  # Area = 5
-    _check(head, lexicon.SUBJECT if named else _INTRODUCING | (lexicon.JOINING if remark else set()))
+    _check(
+        head, lexicon.SUBJECT if named else _INTRODUCING | (lexicon.JOINING if remark else set())
+    )
     approximate = not lexicon.APPROXIMATE.isdisjoint(leading) or formula[0].text == "~"
     concluded = items[0].text in lexicon.CONCLUDING
     statement = Statement([_bare(formula)], approximate=approximate, concluded=concluded)
@@ -273,7 +294,9 @@ def _without_opening(items: list[Item]) -> list[Item]:
     first = next(i for i, item in enumerate(items) if item.kind == "formula")
     end = max((i for i, item in enumerate(items[:first]) if item.kind == "sep"), default=0)
     opening = {*_words(items[:end])}
-    return items[end + 1 :] if opening and opening <= lexicon.EXPLAINING - {"case", "cases"} else items
+    return (
+        items[end + 1 :] if opening and opening <= lexicon.EXPLAINING - {"case", "cases"} else items
+    )
 
 
 def _behind(statement: Statement, following: list[Item]) -> list[Statement]:
@@ -304,7 +327,8 @@ def _check(items: list[Item], harmless: Set[str]) -> None:
 
 
 def _check_subject(subject: list[Item]) -> None:
-    """Raises Unreadable: what is said to be the value is not known to be; or another value stands before it."""
+    """Raises Unreadable: what is said to be the value is not known to be; or another value stands
+    before it."""
     words = _words(subject)
     explains = bool(words) and (words[0] in lexicon.REASONS or words[0].endswith("ing"))
     harmless = lexicon.REASONING if explains else lexicon.SUBJECT
@@ -314,18 +338,28 @@ def _check_subject(subject: list[Item]) -> None:
     for before, item in itertools.pairwise([Item("sep"), *subject]):
         described = before.kind in ("word", "copula") and before.text not in lexicon.CONCLUDING
         value = item.kind == "formula" and not _is_symbol(item.tokens)
-        if value and not described and len(subject) > 2 and all(t.kind != "rel" for t in item.tokens):
+        if (
+            value
+            and not described
+            and len(subject) > 2
+            and all(t.kind != "rel" for t in item.tokens)
+        ):
             raise Unreadable("unclear: a value before the answer")
 
 
 def _check_behind(items: list[Item]) -> None:
-    """Raises Unreadable: words behind the value that are neither what is counted nor known to be harmless."""
+    """Raises Unreadable: words behind the value that are neither what is counted nor known to be
+    harmless."""
     separated = False
     for separates, clause in itertools.groupby(items, lambda item: item.kind == "sep"):
         words = _words([*clause])
         separated |= separates
         explains = separated or (words and words[0] in _EXPLAINING)
-        if separates or not words or (explains and lexicon.is_harmless(words, worded=not separated)):
+        if (
+            separates
+            or not words
+            or (explains and lexicon.is_harmless(words, worded=not separated))
+        ):
             continue
         asserts = words[0] in ("is", "are") and words[1:2] in (["the"], ["our"], ["my"])
         harmless = lexicon.BEHIND | (lexicon.SUBJECT if asserts else set())
@@ -336,7 +370,8 @@ def _check_behind(items: list[Item]) -> None:
 
 
 def _without_reasons(items: list[Item], remark: bool) -> tuple[list[Item], list[Item]]:
-    """What is stated, and what only says why: behind `since`, or behind `as` that follows a formula or opens a remark."""
+    """What is stated, and what only says why: behind `since`, or behind `as` that follows a formula
+    or opens a remark."""
     stated = False
     for k, item in enumerate(items):
         begins = remark if k == 0 else stated and items[k - 1].kind != "word"
@@ -366,7 +401,8 @@ def _is_symbol(formula: tuple[Token, ...]) -> bool:
 
 
 def _explains(item: Item, after: list[Item]) -> bool:
-    """`for all x`, `where C is a constant`: what follows only explains. `5 for n = 1` and `5 for integers` do not."""
+    """`for all x`, `where C is a constant`: what follows only explains. `5 for n = 1` and `5 for
+    integers` do not."""
     if item.text != "for":
         return _words(after[:1]) != ["possible"]
     quantified = bool(after) and after[0].text in _QUANTIFIERS
@@ -391,7 +427,9 @@ def _without_references(items: list[Item]) -> list[Item]:
 
 def _names_only(formula: tuple[Token, ...]) -> bool:
     """`n`, `(a, b)`: what a noun before it is called."""
-    return len(formula) < 8 and all(t.kind == "symbol" or t.text in ("(", ")", ",") for t in formula)
+    return len(formula) < 8 and all(
+        t.kind == "symbol" or t.text in ("(", ")", ",") for t in formula
+    )
 
 
 def _join(stated: list[Statement], between: list[Item], formula: tuple[Token, ...]) -> None:
@@ -399,7 +437,9 @@ def _join(stated: list[Statement], between: list[Item], formula: tuple[Token, ..
     if any(item.kind == "copula" and not item.text for item in between):
         words.add("is")
     last = stated[-1]
-    if [i.text for i in between] in ([], ["and"]) and (whole := compound(last.formulas[-1], formula)):
+    if [i.text for i in between] in ([], ["and"]) and (
+        whole := compound(last.formulas[-1], formula)
+    ):
         last.formulas[-1] = whole
     elif not words:
         if not between:
@@ -409,9 +449,19 @@ def _join(stated: list[Statement], between: list[Item], formula: tuple[Token, ..
         last.formulas.append(formula)
         last.alternatives |= "or" in words or "either" in words
         last.conjoined |= "and" in words
-    elif words <= lexicon.APPROXIMATE | {"or", "is", "that", "which"} and words & lexicon.APPROXIMATE:
+    elif (
+        words <= lexicon.APPROXIMATE | {"or", "is", "that", "which"} and words & lexicon.APPROXIMATE
+    ):
         stated.append(Statement([_bare(formula)], approximate=True))
-    elif words <= lexicon.SUCH_THAT and len(last.formulas[-1]) == 1 and any(t.kind == "rel" for t in formula):
+    elif (
+        words <= lexicon.SUCH_THAT
+        and len(last.formulas[-1]) == 1
+        and any(t.kind == "rel" for t in formula)
+    ):
         last.formulas[-1] = formula  # all x with x < 8
-    elif not (_names_only(formula) and words <= lexicon.BEHIND - _STATING):  # 8 possible values of n
-        raise Unreadable(f"unclear: {' '.join(item.text for item in between).strip()!r} between formulas")
+    elif not (
+        _names_only(formula) and words <= lexicon.BEHIND - _STATING
+    ):  # 8 possible values of n
+        raise Unreadable(
+            f"unclear: {' '.join(item.text for item in between).strip()!r} between formulas"
+        )

@@ -1,9 +1,12 @@
-"""What of an answer is only typesetting: boxes and braces in LaTeX, and a text without them in its normal form."""
+"""What of an answer is only typesetting: boxes and braces in LaTeX, and a text without them in its
+normal form."""
 
 import re
 from typing import NamedTuple
 
-_BOX_OR_BRACE = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*\{)|\\.|(?P<open>\{)|(?P<close>\})", re.DOTALL)
+_BOX_OR_BRACE = re.compile(
+    r"(?P<box>\\(?:boxed|fbox)\s*\{)|\\.|(?P<open>\{)|(?P<close>\})", re.DOTALL
+)
 
 
 class Box(NamedTuple):
@@ -33,7 +36,8 @@ def boxes(text: str) -> list[Box]:
 
 
 def braced(text: str, i: int) -> tuple[int | None, int]:
-    """Where the content of the brace that opens at or after i begins and ends; (None, i) without one.
+    """Where the content of the brace that opens at or after i begins and ends; (None, i) without
+    one.
 
     One that does not close reaches to the end of the text.
     """
@@ -65,7 +69,10 @@ _RENAMED = [
     (re.compile(r"<=|≤"), r"\\le "),
     (re.compile(r">=|≥"), r"\\ge "),
     (re.compile(r"\\in(?![a-z])"), r"\\in "),
-    (re.compile(r"\\(?:operatorname|text|mathrm|mbox|textbf|mathbf|rm)\s*\{\s*(and|or)\s*\}"), r" \1 "),
+    (
+        re.compile(r"\\(?:operatorname|text|mathrm|mbox|textbf|mathbf|rm)\s*\{\s*(and|or)\s*\}"),
+        r" \1 ",
+    ),
     (re.compile(r"[−–]"), "-"),
     (re.compile(r"×"), r"\\times "),
     (re.compile(r"π"), r"\\pi "),
@@ -90,25 +97,27 @@ def _product(unit: str) -> str:
 
 
 _EITHER_UNIT = f"(?:{_UNIT}|{_LETTER_UNIT})"
-_SET_UNIT = (
-    rf"\\(?:mathrm|text|mbox|textrm|rm)\s*\{{\s*{_product(_EITHER_UNIT)}[\s.]*\}}(?:\s*\^\s*\{{?-?\d\}}?)?"
-)
+_SET_UNIT = rf"\\(?:mathrm|text|mbox|textrm|rm)\s*\{{\s*{_product(_EITHER_UNIT)}[\s.]*\}}(?:\s*\^\s*\{{?-?\d\}}?)?"
 _TRAILING_UNIT = re.compile(rf"(?<=[\d}})%])\s*(?:{_SET_UNIT}|\s{_product(_UNIT)})\s*\.?$")
 _WRAPPED = re.compile(r"\\(?:text|mathrm|mbox|textbf|mathbf|textrm)\s*(?=\{)")
 _BLANK = re.compile(r"(?<![\d.])\s+|\s+(?![\d.])")
 
 
 def normalise(text: str) -> str:
-    r"""An answer without what only typesets it: `$\boxed{\dfrac{1}{2}\text{ cm}}$.` becomes `\frac{1}{2}`.
+    r"""An answer without what only typesets it: `$\boxed{\dfrac{1}{2}\text{ cm}}$.` becomes
+    `\frac{1}{2}`.
 
-    Dollar signs, delimiter sizes, spacing commands, degree signs, bold, a trailing full stop and a trailing unit of
-    measurement go; synonyms get one name. Nothing is reordered and nothing computed.
+    Dollar signs, delimiter sizes, spacing commands, degree signs, bold, a trailing full stop and a
+    trailing unit of measurement go; synonyms get one name. Nothing is reordered and nothing
+    computed.
     """
     text = text.strip(" \t\r\n*_`")
     alone = boxes(text)
     if len(alone) == 1:
         text = alone[0].of(text)
-    while several := boxes(text):  # several are one answer: naming two where one is asked for is wrong
+    while several := boxes(
+        text
+    ):  # several are one answer: naming two where one is asked for is wrong
         last = max(several)
         text = text[: last.begin] + last.of(text) + text[last.end + 1 :]
     for pattern, replacement in _RENAMED:
@@ -123,5 +132,6 @@ def normalise(text: str) -> str:
 
 
 def squeeze(text: str) -> str:
-    """Without white space, except between two digits (`1 2` is not `12`): the form in which texts are compared."""
+    """Without white space, except between two digits (`1 2` is not `12`): the form in which texts
+    are compared."""
     return _BLANK.sub("", text)

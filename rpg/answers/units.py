@@ -7,7 +7,14 @@ from fractions import Fraction
 from functools import lru_cache
 
 from rpg.answers.lexer import Token, closing, tokens_of, value_of
-from rpg.answers.lexicon import ENGLISH_PAIRS, PREFIXES, SINGLE_UNITS, UNIT_VALUES, UNIT_WORDS, UNITS
+from rpg.answers.lexicon import (
+    ENGLISH_PAIRS,
+    PREFIXES,
+    SINGLE_UNITS,
+    UNIT_VALUES,
+    UNIT_WORDS,
+    UNITS,
+)
 
 _LETTERS = SINGLE_UNITS | {"mu", "Omega", "AA", "odot", "ohm", "hbar", "F", "C", "H", "T", "B", "M"}
 _CONNECTING = {"*", "/", "^", "-", "_", "+"}
@@ -25,7 +32,8 @@ _FACTOR = re.compile(
 
 @lru_cache(maxsize=4096)
 def unit(text: str) -> Unit | None:
-    """What `cm^2`, `square meters`, `miles per hour`, `m s^{-2}` is worth; None where a unit is not known."""
+    """What `cm^2`, `square meters`, `miles per hour`, `m s^{-2}` is worth; None where a unit is not
+    known."""
     text = _EXPONENT.sub(r"^\1\2 ", text)
     number = _NUMBER.match(text)
     factor, dimension, group = Fraction(number[0]) if number else Fraction(1), Counter[str](), 1
@@ -42,7 +50,10 @@ def unit(text: str) -> Unit | None:
 
 
 def _named(name: str) -> Unit | None:
-    for word in (name, *(name.lower().removesuffix(ending) for ending in ("", "s", "es") if len(name) > 2)):
+    for word in (
+        name,
+        *(name.lower().removesuffix(ending) for ending in ("", "s", "es") if len(name) > 2),
+    ):
         value = UNIT_VALUES.get(word)
         if value is not None:
             return (Fraction(1), {word: 1}) if value in (word, "=") else unit(value)
@@ -61,11 +72,14 @@ def unit_token(tokens: Sequence[Token]) -> list[Token]:
 
 
 def compound(first: Sequence[Token], second: Sequence[Token]) -> tuple[Token, ...] | None:
-    """`5 feet 6 inches`, `6 dollars and 25 cents` as one value in the first unit; None where they are none."""
+    """`5 feet 6 inches`, `6 dollars and 25 cents` as one value in the first unit; None where they
+    are none."""
     whole, part = ([t for t in formula if t.kind != "edge"] for formula in (first, second))
     if whole[-1].kind != "unit" or [t.kind for t in part] != ["number", "unit"]:
         return None
-    (large, dimension), (small, other) = (unit(t[-1].text) or (Fraction(1), {}) for t in (whole, part))
+    (large, dimension), (small, other) = (
+        unit(t[-1].text) or (Fraction(1), {}) for t in (whole, part)
+    )
     share = value_of(part[0].text) * small / large
     if dimension != other or not dimension or share >= 1:
         return None
@@ -84,7 +98,8 @@ def _unit_at(tokens: Sequence[Token], i: int) -> bool:
 
 
 def unit_length(tokens: Sequence[Token], i: int) -> int:
-    """How many tokens from `i` are one unit, with its powers and quotients; 0 where none begins there."""
+    """How many tokens from `i` are one unit, with its powers and quotients; 0 where none begins
+    there."""
     if not _unit_at(tokens, i):
         return 0
     end = i + 1
@@ -104,7 +119,12 @@ def unit_length(tokens: Sequence[Token], i: int) -> int:
                 end += 1
             elif token.text in ("^", "_"):  # behind `2` or `-1`
                 end += 2 if follows.text == "-" else 1
-        elif token.kind == "edge" and follows and follows.kind == "op" and follows.text in ("/", "^", "*"):
+        elif (
+            token.kind == "edge"
+            and follows
+            and follows.kind == "op"
+            and follows.text in ("/", "^", "*")
+        ):
             end += 1
         else:
             break
@@ -112,7 +132,8 @@ def unit_length(tokens: Sequence[Token], i: int) -> int:
 
 
 def cut_units(formula: list[Token]) -> list[Token]:
-    """With every unit as one token, also within brackets: words, and upright letters behind a value."""
+    """With every unit as one token, also within brackets: words, and upright letters behind a
+    value."""
     measured: list[Token] = []
     i = 0
     while i < len(formula):
@@ -131,9 +152,12 @@ def with_unit(formula: Sequence[Token]) -> list[Token]:
 
 
 def letters_length(tokens: Sequence[Token], i: int) -> int:
-    """How many tokens from `i` are letters that are units behind a formula's end: `$9.8$ m/s^2`; 0 where others come."""
+    """How many tokens from `i` are letters that are units behind a formula's end: `$9.8$ m/s^2`; 0
+    where others come."""
     end = i
-    while end < len(tokens) and (tokens[end].kind in ("symbol", "op", "number") or is_unit(tokens[end])):
+    while end < len(tokens) and (
+        tokens[end].kind in ("symbol", "op", "number") or is_unit(tokens[end])
+    ):
         end += 1
     run = list(tokens[i:end])
     return end - i if run and run[0].text in SINGLE_UNITS and _only_units(run) else 0

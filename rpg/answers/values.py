@@ -20,7 +20,8 @@ _MAX_EXPONENT = 100_000
 _CLOSE = mpmath.mpf(2) ** -110
 _CONSTANTS = {"pi", "e", "i"}
 Value: TypeAlias = Any
-"""A Fraction where it is exact, else a real or complex number of mpmath, which has no types of its own."""
+"""A Fraction where it is exact, else a real or complex number of mpmath, which has no types of its
+own."""
 
 
 class TooLarge(Unreadable):
@@ -77,8 +78,9 @@ def bare(tree: Tree) -> Tree:
 
 
 def evaluate(tree: Tree, at: dict[str, Fraction] | None = None) -> Value:
-    """The value of a tree where its symbols have these values. Raises Undefined: there is none; TooLarge: a number on
-    the way is beyond the bounds; Unreadable: the tree is a collection, or a function that is not known here.
+    """The value of a tree where its symbols have these values. Raises Undefined: there is none;
+    TooLarge: a number on the way is beyond the bounds; Unreadable: the tree is a collection, or a
+    function that is not known here.
     """
     with mpmath.workprec(BITS):
         try:
@@ -104,7 +106,9 @@ def _value(tree: Tree, at: dict[str, Fraction]) -> Value:
     if kind == "negative":
         return -_value(tree[1], at)
     if kind in ("percent", "unit"):
-        scale, base = (Fraction(1, 100), {}) if kind == "percent" else unit(tree[2]) or (Fraction(1), {})
+        scale, base = (
+            (Fraction(1, 100), {}) if kind == "percent" else unit(tree[2]) or (Fraction(1), {})
+        )
         factor: Tree = ("number", scale, "")
         factor = ("multiply", factor, ("symbol", "pi")) if base.get("pi") else factor
         return _value(("multiply", tree[1], factor), at)
@@ -217,7 +221,8 @@ _BY_MPMATH = {
 
 
 def _call(name: str, argument: Tree, extra: Tree | None, at: dict[str, Fraction]) -> Value:
-    """The value of a function; `extra` is the degree of a root, the base of a logarithm, the k of a binomial."""
+    """The value of a function; `extra` is the degree of a root, the base of a logarithm, the k of a
+    binomial."""
     if name in ("max", "min", "gcd", "lcm"):
         return _of_several(name, argument, at)
     x = _value(argument, at)
@@ -254,8 +259,11 @@ def _elementary(name: str, x: Value, base: Tree | None, at: dict[str, Fraction])
     if name in ("log", "ln", "lg") and x == 0:
         raise Undefined("a logarithm of zero")
     if name == "log":
-        # Without a base: the natural logarithm, or base ten; quotients of logarithms are the same in both.
-        return mpmath.ln(mp(x)) if base is None else mpmath.ln(mp(x)) / mpmath.ln(mp(_value(base, at)))
+        # Without a base: the natural logarithm, or base ten; quotients of logarithms are the same
+        # in both.
+        return (
+            mpmath.ln(mp(x)) if base is None else mpmath.ln(mp(x)) / mpmath.ln(mp(_value(base, at)))
+        )
     if name == "sgn":
         return Fraction((x > 0) - (x < 0))
     if name in _BY_MPMATH:
@@ -266,7 +274,13 @@ def _elementary(name: str, x: Value, base: Tree | None, at: dict[str, Fraction])
 def _root(x: Value, n: Value) -> Value:
     if n == 2 and isinstance(x, Fraction):
         return _power(x, Fraction(1, 2))
-    if isinstance(n, Fraction) and n.denominator == 1 and n % 2 and mpmath.im(mp(x)) == 0 and mp(x) < 0:
+    if (
+        isinstance(n, Fraction)
+        and n.denominator == 1
+        and n % 2
+        and mpmath.im(mp(x)) == 0
+        and mp(x) < 0
+    ):
         return -_root(-x, n)  # the real root
     if n == 0:
         raise Undefined("a zeroth root")
@@ -286,7 +300,12 @@ def _exact_root(x: Fraction, n: int) -> Fraction | None:
 def _binomial(n: Value, k: Value) -> Value:
     if any(abs(mp(v)) > 5_000 for v in (n, k)):
         raise TooLarge("a binomial too large to compute")
-    if isinstance(n, Fraction) and isinstance(k, Fraction) and n.denominator == k.denominator == 1 and n >= 0:
+    if (
+        isinstance(n, Fraction)
+        and isinstance(k, Fraction)
+        and n.denominator == k.denominator == 1
+        and n >= 0
+    ):
         return Fraction(math.comb(int(n), int(k)) if k >= 0 else 0)
     return mpmath.binomial(mp(n), mp(k))
 

@@ -1,8 +1,8 @@
 """The audit: which objective a loss follows, exactly, by enumeration in float64.
 
-`audit(loss)` measures one algorithm or callable; `audit_catalogue()` the whole catalogue, the ratio levels,
-the advantage estimators, the aggregation modes, the corrections for another sampler and the installed peers.
-docs/audit.md explains how to read the result.
+`audit(loss)` measures one algorithm or callable; `audit_catalogue()` the whole catalogue, the ratio
+levels, the advantage estimators, the aggregation modes, the corrections for another sampler and the
+installed peers. docs/audit.md explains how to read the result.
 """
 
 import time
@@ -28,7 +28,8 @@ __all__ = ["EXACT", "Report", "Result", "Settings", "audit", "audit_catalogue", 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """In the small worlds of an audit more threads only wait for each other: two take six times the processor time."""
+    """In the small worlds of an audit more threads only wait for each other: two take six times the
+    processor time."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -53,13 +54,14 @@ def audit(
     """Audit one loss.
 
     loss: an Algorithm, or a callable taking log_prob, old_log_prob, advantages, response_mask and
-    ref_log_prob (all (N, T) float64, ref_log_prob None where the reference is old) by keyword and returning a
-    scalar. beta: strength of the KL. It replaces an algorithm's own where that has a KL, 0.3 by default: at
-    1e-4 an error of the KL would not show. For a callable it is the beta its KL has (default 0, no KL),
-    `divergence` (a name of rpg.catalogue.DIVERGENCES) is the KL it is meant to have, and `per_token` says
-    that its mean runs over tokens (False: over responses, summed over tokens). vocabulary, length: size of
-    the enumerated worlds, drawn from `seeds`. drifts: distances between old and the trained policy, in
-    standard deviations of a logit. Raises AlgorithmError for an unknown divergence.
+    ref_log_prob (all (N, T) float64, ref_log_prob None where the reference is old) by keyword and
+    returning a scalar. beta: strength of the KL. It replaces an algorithm's own where that has a
+    KL, 0.3 by default: at 1e-4 an error of the KL would not show. For a callable it is the beta its
+    KL has (default 0, no KL), `divergence` (a name of rpg.catalogue.DIVERGENCES) is the KL it is
+    meant to have, and `per_token` says that its mean runs over tokens (False: over responses,
+    summed over tokens). vocabulary, length: size of the enumerated worlds, drawn from `seeds`.
+    drifts: distances between old and the trained policy, in standard deviations of a logit. Raises
+    AlgorithmError for an unknown divergence.
     """
     if isinstance(loss, Algorithm):
         beta = Settings.beta if beta is None else beta

@@ -16,7 +16,8 @@ WIDE = 110  # columns that the table with all its figures needs
 
 @dataclass(frozen=True)
 class Report:
-    """losses: catalogue, callables and peers; levels: the ratio levels; studies: of what surrounds a loss."""
+    """losses: catalogue, callables and peers; levels: the ratio levels; studies: of what surrounds
+    a loss."""
 
     losses: tuple[Result, ...]
     levels: tuple[Result, ...] = ()
@@ -38,15 +39,24 @@ class Report:
         return [row for result in (*self.losses, *self.levels) for row in result.rows()]
 
     def to_json(self) -> str:
-        """Everything, as one JSON document: {format, settings, seconds, absent, losses, studies, rows}."""
+        """Everything, as one JSON document: {format, settings, seconds, absent, losses, studies,
+        rows}."""
         seconds = round(self.seconds, 3)
-        document = {"format": 1, "settings": self.settings, "seconds": seconds, "absent": self.absent}
+        document = {
+            "format": 1,
+            "settings": self.settings,
+            "seconds": seconds,
+            "absent": self.absent,
+        }
         losses = map(asdict, (*self.losses, *self.levels))
-        document["losses"] = [{k: v for k, v in result.items() if k != "points"} for result in losses]
+        document["losses"] = [
+            {k: v for k, v in result.items() if k != "points"} for result in losses
+        ]
         document |= {"studies": self.studies, "rows": self.rows()}
         return json.dumps(document, default=asdict, ensure_ascii=False, allow_nan=False)
 
-    # --- tables ------------------------------------------------------------------------------------------
+    # --- tables
+    # ------------------------------------------------------------------------------------------
 
     def table(self, width: int = WIDE) -> Any:
         """Everything as one rich renderable; if `width` is too small, without the clipped figures."""
@@ -56,25 +66,40 @@ class Report:
         parts: list[Any] = [Text.from_markup(_LEGEND)]
         headings = ["loss", "exact for", "only on-policy", *_FIGURES[: 6 if width >= WIDE else 3]]
         for source in dict.fromkeys(result.source for result in self.losses):
-            title = {"rpg": "rpg-lab", "callable": "Your loss"}.get(source, f"{source}; 0: at most 1e-7")
-            rows = [self._row(result)[: len(headings)] for result in self.losses if result.source == source]
+            title = {"rpg": "rpg-lab", "callable": "Your loss"}.get(
+                source, f"{source}; 0: at most 1e-7"
+            )
+            rows = [
+                self._row(result)[: len(headings)]
+                for result in self.losses
+                if result.source == source
+            ]
             title += f" (figures at drift {self.settings.shown_drift:g})"
             parts.append(_table(title, headings, rows, words=3))
         if len(self.losses) == 1:
             (result,) = self.losses
-            rows = [[f"{p.drift:g}", f"{p.kl:.3f}", *_cells(result, p.drift)] for p in result.unclipped()]
+            rows = [
+                [f"{p.drift:g}", f"{p.kl:.3f}", *_cells(result, p.drift)]
+                for p in result.unclipped()
+            ]
             parts.append(Text(result.diagnosis + "\n"))
             parts.append(_table(f"{result.name} by drift", ["drift", "KL(old‖π)", *_FIGURES], rows))
         if self.levels:
             title = "Ratio levels against the response-level objective, unclipped: bias / noise by drift"
-            headings = ["divergence", "ratio", *(f"{drift:g}" for drift in self.settings.drifts if drift > 0)]
+            headings = [
+                "divergence",
+                "ratio",
+                *(f"{drift:g}" for drift in self.settings.drifts if drift > 0),
+            ]
             parts.append(_table(title, headings, self.level_rows(), words=2))
         for study, (title, *words) in _STUDIES.items():
             of = (r for r in self.studies if r.study == study)
             figures = ((r, f"{r.scale:.3f}", percent(r.bias, EXACT), f"{r.noise:.1f}") for r in of)
             if rows := [[r.name, r.setting, *cells] for r, *cells in figures]:
                 parts.append(_table(title, [*words, "scale", "bias", "noise"], rows, words=1))
-        parts += (Text(f"Left out: {peer} ({why})", style="yellow") for peer, why in self.absent.items())
+        parts += (
+            Text(f"Left out: {peer} ({why})", style="yellow") for peer, why in self.absent.items()
+        )
         s = self.settings
         world = f"{s.vocabulary} symbols x {s.length} tokens, {s.vocabulary**s.length} responses"
         seeds = f"seeds {', '.join(map(str, s.seeds))}"
@@ -84,7 +109,9 @@ class Report:
         """The table of one source's losses (`rpg`, `verl`, `trl`) as Markdown, for documentation."""
         figures = [heading.replace("\n", " ").strip() for heading in _FIGURES]
         rows = (self._row(result) for result in self.losses if result.source.split()[0] == source)
-        rows = ([f"`{name}`", *cells, *[""] * (len(figures) + 2 - len(cells))] for name, *cells in rows)
+        rows = (
+            [f"`{name}`", *cells, *[""] * (len(figures) + 2 - len(cells))] for name, *cells in rows
+        )
         return markdown_table(("loss", "exact for", "only on-policy"), figures, rows)
 
     def _row(self, result: Result) -> list[str]:
@@ -96,16 +123,21 @@ class Report:
         return [name, _objectives(always) or "none", only_on_policy, *cells]
 
     def level_rows(self) -> list[list[str]]:
-        """By ratio level: divergence, ratio, and `bias / noise` against the response-level objective at each drift."""
+        """By ratio level: divergence, ratio, and `bias / noise` against the response-level
+        objective at each drift."""
         rows = []
         for result in self.levels:
             target, points = str(Objective("sequence", result.divergence)), result.unclipped()
-            pairs = ((percent(p.bias[target], result.tolerance), p.noise) for p in points if p.drift > 0)
+            pairs = (
+                (percent(p.bias[target], result.tolerance), p.noise) for p in points if p.drift > 0
+            )
             rows.append([*result.name.split(), *(f"{bias} / {noise:.1f}" for bias, noise in pairs)])
         return rows
 
 
-_NAMES = "; ".join(f"{kl.upper()}: {DIVERGENCES[kl].penalty}" for kl in DIVERGENCE_NAMES if kl != "none")
+_NAMES = "; ".join(
+    f"{kl.upper()}: {DIVERGENCES[kl].penalty}" for kl in DIVERGENCE_NAMES if kl != "none"
+)
 _LEGEND = f"""\
 [bold]What each loss optimises.[/bold] All responses of a small language are enumerated: exact numbers.
 [bold]exact for[/bold]  the objective whose gradient the loss has on average, whatever the drift, unclipped
@@ -117,8 +149,12 @@ _LEGEND = f"""\
 [bold]drift[/bold]      distance from old to the trained policy, in standard deviations of a logit
 [bold]†[/bold]          the responses of a batch affect each other: the figures are of all batches of two\
 """
-_ADVANTAGES = "Advantage estimators, on-policy, two prompts: average step = scale x (gradient + bias)"
-_CORRECTIONS = "rollout_correction, sampler 0.7 and policy 0.2 standard deviations of a logit from old, E[R]"
+_ADVANTAGES = (
+    "Advantage estimators, on-policy, two prompts: average step = scale x (gradient + bias)"
+)
+_CORRECTIONS = (
+    "rollout_correction, sampler 0.7 and policy 0.2 standard deviations of a logit from old, E[R]"
+)
 _STUDIES = {
     "advantage": (_ADVANTAGES, "estimator", "setting"),
     "aggregation": ("Aggregation of responses of different lengths, on-policy", "mode", "setting"),
@@ -127,7 +163,10 @@ _STUDIES = {
 
 
 def markdown_table(
-    words: Sequence[str], figures: Sequence[str], rows: Iterable[Sequence[str]], last: Sequence[str] = ()
+    words: Sequence[str],
+    figures: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    last: Sequence[str] = (),
 ) -> str:
     """A table with columns of words, of figures (on the right), and `last` of words again."""
     rule = "|" + "---|" * len(words) + "---:|" * len(figures) + "---|" * len(last)
@@ -135,13 +174,17 @@ def markdown_table(
     return "\n".join([head, rule, *lines])
 
 
-def _table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], words: int = 0) -> Any:
+def _table(
+    title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], words: int = 0
+) -> Any:
     """The first `words` columns are words, the others numbers."""
     from rich import box  # noqa: PLC0415 (optional)
     from rich.markup import escape  # noqa: PLC0415 (optional)
     from rich.table import Table  # noqa: PLC0415 (optional)
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
+    )
     for place, heading in enumerate(headings):
         wraps = 0 < place < words
         table.add_column(heading, justify="left" if place < words else "right", no_wrap=not wraps)
@@ -156,7 +199,9 @@ def _objectives(names: Iterable[str]) -> str:
 
 
 def percent(bias: float, tolerance: float) -> str:
-    if bias == inf:  # a gradient of zero: distillation by a divergence that the audit does not compare with
+    if (
+        bias == inf
+    ):  # a gradient of zero: distillation by a divergence that the audit does not compare with
         return ""
     return "0" if bias <= tolerance else f"{bias:.1%}"
 

@@ -1,6 +1,8 @@
-"""The loss that a trainer's settings describe: what the audit measures of it, and in sentences what it does not.
+"""The loss that a trainer's settings describe: what the audit measures of it, and in sentences what
+it does not.
 
-verl and TRL are measured on the installed package's own code, prime-rl and open-instruct on the formulas of pinned.toml.
+verl and TRL are measured on the installed package's own code, prime-rl and open-instruct on the
+formulas of pinned.toml.
 """
 
 from dataclasses import fields
@@ -21,11 +23,14 @@ _TEACHER = "the reverse KL to the teacher is asked for, without a reward."
 
 
 def described(trainer: Trainer) -> tuple[str, dict[str, Any]]:
-    """A trainer with its version, and its keys with their defaults: all where it is installed, else those that are pinned.
-    Raises ImportError, PackageNotFoundError: it is not installed.
+    """A trainer with its version, and its keys with their defaults: all where it is installed, else
+    those that are pinned. Raises ImportError, PackageNotFoundError: it is not installed.
     """
     if (name := trainer.name) in INSTALLED:
-        return f"{name} {version(name)}", peers.verl_defaults() if name == "verl" else _trl_defaults()
+        return (
+            f"{name} {version(name)}",
+            peers.verl_defaults() if name == "verl" else _trl_defaults(),
+        )
     return f"{name} at {trainer.commit[:8]}", trainer.defaults
 
 
@@ -34,7 +39,11 @@ def _advantages(name: str, studied: str | None) -> str:
     result = next((r for r in advantage_study(sizes=(8,)) if r.name == studied), None)
     if result is None:
         return f"Advantages {name}: their own bias was not measured."
-    off = "exact up to a scale" if result.bias < 1e-10 else f"{result.bias:.1%} off the gradient of E[R]"
+    off = (
+        "exact up to a scale"
+        if result.bias < 1e-10
+        else f"{result.bias:.1%} off the gradient of E[R]"
+    )
     prompts = "in groups of 8, for two prompts of different difficulty"
     return f"Advantages {name} ({result.name}): {prompts}, {off}."
 
@@ -59,19 +68,26 @@ def _kl(*asked: tuple[str, str, float]) -> list[str]:
     return remarks or ["There is no KL."]
 
 
-# --- verl ----------------------------------------------------------------------------------------------
+# --- verl
+# ----------------------------------------------------------------------------------------------
 
 
 def _verl(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subject, list[str]]:
-    correction = {k.removeprefix(_CORRECTION): v for k, v in settings.items() if k.startswith(_CORRECTION)}
+    correction = {
+        k.removeprefix(_CORRECTION): v for k, v in settings.items() if k.startswith(_CORRECTION)
+    }
     bypass, way, remarks = correction["bypass_mode"], correction["loss_type"], list[str]()
     if bypass:  # as verl's apply_bypass_mode, whatever loss_mode says
         loss = {"loss_mode": "bypass_mode", "rollout_correction": correction}
         settings = settings | {f"{ACTOR}policy_loss.{key}": value for key, value in loss.items()}
     for key in ("rollout_is", "rollout_rs"):
         if correction[key] and not bypass:
-            remarks.append(f"{_CORRECTION}{key} ({correction[key]}) is not part of this measurement.")
-    actor = {key.removeprefix(ACTOR): value for key, value in settings.items() if key.startswith(ACTOR)}
+            remarks.append(
+                f"{_CORRECTION}{key} ({correction[key]}) is not part of this measurement."
+            )
+    actor = {
+        key.removeprefix(ACTOR): value for key, value in settings.items() if key.startswith(ACTOR)
+    }
     estimator, kind = settings["algorithm.adv_estimator"], str(actor["kl_loss_type"])
     updates = settings["data.train_batch_size"] / actor["ppo_mini_batch_size"] * actor["ppo_epochs"]
     if estimator == "rpg" and kind.startswith("rpg_"):
@@ -95,7 +111,8 @@ def _verl(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subj
 
 
 def _released(kind: str, actor: dict[str, Any]) -> tuple[Subject, list[str]]:
-    """The loss of a script that was released with the RPG paper; its code is no part of verl, but of the catalogue."""
+    """The loss of a script that was released with the RPG paper; its code is no part of verl, but
+    of the catalogue."""
     name = kind.removesuffix("_clip_ppo").replace("_rf_", "_reinforce_").replace("_", "-")
     if name not in algorithms("released"):
         raise KeyError(f"kl_loss_type {kind}")
@@ -105,7 +122,8 @@ def _released(kind: str, actor: dict[str, Any]) -> tuple[Subject, list[str]]:
     return from_algorithm(algo, Settings.beta), [what]
 
 
-# --- TRL -----------------------------------------------------------------------------------------------
+# --- TRL
+# -----------------------------------------------------------------------------------------------
 
 
 def _trl_defaults() -> dict[str, Any]:
@@ -120,7 +138,9 @@ def _trl_defaults() -> dict[str, Any]:
 def _trl(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subject, list[str]]:
     loss = settings["loss_type"]
     remarks = [f"{source}: loss_type {loss}, ratios per {settings['importance_sampling_level']}."]
-    scaling = {True: "group", False: "none"}.get(settings["scale_rewards"], settings["scale_rewards"])
+    scaling = {True: "group", False: "none"}.get(
+        settings["scale_rewards"], settings["scale_rewards"]
+    )
     remarks.append(_advantages(f"with scale_rewards {scaling}", trainer.advantages.get(scaling)))
     remarks += _kl(("loss", "k3", settings["beta"]))
     if settings["beta"] and not settings["use_bias_correction_kl"]:
@@ -131,19 +151,26 @@ def _trl(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subje
             "that almost every token has this weight; MiniMax-M1's is 5."
         )
     if settings["use_vllm"] and settings["vllm_importance_sampling_correction"]:
-        rule = ", ".join(str(settings[f"vllm_importance_sampling_{key}"]) for key in ("mode", "clip_max"))
-        remarks.append(f"The correction for vLLM's rounding ({rule}) is not part of this measurement.")
+        rule = ", ".join(
+            str(settings[f"vllm_importance_sampling_{key}"]) for key in ("mode", "clip_max")
+        )
+        remarks.append(
+            f"The correction for vLLM's rounding ({rule}) is not part of this measurement."
+        )
     accumulated = settings["gradient_accumulation_steps"]
     steps = settings["steps_per_generation"] or accumulated
     if settings["generation_batch_size"] is None:
         remarks.append(_updates(steps / accumulated * settings["num_iterations"]))
     else:
-        remarks.append("With generation_batch_size, the optimizer steps per rollout depend on the processes.")
+        remarks.append(
+            "With generation_batch_size, the optimizer steps per rollout depend on the processes."
+        )
     loss_settings = {key: value for key, value in settings.items() if trainer.loss_keys.match(key)}
     return peers.trl_subject(loss, source, Settings.beta, loss_settings), remarks
 
 
-# --- trainers that are not installed -------------------------------------------------------------------
+# --- trainers that are not installed
+# -------------------------------------------------------------------
 
 
 def _prime(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subject, list[str]]:
@@ -177,11 +204,14 @@ def _open(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subj
         if settings[key] not in accepted:
             raise ValueError(f"{key} {settings[key]!r}; accepted: {', '.join(map(str, accepted))}")
     updates = settings["num_mini_batches"] * settings["num_epochs"]
-    # with one step per rollout the policy is its own `old`, and only rho knows how stale the samples are
+    # with one step per rollout the policy is its own `old`, and only rho knows how stale the
+    # samples are
     alone = updates == 1 and not settings["use_vllm_logprobs"]
     kl = ("k1", "k2", "k3", "k1")[estimator]
     weighted = estimator == 3 and ("score" if alone else True)
-    parts: dict[str, Any] = {"kl": {"estimator": kl, "weighted": weighted} if settings["beta"] else "none"}
+    parts: dict[str, Any] = {
+        "kl": {"estimator": kl, "weighted": weighted} if settings["beta"] else "none"
+    }
     if alone and settings["use_rho_correction"]:
         least, most = settings["rho_clamp_lower_bound"], settings["rho_clamp_upper_bound"] or 1e9
         parts["clip"] = {"low": 1 - least, "high": most - 1}
@@ -196,9 +226,13 @@ def _open(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subj
     scaling = settings["advantage_normalization_type"]
     remarks = [f"{source}: loss_fn {loss}.", _advantages(scaling, trainer.advantages.get(scaling))]
     remarks += _kl(("loss", f"kl_estimator {estimator}, {kl}", settings["beta"]))
-    rho = settings["use_rho_correction"] and not (alone or settings["use_vllm_logprobs"])  # measured, or 1
+    rho = settings["use_rho_correction"] and not (
+        alone or settings["use_vllm_logprobs"]
+    )  # measured, or 1
     remarks += ["use_rho_correction is not part of this measurement."] * rho
-    remarks += [_updates(updates)] * (updates > 1) + [_stale(settings["async_steps"], "async_steps")]
+    remarks += [_updates(updates)] * (updates > 1) + [
+        _stale(settings["async_steps"], "async_steps")
+    ]
     return pinned.subject(loss, source, algo, Settings.beta), remarks
 
 

@@ -1,7 +1,9 @@
-"""What a measured gradient is made of, and which tokens the rest of it comes from: the audit in words.
+"""What a measured gradient is made of, and which tokens the rest of it comes from: the audit in
+words.
 
-The average step of a loss is projected on gradients that are known exactly (reward, divergences, entropy, length). Where
-something is left over, the slopes of single tokens are compared with those of a loss that is exact for the same objective.
+The average step of a loss is projected on gradients that are known exactly (reward, divergences,
+entropy, length). Where something is left over, the slopes of single tokens are compared with those
+of a loss that is exact for the same objective.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +31,8 @@ TERMS = {
     "fkl_old": "KL(old‖π)'s",
     "rkl_old": "KL(π‖old)'s",
 }
-"""Gradients that a step is projected on. The last two are of second order: they vanish on-policy."""
+"""Gradients that a step is projected on. The last two are of second order: they vanish on-policy.
+"""
 MOST_TERMS = 3
 SMALL = 5e-3
 """A projection with fewer terms is preferred while it leaves over hardly more than the best one."""
@@ -37,7 +40,8 @@ SMALL = 5e-3
 
 @dataclass(frozen=True)
 class Projection:
-    """`coefficients` (term -> number) of the dictionary at one level, and the share of the step that they leave over."""
+    """`coefficients` (term -> number) of the dictionary at one level, and the share of the step
+    that they leave over."""
 
     coefficients: dict[str, float]
     rest: float
@@ -62,12 +66,18 @@ class Projection:
     @property
     def kls(self) -> dict[str, float]:
         """The weights of the divergences from the reference, positive where they are penalised."""
-        return {name: -number for name, number in self.coefficients.items() if name in ("fkl", "rkl")}
+        return {
+            name: -number for name, number in self.coefficients.items() if name in ("fkl", "rkl")
+        }
 
 
 def diagnose(subject: Subject, settings: Settings) -> tuple[str, bool]:
-    """(what a loss follows, in sentences; whether it can be measured: it has a gradient, and one that is finite)."""
-    drifts = 0.0, *sorted((d for d in settings.drifts if d > 0), key=lambda drift: abs(drift - 0.4))[:2]
+    """(what a loss follows, in sentences; whether it can be measured: it has a gradient, and one
+    that is finite)."""
+    drifts = (
+        0.0,
+        *sorted((d for d in settings.drifts if d > 0), key=lambda drift: abs(drift - 0.4))[:2],
+    )
     scenes = replace(settings, drifts=drifts).scenes(subject)
     if why := unmeasurable(subject.loss, scenes):
         return why, False
@@ -88,23 +98,30 @@ def diagnose(subject: Subject, settings: Settings) -> tuple[str, bool]:
 
 
 def unmeasurable(loss: LossFunction, scenes: Sequence[Scene]) -> str | None:
-    """Why a function is no loss that can be measured (its shape, NaN somewhere, a constant everywhere), or None."""
+    """Why a function is no loss that can be measured (its shape, NaN somewhere, a constant
+    everywhere), or None."""
     is_constant = True
     for scene in scenes:
         log_prob = scene.inputs["log_prob"].detach().requires_grad_()
         result = loss(**{**scene.inputs, "log_prob": log_prob})
         value = getattr(result, "loss", result)
         if not isinstance(value, Tensor):
-            return f"The loss returned {type(value).__name__}; a tensor with one number is expected."
+            return (
+                f"The loss returned {type(value).__name__}; a tensor with one number is expected."
+            )
         if value.numel() != 1:
             return f"The loss returned a tensor of shape {tuple(value.shape)}; one number is expected: sum or average it."
         grad = torch.autograd.grad
-        gradient = grad(value.sum(), log_prob, allow_unused=True)[0] if value.requires_grad else None
+        gradient = (
+            grad(value.sum(), log_prob, allow_unused=True)[0] if value.requires_grad else None
+        )
         for name, numbers in (("loss", value), ("gradient of the loss", gradient)):
             if numbers is not None and not torch.isfinite(numbers).all():
                 kind = "NaN" if torch.isnan(numbers).any() else "infinite"
                 return f"The {name} is {kind} on finite inputs (drift {scene.drift:g}), so nothing can be measured."
-        is_constant &= (gradient is None or not gradient.any()) and not isinstance(scene.beside, Tensor)
+        is_constant &= (gradient is None or not gradient.any()) and not isinstance(
+            scene.beside, Tensor
+        )
     why = "it does not depend on log_prob (is everything detached?), so its gradient is zero"
     return f"The loss is a constant: {why}." if is_constant else None
 
@@ -112,10 +129,11 @@ def unmeasurable(loss: LossFunction, scenes: Sequence[Scene]) -> str | None:
 def projected(
     loss: LossFunction, scenes: Sequence[Scene], size: int = 1, before: Projection | None = None
 ) -> Projection:
-    """Average steps of batches of `size` in several scenes, explained by the same coefficients of as few terms as possible.
+    """Average steps of batches of `size` in several scenes, explained by the same coefficients of
+    as few terms as possible.
 
-    At the token level, unless only that of whole responses is exact. Off-policy, the terms of `before`, which were exact
-    on-policy, say how much they leave over.
+    At the token level, unless only that of whole responses is exact. Off-policy, the terms of
+    `before`, which were exact on-policy, say how much they leave over.
     """
     step, fits = torch.cat([scene.moments(loss, size).mean for scene in scenes]), []
     for level in LEVELS:
@@ -131,15 +149,20 @@ def _fewest(step: Tensor, columns: dict[str, Tensor], level: str) -> Projection:
     # without what is zero, or parallel to an earlier term (where all responses are as long)
     kept: dict[str, Tensor] = {}
     for name, column in columns.items():
-        parallel = any(abs(column @ k) > (1 - 1e-9) * column.norm() * k.norm() for k in kept.values())
+        parallel = any(
+            abs(column @ k) > (1 - 1e-9) * column.norm() * k.norm() for k in kept.values()
+        )
         if column.norm() > 1e-9 * step.norm() and not parallel:
             kept[name] = column
     if not step.norm() > 1e-14:  # NaN, or rounding alone, as in moments.relative
         return Projection({}, 0.0 if step.isfinite().all() else nan, level)
     best = [
-        min((_fit(step, {n: kept[n] for n in names}, level) for names in combinations(kept, count)), key=lambda f: f.rest)
+        min(
+            (_fit(step, {n: kept[n] for n in names}, level) for names in combinations(kept, count)),
+            key=lambda f: f.rest,
+        )
         for count in range(1, min(MOST_TERMS, len(kept)) + 1)
-    ]  # fmt: skip
+    ]
     enough = best[-1].rest * 1.1 + SMALL * (not best[-1].is_exact)
     return next(fit for fit in best if fit.is_exact or fit.rest <= enough)
 
@@ -152,7 +175,8 @@ def _fit(step: Tensor, columns: dict[str, Tensor], level: str) -> Projection:
 
 
 def _coupled(subject: Subject, settings: Settings) -> str:
-    """A loss whose responses affect each other, over every batch of two and of three that a small world has."""
+    """A loss whose responses affect each other, over every batch of two and of three that a small
+    world has."""
     scenes = settings.coupled().scenes(subject)
     fits = [projected(subject.loss, scenes, size) for size in (2, 3)]
     shares = [fit.coefficients.get("reward", 0.0) for fit in fits]
@@ -173,7 +197,9 @@ def _against_request(on: Projection, off: Projection, subject: Subject) -> Itera
         yield "It does not contain the reward."
         return
     wanted = {subject.divergence} if beta and subject.divergence != "none" else set()
-    as_asked = set(on.kls) == wanted and all(abs(kl / reward - beta) < 1e-6 for kl in on.kls.values())
+    as_asked = set(on.kls) == wanted and all(
+        abs(kl / reward - beta) < 1e-6 for kl in on.kls.values()
+    )
     if abs(reward - 1) > 1e-6 and off.is_exact and as_asked:
         yield f"The direction is exact: everything is rescaled by {reward:.4g}, as if by a learning rate."
     if not beta or subject.divergence == "none":
@@ -189,21 +215,28 @@ def _against_request(on: Projection, off: Projection, subject: Subject) -> Itera
 
 
 def aggregation(subject: Subject, drift: float = 0.0) -> str | None:
-    """How a loss averages over the tokens of responses of different lengths, token-mean or seq-mean-token-mean; measured,
-    because some losses do not read what is set. "": in another way; None: they have no gradient from the advantages.
+    """How a loss averages over the tokens of responses of different lengths, token-mean or
+    seq-mean-token-mean; measured, because some losses do not read what is set. "": in another way;
+    None: they have no gradient from the advantages.
     """
     scene = Scene.of(subject, world(2, 3, eos=True), drift, third=drift > 0)
     mask = scene.world.mask.double()
     inputs = ({**scene.inputs, "advantages": advantage * mask} for advantage in (1, 0))
     ones, silent = (batch_slopes(subject.loss, each) for each in inputs)
     slope, ratio = (ones - silent).flatten(), scene.ratio()
-    weights = {"token-mean": ratio * mask, "seq-mean-token-mean": ratio * mask / mask.sum(-1, keepdim=True)}
-    fits = {mode: _fit(slope, {mode: weight.flatten()}, "token") for mode, weight in weights.items()}
+    weights = {
+        "token-mean": ratio * mask,
+        "seq-mean-token-mean": ratio * mask / mask.sum(-1, keepdim=True),
+    }
+    fits = {
+        mode: _fit(slope, {mode: weight.flatten()}, "token") for mode, weight in weights.items()
+    }
     return next((mode for mode, fit in fits.items() if fit.is_exact), "") if slope.any() else None
 
 
 def _exact_slopes(form: str, scene: Scene) -> Tensor:
-    """d loss / d log_prob of losses that follow E[R] and a KL exactly at token level, (N, T, 2): −w A, and the KL's."""
+    """d loss / d log_prob of losses that follow E[R] and a KL exactly at token level, (N, T, 2): −w
+    A, and the KL's."""
     w = torch.where(scene.world.mask, scene.ratio(), 0)
     log_ref = scene.world.log_probs(scene.world.ref)
     v = torch.where(scene.world.mask, (log_ref - scene.world.log_probs(scene.world.old)).exp(), 0)
@@ -215,8 +248,9 @@ def _exact_slopes(form: str, scene: Scene) -> Tensor:
 def _in_tokens(subject: Subject, scenes: list[Scene], on: Projection) -> Iterator[str]:
     """Which tokens make the difference, and how their slopes differ from an exact loss's.
 
-    Losses of one KL differ by a baseline, which changes no expectation: both forms are tried, with the coefficients found
-    on-policy and with those that were asked for, and also apart from a factor (of a mean over fewer tokens).
+    Losses of one KL differ by a baseline, which changes no expectation: both forms are tried, with
+    the coefficients found on-policy and with those that were asked for, and also apart from a
+    factor (of a mean over fewer tokens).
     """
 
     def tokens(values: Callable[[Scene], Tensor]) -> Tensor:
@@ -242,8 +276,11 @@ def _in_tokens(subject: Subject, scenes: list[Scene], on: Projection) -> Iterato
     yield min(filter(None, remarks), key=lambda remark: "spread" in remark, default="")
 
 
-def _difference(slope: Tensor, reward: Tensor, kl: Tensor, w: Tensor, advantage: Tensor, last: Tensor) -> str:
-    """How the slopes of tokens (M,) differ from those of an exact loss, `reward` + `kl`; empty where they do not."""
+def _difference(
+    slope: Tensor, reward: Tensor, kl: Tensor, w: Tensor, advantage: Tensor, last: Tensor
+) -> str:
+    """How the slopes of tokens (M,) differ from those of an exact loss, `reward` + `kl`; empty
+    where they do not."""
     ways = {
         "The importance weight w = π/old is missing from every token's slope.": (reward + kl) / w,
         "The importance weight w = π/old is applied twice.": (reward + kl) * w,
@@ -256,7 +293,11 @@ def _difference(slope: Tensor, reward: Tensor, kl: Tensor, w: Tensor, advantage:
         return way
     up, down = advantage > 0, advantage < 0
     classes = {"the last token of each response": last}
-    groups = {"": up | down | last, "a positive advantage and ": up, "a negative advantage and ": down}
+    groups = {
+        "": up | down | last,
+        "a positive advantage and ": up,
+        "a negative advantage and ": down,
+    }
     for words, among in groups.items():
         if (differs & among).any():
             low, high = w[differs & among].min(), w[differs & among].max()
@@ -264,10 +305,16 @@ def _difference(slope: Tensor, reward: Tensor, kl: Tensor, w: Tensor, advantage:
             classes[f"tokens with {words}w > {least}"] = among & (w >= low)
             classes[f"tokens with {words}w < {most}"] = among & (w <= high)
     names = list(classes)[3:]
-    if len(names) == 4:  # as a clip cuts: at the top for positive advantages, at the bottom for negative ones
+    if (
+        len(names) == 4
+    ):  # as a clip cuts: at the top for positive advantages, at the bottom for negative ones
         either = f"{names[0]}, or {names[3].removeprefix('tokens with ')}"
         classes[either] = classes[names[0]] | classes[names[3]]
-    size = {words: int(members.sum()) for words, members in classes.items() if not (differs & ~members).any()}
+    size = {
+        words: int(members.sum())
+        for words, members in classes.items()
+        if not (differs & ~members).any()
+    }
     words = min(size, key=size.__getitem__, default="")
     if not words or size[words] > 0.9 * len(differs) or int(differs.sum()) < 0.5 * size[words]:
         return "What is left over is spread over tokens of all kinds."
@@ -285,13 +332,20 @@ def _difference(slope: Tensor, reward: Tensor, kl: Tensor, w: Tensor, advantage:
 
 def _equal_to(slope: Tensor, ways: dict[str, Tensor], size: Tensor) -> str:
     """The words of the first slopes that these are equal to, up to rounding; empty if none are."""
-    return next((words for words, other in ways.items() if (slope - other).norm() <= NEGLIGIBLE * size), "")
+    return next(
+        (words for words, other in ways.items() if (slope - other).norm() <= NEGLIGIBLE * size), ""
+    )
 
 
 def _threshold(ratios: Tensor, edge: Tensor, below: bool) -> str:
-    """The roundest number between a ratio and its neighbour, so that a threshold reads as somebody wrote it."""
+    """The roundest number between a ratio and its neighbour, so that a threshold reads as somebody
+    wrote it."""
     others = ratios[ratios < edge - 1e-12] if below else ratios[ratios > edge + 1e-12]
-    neighbour = (others.max() if below else others.min()) if len(others) else edge * (0.99 if below else 1.01)
+    neighbour = (
+        (others.max() if below else others.min())
+        if len(others)
+        else edge * (0.99 if below else 1.01)
+    )
     low, high = sorted((float(edge), float(neighbour)))
     steps = (each for digits in range(6) for each in (0.1**digits, 0.5 * 0.1**digits))
     rounded = (round((low + high) / 2 / step) * step for step in steps)

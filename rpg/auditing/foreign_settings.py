@@ -1,4 +1,5 @@
-"""Settings of other trainers' runs, read as data from the files people train with; nothing in them is executed."""
+"""Settings of other trainers' runs, read as data from the files people train with; nothing in them
+is executed."""
 
 import ast
 import re
@@ -27,9 +28,11 @@ _PROGRAMS = {
 
 @dataclass
 class ForeignSettings:
-    """`values` (dotted key -> value) of a run of `trainer`; `unresolved` (key -> why) have no value that can be known.
+    """`values` (dotted key -> value) of a run of `trainer`; `unresolved` (key -> why) have no value
+    that can be known.
 
-    program: the Python module, or TRL's trainer, that a script starts. remarks: what else was not read.
+    program: the Python module, or TRL's trainer, that a script starts. remarks: what else was not
+    read.
     """
 
     trainer: str
@@ -46,8 +49,8 @@ class ForeignSettings:
 
 
 def read_settings(file: Path) -> ForeignSettings:
-    """Read a verl script (.sh) or Hydra file, a TRL GRPOConfig (.yaml, .yml, .json, .py or a command in a .sh), a prime-rl
-    TOML, or an open-instruct command in a .sh.
+    """Read a verl script (.sh) or Hydra file, a TRL GRPOConfig (.yaml, .yml, .json, .py or a
+    command in a .sh), a prime-rl TOML, or an open-instruct command in a .sh.
 
     Raises UserError where the file cannot be read or names no setting of these trainers.
     """
@@ -59,7 +62,9 @@ def read_settings(file: Path) -> ForeignSettings:
         settings = readers[file.suffix](file.read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"{file} could not be read: {error}") from None
-    if not (settings.values or settings.unresolved or (settings.trainer == "trl" and settings.program)):
+    if not (
+        settings.values or settings.unresolved or (settings.trainer == "trl" and settings.program)
+    ):
         raise UserError(
             f"{file}: no settings were found; accepted are overrides of verl (a.b=value), GRPOConfig's arguments of TRL, "
             "tables of prime-rl and flags of open_instruct/grpo*.py"
@@ -125,7 +130,8 @@ def _script(text: str) -> ForeignSettings:
 
 
 def _shell(text: str) -> ForeignSettings:
-    """Overrides and flags in a script; its own variables are substituted, commands and arithmetic are not evaluated."""
+    """Overrides and flags in a script; its own variables are substituted, commands and arithmetic
+    are not evaluated."""
     settings, variables = ForeignSettings("verl"), Variables()
     code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     code = _ARITHMETIC.sub(lambda match: match[0].replace(" ", ""), code.replace("\\\n", " "))
@@ -195,7 +201,9 @@ def _substituted(text: str, variables: Variables) -> str | None:
     """None where the text has a command, arithmetic or a variable without one known value."""
 
     def value(match: re.Match[str]) -> str:
-        known = variables.get(match[1] or match[3], match[2])  # a default is for what the script never sets
+        known = variables.get(
+            match[1] or match[3], match[2]
+        )  # a default is for what the script never sets
         return "$" if known is None else known
 
     result = _VARIABLE.sub(value, text)

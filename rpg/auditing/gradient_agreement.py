@@ -1,8 +1,10 @@
-"""Agreement between an estimated gradient and its target, from blocks of gradients, without the bias of their noise.
+"""Agreement between an estimated gradient and its target, from blocks of gradients, without the
+bias of their noise.
 
-Two noisy vectors are never parallel, so the cosine of two averages depends on the number of samples as much as on the
-gradients. But the product of two *independent* estimates is unbiased: products between blocks of different samples are
-averaged, and the product of a block with itself is left out.
+Two noisy vectors are never parallel, so the cosine of two averages depends on the number of samples
+as much as on the gradients. But the product of two *independent* estimates is unbiased: products
+between blocks of different samples are averaged, and the product of a block with itself is left
+out.
 """
 
 from typing import NamedTuple
@@ -16,10 +18,11 @@ WIDE = 0.5  # an interval of a cosine that is wider says nothing that one would 
 
 
 class Agreement(NamedTuple):
-    """Estimates about two gradients, each with a bootstrap interval over blocks: (estimate, low, high).
+    """Estimates about two gradients, each with a bootstrap interval over blocks: (estimate, low,
+    high).
 
-    cosine: between their expectations. bias: |expectation - target| / |target|. NaN if the blocks are too few or too
-    noisy to distinguish a gradient from zero.
+    cosine: between their expectations. bias: |expectation - target| / |target|. NaN if the blocks
+    are too few or too noisy to distinguish a gradient from zero.
     """
 
     cosine: tuple[float, float, float]
@@ -33,14 +36,18 @@ class Agreement(NamedTuple):
 
 
 def agreement(blocks: Array, targets: Array, draws: int = 400) -> Agreement:
-    """`blocks` (B, D) estimate a gradient; `targets` (C, D), from other samples, estimate its target.
+    """`blocks` (B, D) estimate a gradient; `targets` (C, D), from other samples, estimate its
+    target.
 
     Raises ValueError for fewer than two of either.
     """
     if len(blocks) < 2 or len(targets) < 2:
         given = f"{len(blocks)} blocks and {len(targets)} targets"
         raise ValueError(f"{given}: at least 2 of each, of different samples")
-    grams, rng = (blocks @ blocks.T, blocks @ targets.T, targets @ targets.T), np.random.default_rng(0)
+    grams, rng = (
+        (blocks @ blocks.T, blocks @ targets.T, targets @ targets.T),
+        np.random.default_rng(0),
+    )
 
     def redrawn(count: int) -> Array:
         return np.bincount(rng.integers(count, size=count), minlength=count).astype(float)
@@ -53,7 +60,9 @@ def agreement(blocks: Array, targets: Array, draws: int = 400) -> Agreement:
 
     def interval(column: int) -> tuple[float, float, float]:
         finite = values[1:, column][np.isfinite(values[1:, column])]
-        low, high = np.quantile(finite, (tail, 1 - tail)) if len(finite) > draws / 2 else (np.nan, np.nan)
+        low, high = (
+            np.quantile(finite, (tail, 1 - tail)) if len(finite) > draws / 2 else (np.nan, np.nan)
+        )
         return float(values[0, column]), float(low), float(high)
 
     # An estimate of products of different samples may lie outside of what a cosine can be.
@@ -61,7 +70,9 @@ def agreement(blocks: Array, targets: Array, draws: int = 400) -> Agreement:
     return Agreement((float(cosine), float(low), float(high)), interval(1))
 
 
-def _point(block_gram: Array, cross: Array, target_gram: Array, a: Array, b: Array) -> tuple[float, float]:
+def _point(
+    block_gram: Array, cross: Array, target_gram: Array, a: Array, b: Array
+) -> tuple[float, float]:
     """(cosine, bias) with blocks counted `a` and targets counted `b` times."""
     size, target = _squared(block_gram, a), _squared(target_gram, b)
     product = float(a @ cross @ b / (a.sum() * b.sum()))

@@ -20,7 +20,8 @@ DRIFTS = (0.1, 0.4)  # at which a loss is measured off-policy, in standard devia
 
 
 def lint(file: Path) -> list[str]:
-    """Sentences about the loss of another trainer's configuration. Raises UserError where it cannot be read or measured."""
+    """Sentences about the loss of another trainer's configuration. Raises UserError where it cannot
+    be read or measured."""
     given = read_settings(file)
     trainer = trainers()[given.trainer]
     try:
@@ -36,18 +37,27 @@ def lint(file: Path) -> list[str]:
         subject, remarks = READERS[trainer.name](source, settings, trainer)
         changed = (key for key in settings if settings[key] != defaults.get(key))
         unmeasured = filter(trainer.unmeasured.match, changed)
-        remarks += [f"{key} ({settings[key]}) is not part of this measurement." for key in unmeasured]
+        remarks += [
+            f"{key} ({settings[key]}) is not part of this measurement." for key in unmeasured
+        ]
         sentences = [*remarks, *_lengths(subject), *_measured(subject)]
     except (
-        ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
-    ) as error:  # fmt: skip
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        LookupError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
         why = f"{type(error).__name__}: {error}"
         raise UserError(f"{file}: {source} refuses its loss settings ({why})") from None
     return [*sentences, *_not_read(file, source, given, defaults, trainer.loss_keys)]
 
 
 def _expected(value: Any, default: Any) -> str:
-    """What a setting should have been, if its default is of another kind; a text may stand for other kinds, too."""
+    """What a setting should have been, if its default is of another kind; a text may stand for
+    other kinds, too."""
     if isinstance(default, bool):
         return "" if isinstance(value, bool) else "true or false"
     if isinstance(default, int | float):
@@ -57,7 +67,11 @@ def _expected(value: Any, default: Any) -> str:
 
 
 def _not_read(
-    file: Path, source: str, given: ForeignSettings, defaults: dict[str, Any], loss_keys: re.Pattern[str]
+    file: Path,
+    source: str,
+    given: ForeignSettings,
+    defaults: dict[str, Any],
+    loss_keys: re.Pattern[str],
 ) -> Iterator[str]:
     of_the_loss = sorted(key for key in given.unresolved if loss_keys.match(key))
     for key in of_the_loss:
@@ -92,7 +106,8 @@ def _lengths(subject: Subject) -> Iterator[str]:
 
 
 def _measured(subject: Subject) -> Iterator[str]:
-    """The audit's sentence, and how far the loss is off where the policy has moved away from its samples."""
+    """The audit's sentence, and how far the loss is off where the policy has moved away from its
+    samples."""
     yield diagnose(subject, Settings(beta=subject.beta))[0]
     result = measure(subject, Settings(drifts=(0.0, *DRIFTS), beta=subject.beta))
     if result.note:

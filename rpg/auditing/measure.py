@@ -22,7 +22,8 @@ BY_NAME = {str(objective): objective for objective in OBJECTIVES}
 
 @dataclass(frozen=True)
 class Settings:
-    """The worlds a loss is audited in; a figure is the worst (bias) or mean (variance, KL) over `seeds`."""
+    """The worlds a loss is audited in; a figure is the worst (bias) or mean (variance, KL) over
+    `seeds`."""
 
     vocabulary: int = 3
     length: int = 3
@@ -30,7 +31,8 @@ class Settings:
     drifts: tuple[float, ...] = (0.0, 0.1, 0.2, 0.4, 0.8)
     beta: float = 0.3
     batch: int = 1
-    """Responses per batch; more than one for a loss whose responses affect each other: all batches are enumerated."""
+    """Responses per batch; more than one for a loss whose responses affect each other: all batches
+    are enumerated."""
 
     @property
     def shown_drift(self) -> float:
@@ -76,7 +78,8 @@ class Result:
     exact_off_policy: tuple[str, ...] = ()  # whatever the drift and the reference, without clipping
     points: tuple[Point, ...] = field(default=(), repr=False)
     note: str = ""  # why there are no figures
-    batch: int = 1  # more than one: responses affect each other, and all batches of this size were enumerated
+    # more than one: responses affect each other, and all batches of this size were enumerated
+    batch: int = 1
     diagnosis: str = ""  # what the gradient is made of, in sentences
 
     @property
@@ -94,14 +97,21 @@ class Result:
         return [p for p in self.points if not p.clipped and p.reference == "third"]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One flat row per loss, drift, clipping, reference and objective; infinite figures are None."""
+        """One flat row per loss, drift, clipping, reference and objective; infinite figures are
+        None."""
         shared = {"loss": self.name, "source": self.source, "beta": self.beta}
         rows = []
         for point in self.points:
             flat = {k: v for k, v in asdict(point).items() if k != "bias"}
             for objective, bias in point.bias.items():
                 of = BY_NAME[objective]
-                row = {**shared, **flat, "level": of.level, "divergence": of.divergence, "bias": bias}
+                row = {
+                    **shared,
+                    **flat,
+                    "level": of.level,
+                    "divergence": of.divergence,
+                    "bias": bias,
+                }
                 row["exact"] = bias <= self.tolerance
                 infinite = [k for k, v in row.items() if isinstance(v, float) and not isfinite(v)]
                 rows.append(row | dict.fromkeys(infinite))
@@ -109,7 +119,9 @@ class Result:
 
 
 @lru_cache(maxsize=4096)
-def exact_gradients(w: World, drift: float, third: bool, beta: float, rewarded: bool) -> dict[str, Tensor]:
+def exact_gradients(
+    w: World, drift: float, third: bool, beta: float, rewarded: bool
+) -> dict[str, Tensor]:
     """objective -> its gradient, (S * V,); shared by all subjects. Not `rewarded`: of -beta D."""
     ref, exact = w.ref if third else w.old, dict[str, Tensor]()
     for level in LEVELS:
@@ -120,7 +132,9 @@ def exact_gradients(w: World, drift: float, third: bool, beta: float, rewarded: 
     return exact
 
 
-def _point(subject: Subject, settings: Settings, loss: LossFunction, reference: str, drift: float) -> Point:
+def _point(
+    subject: Subject, settings: Settings, loss: LossFunction, reference: str, drift: float
+) -> Point:
     third = reference == "third"
     size = variance = kl = 0.0
     biases: dict[str, list[float]] = {}
@@ -130,19 +144,28 @@ def _point(subject: Subject, settings: Settings, loss: LossFunction, reference: 
         size, variance = size + moments.mean.norm().item() ** 2, variance + moments.variance
         away = (place.log_probs(place.old) - place.log_probs(scene.logits)).sum(-1)
         kl += (place.sampled() @ away).item()
-        for name, exact in exact_gradients(place, drift, third, subject.beta, subject.rewarded).items():
+        for name, exact in exact_gradients(
+            place, drift, third, subject.beta, subject.rewarded
+        ).items():
             biases.setdefault(name, []).append(relative(moments.mean, exact))
     bias, worlds = {name: max(values) for name, values in biases.items()}, len(settings.seeds)
     noise = (variance / size) ** 0.5 if size > 0 else inf
-    return Point(drift, loss is subject.clipped, reference, kl / worlds, bias, variance / worlds, noise)
+    return Point(
+        drift, loss is subject.clipped, reference, kl / worlds, bias, variance / worlds, noise
+    )
 
 
 def measure(subject: Subject, settings: Settings = Settings()) -> Result:
-    """Audit one subject. Where the responses of a batch affect each other, all batches of two are enumerated."""
-    base = Result(subject.name, subject.source, subject.beta, subject.divergence, batch=settings.batch)
+    """Audit one subject. Where the responses of a batch affect each other, all batches of two are
+    enumerated."""
+    base = Result(
+        subject.name, subject.source, subject.beta, subject.divergence, batch=settings.batch
+    )
     places = product(("third", "old"), settings.drifts)
     try:
-        ends = replace(settings, seeds=settings.seeds[:1], drifts=(settings.drifts[0], settings.drifts[-1]))
+        ends = replace(
+            settings, seeds=settings.seeds[:1], drifts=(settings.drifts[0], settings.drifts[-1])
+        )
         pairs = product(subject.losses, ends.scenes(subject))  # without the clip and with it
         if settings.batch == 1 and any(is_coupled(loss, scene.inputs) for loss, scene in pairs):
             return measure(subject, settings.coupled())
@@ -156,9 +179,13 @@ def measure(subject: Subject, settings: Settings = Settings()) -> Result:
     def exact(chosen: list[Point]) -> tuple[str, ...]:
         # without a KL the objectives with and without one are the same: the plain name is enough
         names = [str(o) for o in OBJECTIVES if subject.beta or o.divergence == "none"]
-        return tuple(n for n in names if chosen and all(p.bias[n] <= base.tolerance for p in chosen))
+        return tuple(
+            n for n in names if chosen and all(p.bias[n] <= base.tolerance for p in chosen)
+        )
 
     bare = [p for p in points if not p.clipped]
     on_policy = exact([p for p in bare if p.drift == 0 and p.reference == "third"])
     off_policy = exact([p for p in bare if p.drift > 0])
-    return replace(base, exact_on_policy=on_policy, exact_off_policy=off_policy, points=tuple(points))
+    return replace(
+        base, exact_on_policy=on_policy, exact_off_policy=off_policy, points=tuple(points)
+    )

@@ -10,14 +10,17 @@ from torch import Tensor
 from rpg.auditing.worlds import World
 from rpg.losses.policy_loss import LossOutput
 
-LossFunction = Callable[..., Tensor | LossOutput]  # called with the keyword arguments of `inputs_of` below
+LossFunction = Callable[
+    ..., Tensor | LossOutput
+]  # called with the keyword arguments of `inputs_of` below
 Inputs = dict[str, Any]
 Size = Callable[[Tensor], int | Tensor]  # of a mask: responses, or tokens
 
 
 @dataclass(frozen=True)
 class Moments:
-    """mean (S * V,): E[step], how gradient descent moves the logits; variance: trace of its covariance."""
+    """mean (S * V,): E[step], how gradient descent moves the logits; variance: trace of its
+    covariance."""
 
     mean: Tensor
     variance: float
@@ -27,14 +30,22 @@ DRAWS = 4  # calls that are averaged for a loss that draws random numbers (Clip-
 
 
 def inputs_of(world: World, logits: Tensor, ref: Tensor, advantages: Tensor) -> Inputs:
-    """What a loss is called with for all responses of a world; ref_log_prob is None where the reference is `old`."""
+    """What a loss is called with for all responses of a world; ref_log_prob is None where the
+    reference is `old`."""
     inputs = {"log_prob": world.log_probs(logits), "old_log_prob": world.log_probs(world.old)}
     ref_log_prob = None if ref is world.old else world.log_probs(ref)
-    return inputs | {"advantages": advantages, "response_mask": world.mask, "ref_log_prob": ref_log_prob}
+    return inputs | {
+        "advantages": advantages,
+        "response_mask": world.mask,
+        "ref_log_prob": ref_log_prob,
+    }
 
 
-def batch_slopes(loss: LossFunction, inputs: Inputs, rows: Tensor | None = None, size: Size = len) -> Tensor:
-    """d loss / d log_prob (B, T) of the batch of all responses, or of `rows` (B,), times the `size` of its mask."""
+def batch_slopes(
+    loss: LossFunction, inputs: Inputs, rows: Tensor | None = None, size: Size = len
+) -> Tensor:
+    """d loss / d log_prob (B, T) of the batch of all responses, or of `rows` (B,), times the `size`
+    of its mask."""
     if rows is not None:
         inputs = {name: None if value is None else value[rows] for name, value in inputs.items()}
     log_prob: Tensor = inputs["log_prob"].detach().requires_grad_()
@@ -44,10 +55,11 @@ def batch_slopes(loss: LossFunction, inputs: Inputs, rows: Tensor | None = None,
 
 
 def is_coupled(loss: LossFunction, inputs: Inputs) -> bool:
-    """Whether the responses of a batch affect each other otherwise than through a sum or a mean over responses or tokens.
+    """Whether the responses of a batch affect each other otherwise than through a sum or a mean
+    over responses or tokens.
 
-    If not, the slopes of each response are the same in a permuted batch, a doubled one, in parts, and where responses are
-    there once, twice, three times.
+    If not, the slopes of each response are the same in a permuted batch, a doubled one, in parts,
+    and where responses are there once, twice, three times.
     """
     everyone = torch.arange(len(inputs["log_prob"]))
     permuted = torch.randperm(len(everyone), generator=torch.Generator().manual_seed(0))
@@ -58,7 +70,9 @@ def is_coupled(loss: LossFunction, inputs: Inputs) -> bool:
         whole = batch_slopes(loss, inputs, size=size)
         slopes = (batch_slopes(loss, inputs, rows, size) for rows in batches)
         pairs = zip(slopes, batches, strict=True)
-        return all((slope - whole[rows]).norm() <= 1e-6 * whole.norm() for slope, rows in pairs)  # (float32)
+        return all(
+            (slope - whole[rows]).norm() <= 1e-6 * whole.norm() for slope, rows in pairs
+        )  # (float32)
 
     return not (separable(len) or separable(torch.sum) or separable(lambda _mask: 1))
 
@@ -83,8 +97,8 @@ def coupled_moments(
 
 
 def moments(world: World, logits: Tensor, slope: Tensor, beside: Tensor | float = 0.0) -> Moments:
-    """Push slopes (N, T) through the scores of the tabular policy, add the steps `beside` (N, S * V), and average over
-    responses of `old`.
+    """Push slopes (N, T) through the scores of the tabular policy, add the steps `beside` (N, S *
+    V), and average over responses of `old`.
     """
     steps = beside - torch.einsum("nt,ntk->nk", slope, _scores(world, logits))
     weights = world.sampled()

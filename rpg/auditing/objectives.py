@@ -19,8 +19,9 @@ DIVERGENCE_NAMES = ("none", *dict.fromkeys(record.normalised for record in DIVER
 class Objective:
     """J = E[R] - beta D, at one of two levels.
 
-    sequence: a sample is a whole response: E over responses of the trained policy, D between response distributions.
-    token: a sample is a token given its prefix: prefixes come from `old` and stay, each token is redrawn on its own.
+    sequence: a sample is a whole response: E over responses of the trained policy, D between
+    response distributions. token: a sample is a token given its prefix: prefixes come from `old`
+    and stay, each token is redrawn on its own.
     """
 
     level: str
@@ -38,7 +39,8 @@ class Objective:
 
 
 def terms(world: World, logits: Tensor, ref: Tensor, level: str) -> dict[str, Tensor]:
-    """What a gradient may be made of, at `logits` (S, V), differentiable: E[R], the divergences from `ref`, and others."""
+    """What a gradient may be made of, at `logits` (S, V), differentiable: E[R], the divergences
+    from `ref`, and others."""
     old, lengths = world.log_probs(world.old), world.mask.sum(-1)
     if level == "sequence":
         pi, log_ref, log_old = (world.probabilities(x).log() for x in (logits, ref, world.old))

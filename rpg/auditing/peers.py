@@ -1,7 +1,8 @@
-"""Adapters to audit the loss code of the *installed* peers, verl and TRL; none is a dependency of rpg-lab.
+"""Adapters to audit the loss code of the *installed* peers, verl and TRL; none is a dependency of
+rpg-lab.
 
-Each adapter calls the peer's own function with the arguments that its trainer would use. A peer that is not installed, or
-whose code has moved, is reported as left out, with the reason.
+Each adapter calls the peer's own function with the arguments that its trainer would use. A peer
+that is not installed, or whose code has moved, is reported as left out, with the reason.
 """
 
 import tomllib
@@ -28,19 +29,24 @@ Changes = Mapping[str, Any]  # of a trainer's defaults
 
 
 def installed(beta: float, all_shipped: bool = False) -> tuple[list[Subject], dict[str, str]]:
-    """(subjects of all installed peers, {peer: why it was left out}); with `all_shipped` also what they ship around their
-    losses: a KL in the reward, distillation, more loss types.
+    """(subjects of all installed peers, {peer: why it was left out}); with `all_shipped` also what
+    they ship around their losses: a KL in the reward, distillation, more loss types.
     """
     subjects: list[Subject] = []
     absent: dict[str, str] = {}
     tables = tomllib.loads((files("rpg.auditing") / "variants.toml").read_text("utf-8"))
     for peer, subject in (("verl", verl_subject), ("trl", trl_subject)):
         try:
-            source, variants = f"{peer} {version(peer)}", _registered(beta) if peer == "verl" else {}
+            source, variants = (
+                f"{peer} {version(peer)}",
+                _registered(beta) if peer == "verl" else {},
+            )
             for table in ("audited", "shipped")[: 1 + all_shipped]:
                 variants |= {name: dict(leaves(tree)) for name, tree in tables[table][peer].items()}
             # A list: all of a peer's losses, or none.
-            subjects += [subject(name, source, beta, settings) for name, settings in variants.items()]
+            subjects += [
+                subject(name, source, beta, settings) for name, settings in variants.items()
+            ]
         except PackageNotFoundError:
             absent[peer] = "not installed"
         except (ImportError, AttributeError, LookupError, TypeError) as error:
@@ -48,7 +54,8 @@ def installed(beta: float, all_shipped: bool = False) -> tuple[list[Subject], di
     return subjects, absent
 
 
-# --- verl ----------------------------------------------------------------------------------------------
+# --- verl
+# ----------------------------------------------------------------------------------------------
 
 ACTOR = "actor_rollout_ref.actor."
 _DISTILLATION = "distillation.distillation_loss."
@@ -63,7 +70,9 @@ _VERL_TO_GO = ("gae", "reinforce_plus_plus")
 @cache
 def verl_defaults() -> dict[str, Any]:
     """Every key of verl's own flattened configuration, with its default; verl is not imported."""
-    tree = yaml.safe_load((files("verl") / "trainer/config/_generated_ppo_trainer.yaml").read_text())
+    tree = yaml.safe_load(
+        (files("verl") / "trainer/config/_generated_ppo_trainer.yaml").read_text()
+    )
     return dict(leaves(tree))
 
 
@@ -71,14 +80,20 @@ def _registered(beta: float) -> dict[str, dict[str, Any]]:
     """verl's policy losses, as variants."""
     from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY  # noqa: PLC0415 (optional)
 
-    # not a loss, but a dispatcher to the others; and what rpg.integrations.verl registers where it was imported
-    losses = (name for name in POLICY_LOSS_REGISTRY if name != "bypass_mode" and not name.startswith("rpg/"))
+    # not a loss, but a dispatcher to the others; and what rpg.integrations.verl registers where it
+    # was imported
+    losses = (
+        name
+        for name in POLICY_LOSS_REGISTRY
+        if name != "bypass_mode" and not name.startswith("rpg/")
+    )
     dro = {f"{ACTOR}policy_loss.dro_beta": beta}  # it requires one
     return {name: {f"{ACTOR}policy_loss.loss_mode": name} | dro for name in losses}
 
 
 def verl_kls(settings: Mapping[str, Any]) -> tuple[tuple[str, str, float], ...]:
-    """Where verl has a KL, of which kind of its kl_penalty, and with which weight, 0 where it is off."""
+    """Where verl has a KL, of which kind of its kl_penalty, and with which weight, 0 where it is
+    off."""
     in_loss = settings[f"{ACTOR}use_kl_loss"] and settings[f"{ACTOR}kl_loss_coef"]
     in_reward = settings["algorithm.use_kl_in_reward"] and settings["algorithm.kl_ctrl.kl_coef"]
     kinds = settings[f"{ACTOR}kl_loss_type"], settings["algorithm.kl_penalty"]
@@ -86,15 +101,22 @@ def verl_kls(settings: Mapping[str, Any]) -> tuple[tuple[str, str, float], ...]:
 
 
 def verl_subject(name: str, source: str, beta: float, changes: Changes) -> Subject:
-    """What verl trains with under its defaults, replaced by `changes` (dotted keys), but every KL has weight `beta`."""
+    """What verl trains with under its defaults, replaced by `changes` (dotted keys), but every KL
+    has weight `beta`."""
     from verl.trainer.ppo.core_algos import kl_penalty  # noqa: PLC0415 (optional)
     from verl.workers.config import ActorConfig, PolicyLossConfig  # noqa: PLC0415 (optional)
 
     settings = {**verl_defaults(), **changes}
     estimated = settings[f"{_DISTILLATION}loss_mode"] != "forward_kl_topk"
-    if settings["distillation.enabled"] and estimated and not settings[f"{_DISTILLATION}use_task_rewards"]:
+    if (
+        settings["distillation.enabled"]
+        and estimated
+        and not settings[f"{_DISTILLATION}use_task_rewards"]
+    ):
         return _verl_distillation(name, source, beta, settings)
-    actor = {key.removeprefix(ACTOR): value for key, value in settings.items() if key.startswith(ACTOR)}
+    actor = {
+        key.removeprefix(ACTOR): value for key, value in settings.items() if key.startswith(ACTOR)
+    }
     accepted = {f"policy_loss.{entry.name}" for entry in fields(PolicyLossConfig) if entry.init}
     options = {key.removeprefix("policy_loss."): actor[key] for key in accepted & actor.keys()}
     in_loss, in_reward = (kind if weight else None for _, kind, weight in verl_kls(settings))
@@ -107,7 +129,9 @@ def verl_subject(name: str, source: str, beta: float, changes: Changes) -> Subje
     advantages = partial(less_kl, estimate, beta, to_go) if in_reward else spread
     asked = sum(kind is not None for kind in (in_loss, in_reward))
     kl = "rkl" if asked else "none"
-    return Subject(name, source, bare, clipped, asked * beta, kl, mode != "seq-mean-token-sum", advantages)
+    return Subject(
+        name, source, bare, clipped, asked * beta, kl, mode != "seq-mean-token-sum", advantages
+    )
 
 
 def _verl_distillation(name: str, source: str, beta: float, settings: Mapping[str, Any]) -> Subject:
@@ -124,9 +148,15 @@ def _verl_distillation(name: str, source: str, beta: float, settings: Mapping[st
 
 
 def _verl_distilled(
-    policy_loss: LossFunction, kind: str, beta: float, *, ref_log_prob: Tensor | None, **inputs: Tensor
+    policy_loss: LossFunction,
+    kind: str,
+    beta: float,
+    *,
+    ref_log_prob: Tensor | None,
+    **inputs: Tensor,
 ) -> Any:
-    """As verl's distillation_loss with use_policy_gradient: the negative KL estimate at the policy is the advantage."""
+    """As verl's distillation_loss with use_policy_gradient: the negative KL estimate at the policy
+    is the advantage."""
     from verl.trainer.ppo.core_algos import kl_penalty  # noqa: PLC0415 (optional)
 
     ref = inputs["old_log_prob"] if ref_log_prob is None else ref_log_prob
@@ -134,7 +164,9 @@ def _verl_distilled(
     return policy_loss(**inputs | {"advantages": advantages, "ref_log_prob": ref})
 
 
-def _verl_loss(config: Any, beta: float, *, ref_log_prob: Tensor | None, **inputs: Tensor) -> Tensor:
+def _verl_loss(
+    config: Any, beta: float, *, ref_log_prob: Tensor | None, **inputs: Tensor
+) -> Tensor:
     from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty  # noqa: PLC0415 (optional)
 
     inputs["response_mask"] = mask = inputs["response_mask"].to(inputs["log_prob"].dtype)
@@ -148,14 +180,20 @@ def _verl_loss(config: Any, beta: float, *, ref_log_prob: Tensor | None, **input
 
 
 VERL_CORRECTIONS = (
-    "decoupled_token_is", "decoupled_seq_is", "decoupled_token_icepop", "decoupled_seq_is_rs", "decoupled_geo_rs",
-    "bypass_ppo_clip", "bypass_pg_is",
-)  # fmt: skip
+    "decoupled_token_is",
+    "decoupled_seq_is",
+    "decoupled_token_icepop",
+    "decoupled_seq_is_rs",
+    "decoupled_geo_rs",
+    "bypass_ppo_clip",
+    "bypass_pg_is",
+)
 _VERL_CORRECTION = ("rollout_is", "rollout_is_threshold", "rollout_rs", "rollout_rs_threshold")
 
 
 def verl_corrections() -> Iterator[tuple[str, dict[str, Any], Corrected]]:
-    """What verl's default and its presets do about samples of another policy: (name, its settings, its loss and weights)."""
+    """What verl's default and its presets do about samples of another policy: (name, its settings,
+    its loss and weights)."""
     from verl.trainer.config.algorithm import RolloutCorrectionConfig  # noqa: PLC0415 (optional)
 
     shipped = (files("verl") / "trainer/config/algorithm/rollout_correction.yaml").read_text()
@@ -163,14 +201,21 @@ def verl_corrections() -> Iterator[tuple[str, dict[str, Any], Corrected]]:
     presets |= {name: getattr(RolloutCorrectionConfig, name)() for name in VERL_CORRECTIONS}
     for name, config in presets.items():
         asked = {key: config[key] for key in _VERL_CORRECTION}
-        settings = {key: x for key, x in asked.items() if x and asked[key.removesuffix("_threshold")]}
+        settings = {
+            key: x for key, x in asked.items() if x and asked[key.removesuffix("_threshold")]
+        }
         if not config.bypass_mode:
             yield name, settings, (UNCLIPPED, partial(_verl_weights, asked))
         else:
             settings |= {"bypass": config.loss_type}
-            changes = {"policy_loss.loss_mode": "bypass_mode", "policy_loss.rollout_correction": config}
+            changes = {
+                "policy_loss.loss_mode": "bypass_mode",
+                "policy_loss.rollout_correction": config,
+            }
             changes |= {"loss_agg_mode": "seq-mean-token-sum"}
-            subject = verl_subject("", "", 0.0, {f"{ACTOR}{key}": value for key, value in changes.items()})
+            subject = verl_subject(
+                "", "", 0.0, {f"{ACTOR}{key}": value for key, value in changes.items()}
+            )
             yield name, settings, (subject.losses[-1], None)
 
 
@@ -187,13 +232,20 @@ def _verl_weights(
     return rejected if weights is None else rejected * weights.batch["rollout_is_weights"]
 
 
-# --- TRL -----------------------------------------------------------------------------------------------
+# --- TRL
+# -----------------------------------------------------------------------------------------------
 
-_TRL_BARE = {"epsilon": WIDE, "epsilon_high": WIDE, "delta": None, "off_policy_mask_threshold": None}
+_TRL_BARE = {
+    "epsilon": WIDE,
+    "epsilon_high": WIDE,
+    "delta": None,
+    "off_policy_mask_threshold": None,
+}
 
 
 def trl_subject(name: str, source: str, beta: float, options: Changes) -> Subject:
-    """TRL's GRPO loss under GRPOConfig's defaults, replaced by `options`, but a KL has weight `beta`."""
+    """TRL's GRPO loss under GRPOConfig's defaults, replaced by `options`, but a KL has weight
+    `beta`."""
     from trl.trainer.grpo_trainer import GRPOTrainer  # noqa: PLC0415 (optional)
 
     assert callable(GRPOTrainer._compute_loss)
@@ -231,7 +283,12 @@ def _trl_loss(options: Changes, *, ref_log_prob: Tensor | None, **inputs: Tensor
     )
     ids = torch.zeros_like(log_prob, dtype=torch.long)
     nothing = ids[:, :0]
-    given = {"prompt_ids": nothing, "prompt_mask": nothing, "completion_ids": ids, "completion_mask": mask}
+    given = {
+        "prompt_ids": nothing,
+        "prompt_mask": nothing,
+        "completion_ids": ids,
+        "completion_mask": mask,
+    }
     given |= {"num_items_in_batch": mask.sum(), "advantages": inputs["advantages"][:, 0]}
     given["old_per_token_logps"] = old_log_prob
     given |= {"ref_per_token_logps": old_log_prob if ref_log_prob is None else ref_log_prob}

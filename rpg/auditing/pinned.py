@@ -1,7 +1,9 @@
-"""Losses of trainers that cannot be installed here, as algorithms of our own: the catalogue's GRPO with some parts replaced.
+"""Losses of trainers that cannot be installed here, as algorithms of our own: the catalogue's GRPO
+with some parts replaced.
 
-pinned.toml has, for each loss, its parts and the file, line and commit of the original that they were read from. Clamps of
-logarithms and divergences beyond 10 are left out: nothing in an audit's world reaches them.
+pinned.toml has, for each loss, its parts and the file, line and commit of the original that they
+were read from. Clamps of logarithms and divergences beyond 10 are left out: nothing in an audit's
+world reaches them.
 """
 
 import re
@@ -23,12 +25,14 @@ from rpg.losses.kl_terms import estimator
 
 @dataclass(frozen=True)
 class Correction:
-    """What a trainer does about samples of a policy μ that is not the one at the start of the step, π₀."""
+    """What a trainer does about samples of a policy μ that is not the one at the start of the step,
+    π₀."""
 
     at: str  # path:line of the original
     default: str  # path:line of the default, and what stands there
     weight: str = ""
-    """Whose π₀/μ the loss is multiplied by: of a token, a sequence, its geometric mean; "": by 1."""
+    """Whose π₀/μ the loss is multiplied by: of a token, a sequence, its geometric mean; "": by 1.
+    """
     bound: Sequence[float] = (0.0, float("inf"))  # what the weight is clamped to
     by: str = ""  # whose π₀/μ decides what is left out; "": the weight's
     keep: Sequence[float] = (0.0, float("inf"))  # outside of this
@@ -60,9 +64,9 @@ def weights(
 
 @dataclass(frozen=True)
 class Trainer:
-    """A trainer: where it was read; by name its losses and sampler corrections, if they are not called themselves; and for
-    the linter, names and defaults of the keys that a loss depends on, of those that are not measured, and what our study
-    calls its advantages.
+    """A trainer: where it was read; by name its losses and sampler corrections, if they are not
+    called themselves; and for the linter, names and defaults of the keys that a loss depends on, of
+    those that are not measured, and what our study calls its advantages.
     """
 
     name: str
@@ -79,18 +83,36 @@ class Trainer:
 def trainers() -> dict[str, Trainer]:
     """Everything in pinned.toml, by the trainer's name."""
     pins = {}
-    for name, table in tomllib.loads((files("rpg.auditing") / "pinned.toml").read_text("utf-8")).items():
-        losses = {loss: _loss(**table["shared"] | parts) for loss, parts in table.get("losses", {}).items()}
-        corrections = {key: Correction(**parts) for key, parts in table.get("corrections", {}).items()}
-        measured, unmeasured = (re.compile("|".join(table.get(x, []))) for x in ("loss_keys", "unmeasured"))
+    for name, table in tomllib.loads(
+        (files("rpg.auditing") / "pinned.toml").read_text("utf-8")
+    ).items():
+        losses = {
+            loss: _loss(**table["shared"] | parts)
+            for loss, parts in table.get("losses", {}).items()
+        }
+        corrections = {
+            key: Correction(**parts) for key, parts in table.get("corrections", {}).items()
+        }
+        measured, unmeasured = (
+            re.compile("|".join(table.get(x, []))) for x in ("loss_keys", "unmeasured")
+        )
         pins[name] = Trainer(
-            name, table["repository"], table["commit"], losses, corrections, dict(leaves(table.get("defaults", {}))),
-            measured, unmeasured, table.get("advantages", {}),
-        )  # fmt: skip
+            name,
+            table["repository"],
+            table["commit"],
+            losses,
+            corrections,
+            dict(leaves(table.get("defaults", {}))),
+            measured,
+            unmeasured,
+            table.get("advantages", {}),
+        )
     return pins
 
 
 def _loss(at: str, **parts: Any) -> Algorithm:
     """Cites path:line of the original. TOML has no null: a clip that there is not is "off"."""
-    changes: dict[str, Any] = {key: None if value == "off" else value for key, value in parts.items()}
+    changes: dict[str, Any] = {
+        key: None if value == "off" else value for key, value in parts.items()
+    }
     return algorithm("grpo", **changes).model_copy(update={"citation": at})

@@ -1,7 +1,7 @@
 """Two tables of what trainers ship: their losses, and what they do about samples of another policy.
 
-Measured are installed packages' own functions, and the pinned formulas of the others; a correction as our own
-`rollout_correction` is (studies.corrected).
+Measured are installed packages' own functions, and the pinned formulas of the others; a correction
+as our own `rollout_correction` is (studies.corrected).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,20 +24,32 @@ from rpg.losses.policy_loss import policy_loss
 DRIFT = 0.4
 MISMATCHES = (APART, 0.1)  # stale weights; an engine that rounds
 SHORT = {
-    "reward": "R", "fkl": "FKL", "rkl": "RKL", "entropy": "H", "fkl_old": "KL(old‖π)", "rkl_old": "KL(π‖old)",
-}  # fmt: skip
+    "reward": "R",
+    "fkl": "FKL",
+    "rkl": "RKL",
+    "entropy": "H",
+    "fkl_old": "KL(old‖π)",
+    "rkl_old": "KL(π‖old)",
+}
 WORDS = ("trainer", "loss", "asked for", "follows on-policy")
 FIGURES = ("off", "off (resp.)", "unclipped", "noise")
 CORRECTION_WORDS = ("trainer", "setting", "correction")
-CORRECTION_FIGURES = ("scale", "tokens, prefixes of μ", "tokens, prefixes of π₀", "responses", "noise")
+CORRECTION_FIGURES = (
+    "scale",
+    "tokens, prefixes of μ",
+    "tokens, prefixes of π₀",
+    "responses",
+    "noise",
+)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One loss as its trainer ships it. origin: "called", or repository/path:line for a formula of our own, whose `version`
-    is a commit. follows: the objective whose step it takes on-policy. Where the policy has drifted by DRIFT: token,
-    response: |step - gradient| / |gradient| of the objective `asked` for, by level, as shipped; bare: by tokens, without
-    clip or mask; noise: standard deviation / |mean| of one response's step (coupled: of a batch of two).
+    """One loss as its trainer ships it. origin: "called", or repository/path:line for a formula of
+    our own, whose `version` is a commit. follows: the objective whose step it takes on-policy.
+    Where the policy has drifted by DRIFT: token, response: |step - gradient| / |gradient| of the
+    objective `asked` for, by level, as shipped; bare: by tokens, without clip or mask; noise:
+    standard deviation / |mean| of one response's step (coupled: of a batch of two).
     """
 
     trainer: str
@@ -55,10 +67,11 @@ class Row:
 
 @dataclass(frozen=True)
 class CorrectionRow:
-    """One correction under one mismatch: standard deviations of a logit between the sampler μ and the policy at the start
-    of the step, π₀. origin: as of a loss; default: the line with its default or bounds. token, started, response: bias
-    against the gradient of tokens, prefixes of μ or of π₀, and of whole responses; scale: of the first; noise: of one
-    response's step. Infinite where nothing of the step is left.
+    """One correction under one mismatch: standard deviations of a logit between the sampler μ and
+    the policy at the start of the step, π₀. origin: as of a loss; default: the line with its
+    default or bounds. token, started, response: bias against the gradient of tokens, prefixes of μ
+    or of π₀, and of whole responses; scale: of the first; noise: of one response's step. Infinite
+    where nothing of the step is left.
     """
 
     trainer: str
@@ -81,8 +94,8 @@ def losses_markdown(rows: Sequence[Row]) -> str:
 
 
 def field() -> tuple[list[Row], list[CorrectionRow], dict[str, str]]:
-    """Every loss and every correction that is installed or pinned; and the peers that are not installed or could not be
-    measured, with the reason.
+    """Every loss and every correction that is installed or pinned; and the peers that are not
+    installed or could not be measured, with the reason.
     """
     installed, absent = peers.installed(Settings.beta, all_shipped=True)
     rows = []
@@ -95,7 +108,9 @@ def field() -> tuple[list[Row], list[CorrectionRow], dict[str, str]]:
     for pins in pinned.trainers().values():
         for name, algo in pins.losses.items():
             subject = pinned.subject(name, pins.name, algo, Settings.beta)
-            rows.append(row_of(subject, pins.name, pins.commit[:8], f"{pins.repository}/{algo.citation}"))
+            rows.append(
+                row_of(subject, pins.name, pins.commit[:8], f"{pins.repository}/{algo.citation}")
+            )
     samplers, unmeasured = corrections()
     return rows, samplers, absent | unmeasured
 
@@ -115,9 +130,18 @@ def row_of(subject: Subject, trainer: str, version: str, origin: str) -> Row:
     asked = {"reward": 1.0} if subject.rewarded else {}
     asked |= {subject.divergence: -subject.beta} if subject.beta else {}
     return Row(
-        trainer, version, subject.name, origin, formula_of(asked), short(follows), point.bias[token],
-        point.bias[response], bare.bias[token], point.noise, result.batch > 1,
-    )  # fmt: skip
+        trainer,
+        version,
+        subject.name,
+        origin,
+        formula_of(asked),
+        short(follows),
+        point.bias[token],
+        point.bias[response],
+        bare.bias[token],
+        point.noise,
+        result.batch > 1,
+    )
 
 
 def short(projection: Projection) -> str:
@@ -132,7 +156,9 @@ def formula_of(coefficients: dict[str, float]) -> str:
     text = ""
     for term, number in coefficients.items():
         size = f"{abs(number):.3g} "
-        text += f" {'−' if number < 0 else '+'} {'' if size == '1 ' else size}{SHORT.get(term, term)}"
+        text += (
+            f" {'−' if number < 0 else '+'} {'' if size == '1 ' else size}{SHORT.get(term, term)}"
+        )
     return text.removeprefix(" + ").removeprefix(" ").replace("− ", "−", text.startswith(" −"))
 
 
@@ -145,11 +171,14 @@ def _cells(row: Row) -> list[str]:
 
 def _source(row: Row | CorrectionRow) -> str:
     """Of a called function its version, of a formula its line."""
-    return row.version if row.origin == "called" else f"{row.origin.split('/', 2)[-1]} @{row.version}"
+    return (
+        row.version if row.origin == "called" else f"{row.origin.split('/', 2)[-1]} @{row.version}"
+    )
 
 
 def corrections() -> tuple[list[CorrectionRow], dict[str, str]]:
-    """(verl's corrections and those that are pinned, under every mismatch; what was left out, and why)."""
+    """(verl's corrections and those that are pinned, under every mismatch; what was left out, and
+    why)."""
     rows: list[CorrectionRow] = []
     absent: dict[str, str] = {}
     try:
@@ -162,9 +191,13 @@ def corrections() -> tuple[list[CorrectionRow], dict[str, str]]:
         for setting, correction in pins.corrections.items():
             how = UNCLIPPED, partial(pinned.weights, correction)
             if correction.ratio:
-                algo = override(pins.losses[correction.ratio], kl="none", loss_agg_mode="seq-mean-token-sum")
+                algo = override(
+                    pins.losses[correction.ratio], kl="none", loss_agg_mode="seq-mean-token-sum"
+                )
                 how = partial(policy_loss, algo), None
-            words = _words({key: vars(correction)[key] for key in ("ratio", "weight", "bound", "by", "keep")})
+            words = _words(
+                {key: vars(correction)[key] for key in ("ratio", "weight", "bound", "by", "keep")}
+            )
             at = f"{pins.repository}/{correction.at}"
             told = pins.name, pins.commit[:8], setting, words, at, correction.default
             rows += _rows(partial(CorrectionRow, *told), how)
@@ -179,8 +212,13 @@ def _rows(told: Callable[..., CorrectionRow], how: Corrected) -> Iterator[Correc
 
 def _words(parts: dict[str, Any]) -> str:
     """Of what is set; a tuple is a default."""
-    joined = {key: "–".join(map("{:g}".format, x)) if isinstance(x, list) else x for key, x in parts.items()}
-    return ", ".join(f"{key} {x}" for key, x in joined.items() if x and x != (0.0, inf)) or "ignored"
+    joined = {
+        key: "–".join(map("{:g}".format, x)) if isinstance(x, list) else x
+        for key, x in parts.items()
+    }
+    return (
+        ", ".join(f"{key} {x}" for key, x in joined.items() if x and x != (0.0, inf)) or "ignored"
+    )
 
 
 def corrections_markdown(rows: Sequence[CorrectionRow]) -> str:

@@ -1,5 +1,5 @@
-"""Three parts around a loss that change its expected gradient, too: the advantage estimator, the aggregation over lengths
-and the correction for samples of another policy.
+"""Three parts around a loss that change its expected gradient, too: the advantage estimator, the
+aggregation over lengths and the correction for samples of another policy.
 
 All are studied exactly, by enumerating all outcomes, and the first two on-policy, to isolate them.
 """
@@ -26,8 +26,9 @@ from rpg.losses.policy_loss import policy_loss, rollout_weights
 
 @dataclass(frozen=True)
 class StudyResult:
-    """An expected gradient as `scale` times the exact one (which a learning rate absorbs) plus a part of relative size
-    `bias` in other directions (which nothing absorbs); infinite for a step of zero, as is its noise.
+    """An expected gradient as `scale` times the exact one (which a learning rate absorbs) plus a
+    part of relative size `bias` in other directions (which nothing absorbs); infinite for a step of
+    zero, as is its noise.
     """
 
     study: str
@@ -35,7 +36,8 @@ class StudyResult:
     setting: str
     scale: float
     bias: float
-    noise: float  # standard deviation / |mean| of a batch's step (advantage) or a response's (aggregation)
+    # standard deviation / |mean| of a batch's step (advantage) or a response's (aggregation)
+    noise: float
 
     @classmethod
     def of(cls, study: str, name: str, setting: str, step: Moments, exact: Tensor) -> Self:
@@ -65,9 +67,11 @@ LENGTH = 4  # of the longest response whose aggregation is studied
 
 @cache
 def advantage_study(sizes: tuple[int, ...] = (2, 4, 8, 16)) -> list[StudyResult]:
-    """Every advantage estimator on two prompts of different difficulty, reward 1 or 0, by group size.
+    """Every advantage estimator on two prompts of different difficulty, reward 1 or 0, by group
+    size.
 
-    A prompt's policy is one logit with success probability p; all counts of successes of the two groups are enumerated.
+    A prompt's policy is one logit with success probability p; all counts of successes of the two
+    groups are enumerated.
     """
     p = torch.tensor(SUCCESS, dtype=torch.float64)
     exact = p * (1 - p) / len(p)  # d mean E[R] / d logit
@@ -103,7 +107,12 @@ def aggregations(world: World, exact: Tensor) -> list[StudyResult]:
     (n, longest), results = world.tokens.shape, []
     tokens = (world.sampled() @ world.mask.sum(-1).double()).item()
     counts = Counts(tokens=n * tokens, sequences=n, horizon=longest)
-    for mode in ("seq-mean-token-sum", "seq-mean-token-sum-norm", "token-mean", "seq-mean-token-mean"):
+    for mode in (
+        "seq-mean-token-sum",
+        "seq-mean-token-sum-norm",
+        "token-mean",
+        "seq-mean-token-mean",
+    ):
         loss = partial(policy_loss, algorithm("reinforce", loss_agg_mode=mode), counts=counts)
         scene = Scene.of(Subject(mode, "rpg", loss, per_token=False), world, 0.0)
         setting = f"up to {longest} tokens"
@@ -122,8 +131,12 @@ CORRECTIONS: dict[str, dict[str, object]] = {
 }
 
 DRIFT = 0.2  # of the trained policy from old, where corrections are studied
-APART = 0.7  # standard deviations of a logit between the sampler and old, where corrections are studied
-Weigh = Callable[..., Tensor | None]  # called with old_log_prob, sampler_log_prob, response_mask; None: 1
+APART = (
+    0.7  # standard deviations of a logit between the sampler and old, where corrections are studied
+)
+Weigh = Callable[
+    ..., Tensor | None
+]  # called with old_log_prob, sampler_log_prob, response_mask; None: 1
 _PLAIN = algorithm("rpg-reinforce-urkl", kl="none", clip=None, loss_agg_mode="seq-mean-token-sum")
 UNCLIPPED = partial(policy_loss, _PLAIN)
 # a loss of pi / mu, or one of pi / old with what weighs it to correct for mu
@@ -141,25 +154,32 @@ def correction_study(apart: float = APART) -> list[StudyResult]:
 
 
 def corrected(name: str, how: Corrected, apart: float) -> list[StudyResult]:
-    """What a loss optimises if the sampler is not the policy at the start of a step: against E[R] of tokens (prefixes from
-    the sampler, prefixes from old) and of responses.
+    """What a loss optimises if the sampler is not the policy at the start of a step: against E[R]
+    of tokens (prefixes from the sampler, prefixes from old) and of responses.
 
-    Three policies: the sampler mu, the one at the start of the step (the world's old), and the trained pi. The advantage is
-    the reward minus its mean under the sampler, like a group's mean. apart: from old to the sampler, towards the world's
-    third policy, in standard deviations of a logit.
+    Three policies: the sampler mu, the one at the start of the step (the world's old), and the
+    trained pi. The advantage is the reward minus its mean under the sampler, like a group's mean.
+    apart: from old to the sampler, towards the world's third policy, in standard deviations of a
+    logit.
     """
     (loss, weigh), (drawn, logits, inputs, targets) = how, _mismatch(apart)
     if weigh is not None:
         mask, start = inputs["response_mask"], world().log_probs(world().old)
-        weights = weigh(old_log_prob=start, sampler_log_prob=inputs["old_log_prob"], response_mask=mask)
+        weights = weigh(
+            old_log_prob=start, sampler_log_prob=inputs["old_log_prob"], response_mask=mask
+        )
         inputs = inputs | {"old_log_prob": start, "rollout_weights": weights}
     moment = moments(drawn, logits, batch_slopes(loss, inputs))
-    return [StudyResult.of("correction", name, target, moment, exact) for target, exact in targets.items()]
+    return [
+        StudyResult.of("correction", name, target, moment, exact)
+        for target, exact in targets.items()
+    ]
 
 
 @cache
 def _mismatch(apart: float) -> tuple[World, Tensor, dict[str, Any], dict[str, Tensor]]:
-    """The world as the sampler draws from it, the trained policy, what a loss is called with, and the gradients."""
+    """The world as the sampler draws from it, the trained policy, what a loss is called with, and
+    the gradients."""
     w = world()
     sampler = w.old + apart / APART * (w.ref - w.old)
     drawn = replace(w, old=sampler)  # responses come from the sampler

@@ -9,9 +9,24 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from rpg.auditing.moments import LossFunction, Moments, batch_slopes, coupled_moments, inputs_of, moments
+from rpg.auditing.moments import (
+    LossFunction,
+    Moments,
+    batch_slopes,
+    coupled_moments,
+    inputs_of,
+    moments,
+)
 from rpg.auditing.worlds import World
-from rpg.catalogue import DIVERGENCES, Algorithm, DistributionKL, RewardKL, algorithm, algorithms, override
+from rpg.catalogue import (
+    DIVERGENCES,
+    Algorithm,
+    DistributionKL,
+    RewardKL,
+    algorithm,
+    algorithms,
+    override,
+)
 from rpg.catalogue.lookup import divergence_of
 from rpg.losses.advantages import advantages as estimate_advantages
 from rpg.losses.distribution_kl import distribution_kl
@@ -24,10 +39,15 @@ def spread(world: World, _ref: Tensor) -> Tensor:
 
 
 def less_kl(
-    estimate: Callable[[Tensor, Tensor], Tensor], beta: float, to_go: bool, world: World, ref: Tensor
+    estimate: Callable[[Tensor, Tensor], Tensor],
+    beta: float,
+    to_go: bool,
+    world: World,
+    ref: Tensor,
 ) -> Tensor:
-    """Advantages (N, T) of the reward less beta times the KL that `estimate` makes of (log old, log ref): its sum over a
-    response, or with `to_go` from a token on. Without batch statistics; what is expected of the KL is the baseline.
+    """Advantages (N, T) of the reward less beta times the KL that `estimate` makes of (log old, log
+    ref): its sum over a response, or with `to_go` from a token on. Without batch statistics; what
+    is expected of the KL is the baseline.
     """
     penalty = beta * estimate(world.log_probs(world.old), world.log_probs(ref)) * world.mask
     kl = penalty.flip(-1).cumsum(-1).flip(-1) if to_go else penalty.sum(-1, keepdim=True)
@@ -37,8 +57,9 @@ def less_kl(
 
 @dataclass(frozen=True)
 class Subject:
-    """`loss` without clipping and `clipped` with it take log_prob, old_log_prob, advantages, response_mask, ref_log_prob
-    (N, T) and return a scalar; `divergence` is the KL it is meant to have, a name of objectives.DIVERGENCE_NAMES.
+    """`loss` without clipping and `clipped` with it take log_prob, old_log_prob, advantages,
+    response_mask, ref_log_prob (N, T) and return a scalar; `divergence` is the KL it is meant to
+    have, a name of objectives.DIVERGENCE_NAMES.
     """
 
     name: str
@@ -55,7 +76,8 @@ class Subject:
 
     @property
     def losses(self) -> list[LossFunction]:
-        """Without clipping, and with it where there is any; the last one is the loss as it is trained with."""
+        """Without clipping, and with it where there is any; the last one is the loss as it is
+        trained with."""
         return [self.loss] if self.clipped is None else [self.loss, self.clipped]
 
 
@@ -69,14 +91,19 @@ class Scene:
     inputs: dict[str, Any]
     scale: int  # what makes a mean over tokens one over responses
     beside: Tensor | float = 0.0
-    """(N, S * V): the step of each response that does not come from its tokens' own log-probabilities."""
+    """(N, S * V): the step of each response that does not come from its tokens' own
+    log-probabilities."""
 
     @classmethod
     def of(cls, subject: Subject, world: World, drift: float, third: bool = True) -> Self:
         """`third`: the reference is a policy of its own, not `old`."""
         logits, ref = world.policy(drift), world.ref if third else world.old
         scale = world.tokens.shape[1] if subject.per_token else 1
-        beside = 0.0 if subject.whole is None else -subject.beta * _whole(subject.whole, world, logits, ref)
+        beside = (
+            0.0
+            if subject.whole is None
+            else -subject.beta * _whole(subject.whole, world, logits, ref)
+        )
         inputs = inputs_of(world, logits, ref, subject.advantages(world, ref))
         return cls(world, drift, logits, inputs, scale, beside)
 
@@ -89,15 +116,19 @@ class Scene:
         return self.scale * batch_slopes(loss, self.inputs)
 
     def moments(self, loss: LossFunction, size: int = 1) -> Moments:
-        """Of the steps of single responses, or of batches of `size` whose responses affect each other."""
+        """Of the steps of single responses, or of batches of `size` whose responses affect each
+        other."""
         if size > 1:
             return coupled_moments(loss, self.world, self.logits, self.inputs, size, self.scale)
         return moments(self.world, self.logits, self.slopes(loss), self.beside)
 
 
 def from_algorithm(algo: Algorithm, beta: float | None = None, name: str | None = None) -> Subject:
-    """The subject of a catalogue entry; `beta` replaces its own where it has a KL, to make the KL visible."""
-    algo = algo.model_copy(update={"positive_lm_loss": 0.0})  # beside the loss, and no policy gradient
+    """The subject of a catalogue entry; `beta` replaces its own where it has a KL, to make the KL
+    visible."""
+    algo = algo.model_copy(
+        update={"positive_lm_loss": 0.0}
+    )  # beside the loss, and no policy gradient
     if beta is not None and algo.kl.type != "none":
         algo = algo.model_copy(update={"beta": beta})
     bare = algo.model_copy(update={"clip": None, "mask": None, "drift_penalty": 0.0})
@@ -105,10 +136,17 @@ def from_algorithm(algo: Algorithm, beta: float | None = None, name: str | None 
     divergence = divergence if divergence in DIVERGENCES else "none"
     clipped = partial(_loss, algo) if algo != bare else None
     return Subject(
-        name or algo.name, "rpg", partial(_loss, bare), clipped, algo.beta, divergence,
-        per_token=algo.loss_agg_mode != "seq-mean-token-sum", advantages=partial(_advantages, algo), rewarded=algo.rewarded,
+        name or algo.name,
+        "rpg",
+        partial(_loss, bare),
+        clipped,
+        algo.beta,
+        divergence,
+        per_token=algo.loss_agg_mode != "seq-mean-token-sum",
+        advantages=partial(_advantages, algo),
+        rewarded=algo.rewarded,
         whole=kl if isinstance(kl, DistributionKL) and algo.beta else None,
-    )  # fmt: skip
+    )
 
 
 def _whole(kl: DistributionKL, world: World, logits: Tensor, ref: Tensor) -> Tensor:
@@ -121,8 +159,11 @@ def _whole(kl: DistributionKL, world: World, logits: Tensor, ref: Tensor) -> Ten
     return (visits[..., None] * slope).flatten(1)
 
 
-def _loss(algo: Algorithm, *, old_log_prob: Tensor, ref_log_prob: Tensor | None, **inputs: Any) -> LossOutput:
-    """`policy_loss` with the audit's reference in place of the algorithm's; without one it is the sampling policy."""
+def _loss(
+    algo: Algorithm, *, old_log_prob: Tensor, ref_log_prob: Tensor | None, **inputs: Any
+) -> LossOutput:
+    """`policy_loss` with the audit's reference in place of the algorithm's; without one it is the
+    sampling policy."""
     reference = old_log_prob if ref_log_prob is None else ref_log_prob
     if isinstance(algo.kl, DistributionKL) and algo.beta:  # its gradient is added in Scene
         inputs["token_kl"] = torch.zeros_like(old_log_prob)
@@ -130,14 +171,18 @@ def _loss(algo: Algorithm, *, old_log_prob: Tensor, ref_log_prob: Tensor | None,
 
 
 def _advantages(algo: Algorithm, world: World, ref: Tensor) -> Tensor:
-    """The algorithm's advantages from reward and KL, without its group and batch statistics, which are not part of the loss
-    and are audited separately.
+    """The algorithm's advantages from reward and KL, without its group and batch statistics, which
+    are not part of the loss and are audited separately.
     """
     if not isinstance(algo.kl, RewardKL):
         return spread(world, ref) * algo.rewarded
     per_token = algo.advantage.type in ("batch", "gae")
     plain = override(algo, advantage={"type": "batch", "std": False} if per_token else "none")
-    inputs = {"rewards": world.rewards, "group": world.tokens[:, 0] * 0, "response_mask": world.mask}
+    inputs = {
+        "rewards": world.rewards,
+        "group": world.tokens[:, 0] * 0,
+        "response_mask": world.mask,
+    }
     policies = {"old_log_prob": world.log_probs(world.old), "ref_log_prob": world.log_probs(ref)}
     return estimate_advantages(plain, **inputs, **policies)
 
@@ -154,7 +199,8 @@ def catalogue(beta: float) -> list[Subject]:
 
 
 def ratio_levels(beta: float) -> list[Subject]:
-    """Every divergence at the ratio levels it declares; unclipped, both styles have the same gradients."""
+    """Every divergence at the ratio levels it declares; unclipped, both styles have the same
+    gradients."""
     records = [r for name in DIVERGENCES for r in DIVERGENCES.values() if r.normalised == name]
     subjects = []
     for record, level in product(records, ("token", "prefix", "sequence")):

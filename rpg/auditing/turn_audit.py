@@ -1,8 +1,9 @@
 """What survives masking: losses on responses in which an environment has a turn, by enumeration.
 
-The policy writes a token, the environment answers with one, the policy writes two more. The environment is deterministic or
-random; in a third world one of its answers ends the response. `masked` is the loss with the environment's token left out, as
-it has to be; `leaked` the same loss with that token taken for one of the policy's.
+The policy writes a token, the environment answers with one, the policy writes two more. The
+environment is deterministic or random; in a third world one of its answers ends the response.
+`masked` is the loss with the environment's token left out, as it has to be; `leaked` the same loss
+with that token taken for one of the policy's.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,11 @@ from rpg.auditing.subjects import Scene, ratio_levels
 from rpg.auditing.worlds import World, of_responses
 
 BETA, DRIFTS, SEEDS = 0.3, (0.0, 0.4), (0, 1)
-SYMBOLS, LENGTH, SAID = 3, 4, 1  # of the language; of a response; the place of the environment's token
+SYMBOLS, LENGTH, SAID = (
+    3,
+    4,
+    1,
+)  # of the language; of a response; the place of the environment's token
 
 
 @cache
@@ -31,7 +36,9 @@ def turn_world(kind: str, seed: int = 0) -> World:
     chances = torch.randn(SYMBOLS, SYMBOLS, generator=g, dtype=torch.float64).log_softmax(-1)
     if kind == "deterministic":
         chances = torch.where(chances == chances.amax(-1, keepdim=True), 0.0, -torch.inf)
-    possible = [r for r in product(range(SYMBOLS), repeat=LENGTH) if chances[r[0], r[SAID]].isfinite()]
+    possible = [
+        r for r in product(range(SYMBOLS), repeat=LENGTH) if chances[r[0], r[SAID]].isfinite()
+    ]
     ended = {r[: SAID + 1] if kind == "ends" and r[SAID] == 0 else r for r in possible}
     base = of_responses(sorted(ended), SYMBOLS, LENGTH, seed)
     environment = torch.zeros(base.mask.shape, dtype=torch.float64)
@@ -54,7 +61,8 @@ class TurnRow:
     environment: str
     exact: tuple[str, ...]  # objectives whose gradient the masked loss has, whatever the drift
     masked: float
-    """Bias against the objective it is named for, the worst over drifts and seeds; of an aggregation, up to its scale."""
+    """Bias against the objective it is named for, the worst over drifts and seeds; of an
+    aggregation, up to its scale."""
     leaked: float  # the same with a leak
 
 
@@ -63,13 +71,17 @@ def _levels(kind: str) -> Iterator[TurnRow]:
         bias = dict.fromkeys(product(LEVELS, (False, True)), 0.0)
         for seed, drift, leak in product(SEEDS, DRIFTS, (False, True)):
             world = turn_world(kind, seed)
-            step = Scene.of(subject, leaky(world) if leak else world, drift).moments(subject.loss).mean
+            step = (
+                Scene.of(subject, leaky(world) if leak else world, drift).moments(subject.loss).mean
+            )
             exact = exact_gradients(world, drift, True, BETA, True)
             for level in LEVELS:
                 error = relative(step, exact[str(Objective(level, subject.divergence))])
                 bias[level, leak] = max(bias[level, leak], error)
         level = "token" if subject.name.endswith("token") else "sequence"
-        names = tuple(Objective(x, subject.divergence).short for x in LEVELS if bias[x, False] <= EXACT)
+        names = tuple(
+            Objective(x, subject.divergence).short for x in LEVELS if bias[x, False] <= EXACT
+        )
         yield TurnRow(subject.name, kind, names, bias[level, False], bias[level, True])
 
 
@@ -77,13 +89,16 @@ def _aggregations(kind: str) -> Iterator[TurnRow]:
     """Against E[R], on-policy."""
     world, target = turn_world(kind), Objective("sequence", "none")
     exact = gradients(world, world.old, world.ref, "sequence")["reward"]
-    for masked, leaked in zip(aggregations(world, exact), aggregations(leaky(world), exact), strict=True):
+    for masked, leaked in zip(
+        aggregations(world, exact), aggregations(leaky(world), exact), strict=True
+    ):
         names = (target.short,) if masked.bias <= EXACT else ()
         yield TurnRow(masked.name, kind, names, masked.bias, leaked.bias)
 
 
 def audit_turns() -> list[TurnRow]:
-    """Every divergence at every ratio level, and the four aggregations, with each kind of environment."""
+    """Every divergence at every ratio level, and the four aggregations, with each kind of
+    environment."""
     rows = [row for kind in ("deterministic", "random") for row in _levels(kind)]
     return rows + [row for kind in ("random", "ends") for row in _aggregations(kind)]
 

@@ -1,4 +1,5 @@
-"""Worlds small enough to enumerate: every response, its probability and its reward are known in float64.
+"""Worlds small enough to enumerate: every response, its probability and its reward are known in
+float64.
 
 Shapes: N responses (all there are), T tokens, S states (prefixes), V vocabulary.
 """
@@ -14,9 +15,11 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """A tabular autoregressive language: one row of logits per prefix, a random reward per response.
+    """A tabular autoregressive language: one row of logits per prefix, a random reward per
+    response.
 
-    The sampling policy is `old`, the reference `ref`; the trained policy lies at `old + drift * direction`.
+    The sampling policy is `old`, the reference `ref`; the trained policy lies at `old + drift *
+    direction`.
     """
 
     tokens: Tensor  # (N, T) long
@@ -27,7 +30,8 @@ class World:
     ref: Tensor  # (S, V) logits
     direction: Tensor  # (S, V) logits
     environment: Tensor | float = 0.0
-    """(N, T) log-probability of the tokens that an environment writes, zero elsewhere; these are not in `mask`."""
+    """(N, T) log-probability of the tokens that an environment writes, zero elsewhere; these are
+    not in `mask`."""
     drawn: Tensor | None = None
     """(N,) how often a response is sampled, where `old` and the environment do not say it."""
 
@@ -53,13 +57,16 @@ class World:
         log_probs = self.log_probs(logits) + self.environment
         reached = (log_probs.cumsum(-1) - log_probs).exp()
         weights = torch.zeros(len(logits), dtype=logits.dtype)
-        weights[self.states[self.mask]] = reached[self.mask]  # responses that share a prefix agree on it
+        weights[self.states[self.mask]] = reached[
+            self.mask
+        ]  # responses that share a prefix agree on it
         return weights
 
 
 @lru_cache(maxsize=64)
 def world(vocabulary: int = 3, length: int = 3, seed: int = 0, eos: bool = False) -> World:
-    """All responses of `length` tokens over `vocabulary` symbols; with `eos`, symbol 0 ends a response."""
+    """All responses of `length` tokens over `vocabulary` symbols; with `eos`, symbol 0 ends a
+    response."""
     if not 2 <= vocabulary <= 8 or not 1 <= length <= 6 or vocabulary**length > 2_000:
         accepted = "2 to 8 symbols, 1 to 6 tokens and at most 2,000 responses"
         raise ValueError(f"vocabulary {vocabulary} with length {length}: accepted are {accepted}")
@@ -70,7 +77,9 @@ def world(vocabulary: int = 3, length: int = 3, seed: int = 0, eos: bool = False
     return of_responses(responses, vocabulary, length, seed)
 
 
-def of_responses(responses: Sequence[tuple[int, ...]], vocabulary: int, length: int, seed: int) -> World:
+def of_responses(
+    responses: Sequence[tuple[int, ...]], vocabulary: int, length: int, seed: int
+) -> World:
     """A world of these responses, with random logits and rewards."""
     prefixes = dict.fromkeys(response[:t] for response in responses for t in range(len(response)))
     index = {prefix: state for state, prefix in enumerate(prefixes)}

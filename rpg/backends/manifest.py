@@ -8,8 +8,8 @@ from rpg.store.run_folder import RunFolder
 
 
 def spec_of(folder: RunFolder) -> RunSpec:
-    """The resolved specification in a run's manifest. Raises StoreError: there is no readable manifest; ConfigError:
-    this version does not understand its specification.
+    """The resolved specification in a run's manifest. Raises StoreError: there is no readable
+    manifest; ConfigError: this version does not understand its specification.
     """
     manifest = folder.read_manifest()
     try:

@@ -1,4 +1,5 @@
-"""What the optimizer steps of both back ends share: learning rate, means of metrics, schedule of the reference policy."""
+"""What the optimizer steps of both back ends share: learning rate, means of metrics, schedule of
+the reference policy."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -13,8 +14,8 @@ from rpg.config.training import Schedule
 def rate_factor(schedule: Schedule, warmup: int, step: int, total: int) -> float:
     """The factor of the learning rate at optimizer step `step` (from 1) of `total`.
 
-    It rises linearly to 1 at step `warmup`; after that it is transformers' schedule of that name, which begins at 1 and
-    would reach 0 one step after the last.
+    It rises linearly to 1 at step `warmup`; after that it is transformers' schedule of that name,
+    which begins at 1 and would reach 0 one step after the last.
     """
     if step <= warmup:
         return step / warmup
@@ -26,13 +27,16 @@ def _decay(schedule: Schedule, warmup: int, total: int) -> Callable[[int], float
     from transformers import get_scheduler  # noqa: PLC0415 (with it PEFT, which few processes need)
 
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)  # it wants one
-    scheduler = get_scheduler(schedule, optimizer, num_warmup_steps=warmup, num_training_steps=total)
+    scheduler = get_scheduler(
+        schedule, optimizer, num_warmup_steps=warmup, num_training_steps=total
+    )
     factor: Callable[[int], float] = scheduler.lr_lambdas[0]
     return factor
 
 
 class Meter:
-    """Means of the loss's metrics over micro-batches, those of ratios over whole optimizer steps, weighted by tokens."""
+    """Means of the loss's metrics over micro-batches, those of ratios over whole optimizer steps,
+    weighted by tokens."""
 
     def __init__(self) -> None:
         self._sums: dict[str, float] = {}
@@ -44,36 +48,47 @@ class Meter:
         metrics = dict(metrics)
         if count := metrics.pop("ratio_count", 0.0):
             mean, ess = metrics.pop("ratio_mean"), metrics.pop("ess")
-            self._ratios[step].append([weight, count, count * mean, count * mean**2 / ess if ess else 0.0])
+            self._ratios[step].append(
+                [weight, count, count * mean, count * mean**2 / ess if ess else 0.0]
+            )
         self._loss += metrics.pop("loss")  # already divided by the counts of the mini-batch
         self._ratio_max = max(self._ratio_max, metrics.pop("ratio_max", 0.0))
         self._weight += weight
         for name, value in metrics.items():
             self._sums[name] = self._sums.get(name, 0.0) + value * weight
 
-    def metrics(self, norms: list[float], rate: float, more: Mapping[str, float] = {}) -> dict[str, float]:
-        """With the gradient norm of each optimizer step, the last learning rate, and what else was measured."""
+    def metrics(
+        self, norms: list[float], rate: float, more: Mapping[str, float] = {}
+    ) -> dict[str, float]:
+        """With the gradient norm of each optimizer step, the last learning rate, and what else was
+        measured."""
         sums = defaultdict(float, self._sums)
         for passes in self._ratios.values():
             weight, count, ratio, squared = map(sum, zip(*passes, strict=True))
             sums["ratio_mean"] += weight * ratio / count
             sums["ess"] += weight * ratio**2 / (count * squared) if squared else 0.0
         means = {name: value / max(self._weight, 1.0) for name, value in sums.items()}
-        gradient = {"grad_norm": sum(norms) / len(norms), "grad_norm_max": max(norms), "learning_rate": rate}
+        gradient = {
+            "grad_norm": sum(norms) / len(norms),
+            "grad_norm_max": max(norms),
+            "learning_rate": rate,
+        }
         loss = {"loss": self._loss / len(norms), "ratio_max": self._ratio_max}
         return {**loss, **means, **more, **gradient}
 
 
 class ReferenceSchedule:
-    """When the reference policy is replaced by the current one: the state of a run's reference, without any weights.
+    """When the reference policy is replaced by the current one: the state of a run's reference,
+    without any weights.
 
-    All schedules do so between rollouts only: a reference is always a policy that sampled a rollout, and it does not change
-    during the updates on one.
+    All schedules do so between rollouts only: a reference is always a policy that sampled a
+    rollout, and it does not change during the updates on one.
 
     Attributes:
         needed: whether there is a reference other than the policy that sampled the rollout.
         renewed_at: optimizer step at which the reference was last renewed.
-        average: moving average of the token KL(policy || reference) since then, nats (schedule `kl_above`).
+        average: moving average of the token KL(policy || reference) since then, nats (schedule
+            `kl_above`).
     """
 
     def __init__(self, algorithm: Algorithm):
@@ -85,7 +100,10 @@ class ReferenceSchedule:
         """Between two rollouts: whether the current policy becomes the reference."""
         due = (
             not self.needed
-            or (self.schedule.type == "every_k" and optimizer_step - self.renewed_at >= self.schedule.k)
+            or (
+                self.schedule.type == "every_k"
+                and optimizer_step - self.renewed_at >= self.schedule.k
+            )
             or (self.schedule.type == "kl_above" and self.average > self.schedule.kappa)
         )
         if due:

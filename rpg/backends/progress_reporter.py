@@ -1,7 +1,8 @@
 """Progress within a training step, for the run's folder and its log.
 
-The training only sets a few attributes. Once a second a thread reads them, writes the file and, when a step takes long,
-a line to the log. So it costs a fast training nothing, and no number depends on it.
+The training only sets a few attributes. Once a second a thread reads them, writes the file and,
+when a step takes long, a line to the log. So it costs a fast training nothing, and no number
+depends on it.
 """
 
 import threading
@@ -16,9 +17,14 @@ SAY_SECONDS = 9.0
 """How often a step that takes longer than this gets a line in the log."""
 
 _SHOWN = {
-    "reward": "reward {:+.3f}", "accuracy": "accuracy {:.3f}", "entropy": "entropy {:.3f}", "grad_norm": "grad {:.2f}",
-    "response_length": "tokens {:.1f}", "validation_accuracy": "validation {:.3f}", "seconds_step": "{:.2f} s",
-}  # fmt: skip
+    "reward": "reward {:+.3f}",
+    "accuracy": "accuracy {:.3f}",
+    "entropy": "entropy {:.3f}",
+    "grad_norm": "grad {:.2f}",
+    "response_length": "tokens {:.1f}",
+    "validation_accuracy": "validation {:.3f}",
+    "seconds_step": "{:.2f} s",
+}
 
 
 def step_line(step: int, steps: int, metrics: Mapping[str, float]) -> str:
@@ -33,10 +39,9 @@ class Progress:
     """What the training is doing now. Set by the training, read by :class:`Reporter`.
 
     Attributes:
-        done, of, what: e.g. 12 of 64 responses.
-        share: finished part of the phase in [0, 1], from which the remaining time is estimated; 0 if unknown.
-        tokens: sampled or trained on so far in this phase.
-        note: a remark about this step, e.g. why it samples further prompts.
+        done, of, what: e.g. 12 of 64 responses. share: finished part of the phase in [0, 1], from
+        which the remaining time is estimated; 0 if unknown. tokens: sampled or trained on so far in
+        this phase. note: a remark about this step, e.g. why it samples further prompts.
     """
 
     def __init__(self) -> None:
@@ -70,14 +75,23 @@ class Progress:
         if self.last_step_seconds is not None:
             left = max(left or 0.0, self.last_step_seconds - (now - self._began))
         return {
-            "step": self.step, "steps": self.steps, "phase": self.phase, "done": self.done, "of": self.of,
-            "what": self.what, "tokens": self.tokens, "note": self.note, "seconds": now - self._began,
-            "tokens_per_second": self.tokens / seconds if seconds > 0 and self.tokens else None, "left": left,
-        }  # fmt: skip
+            "step": self.step,
+            "steps": self.steps,
+            "phase": self.phase,
+            "done": self.done,
+            "of": self.of,
+            "what": self.what,
+            "tokens": self.tokens,
+            "note": self.note,
+            "seconds": now - self._began,
+            "tokens_per_second": self.tokens / seconds if seconds > 0 and self.tokens else None,
+            "left": left,
+        }
 
 
 class Reporter:
-    """Writes a :class:`Progress` to its file and the log from a separate thread, while a block runs."""
+    """Writes a :class:`Progress` to its file and the log from a separate thread, while a block
+    runs."""
 
     def __init__(self, progress: Progress, path: Path, say: Callable[[str], None]) -> None:
         self.progress, self.path, self.say = progress, path, say

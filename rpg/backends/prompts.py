@@ -11,8 +11,8 @@ LARGEST_REFILL = 2
 class PromptOrder:
     """Which problems each step gets: pass after pass over the data, each in a new order.
 
-    Refills of dynamic sampling use a separate random stream, so the first prompts of a step are the same for all
-    algorithms.
+    Refills of dynamic sampling use a separate random stream, so the first prompts of a step are the
+    same for all algorithms.
     """
 
     def __init__(self, problems: int, seed: int):
@@ -37,7 +37,8 @@ class PromptOrder:
 
 
 class Refills:
-    """The sampling rounds of one step. The first is the same for every algorithm; refills replace groups without signal.
+    """The sampling rounds of one step. The first is the same for every algorithm; refills replace
+    groups without signal.
 
     Attributes:
         rounds: refills so far.
@@ -56,8 +57,8 @@ class Refills:
     def further(self, useful: int) -> list[int]:
         """Problem numbers of the next round, after `useful` useful groups.
 
-        Their number follows from the share of useful groups so far. Empty when there are enough, when all refills are
-        used up, or when every problem of a small data set was tried.
+        Their number follows from the share of useful groups so far. Empty when there are enough,
+        when all refills are used up, or when every problem of a small data set was tried.
         """
         left = self._prompts - useful
         if left <= 0 or self.rounds >= self._max:

@@ -1,13 +1,15 @@
-"""`python -m rpg.backends.ray_bridge ADDRESS`: runs trainings on a Ray cluster for a conductor, over two pipes.
+"""`python -m rpg.backends.ray_bridge ADDRESS`: runs trainings on a Ray cluster for a conductor,
+over two pipes.
 
-It is a separate process because Ray ends a process that has lost its cluster. Orders arrive on standard input as lines
-of JSON ({"key": ..., ...} with the fields of rpg.backends.ray_task.Order). Answers go to standard output: {"ready": true}
-or {"error": ...} first, then one of these for each order:
+It is a separate process because Ray ends a process that has lost its cluster. Orders arrive on
+standard input as lines of JSON ({"key": ..., ...} with the fields of rpg.backends.ray_task.Order).
+Answers go to standard output: {"ready": true} or {"error": ...} first, then one of these for each
+order:
 
-    {"key", "node", "code", "newest"}   the training process has ended
-    {"key", "lost"}                     the node or its worker is gone; the run may be started again elsewhere
-    {"key", "refused"}                  why it cannot run on this cluster
-    {"key", "waits"}                    each minute: no node is large enough yet
+    {"key", "node", "code", "newest"}   the training process has ended {"key", "lost"}
+    the node or its worker is gone; the run may be started again elsewhere {"key", "refused"}
+    why it cannot run on this cluster {"key", "waits"}                    each minute: no node is
+    large enough yet
 
 However this process ends, Ray then ends everything that it started.
 """
@@ -34,8 +36,9 @@ NODES_SECONDS = 5.0
 
 @dataclass
 class Asked:
-    """A training that was asked for. `hope`: when a node that is large enough was last there or promised; it is refused
-    when that is `patience` seconds ago: nodes restart, and people add some."""
+    """A training that was asked for. `hope`: when a node that is large enough was last there or
+    promised; it is refused when that is `patience` seconds ago: nodes restart, and people add some.
+    """
 
     key: str
     needs: dict[str, float]
@@ -74,14 +77,21 @@ def _serve(ray: Any, orders: queue.Queue[dict[str, Any]], answers: IO[str]) -> i
         with contextlib.suppress(queue.Empty):
             fields = orders.get(timeout=0 if running else None)
             key, order = fields.pop("key"), Order(**fields)
-            now, reference = time.monotonic(), task.options(max_retries=0, **order.needs).remote(order)
-            running[reference] = Asked(key, order.needs, 60 * order.wait_minutes, hope=now, said=now)
+            now, reference = (
+                time.monotonic(),
+                task.options(max_retries=0, **order.needs).remote(order),
+            )
+            running[reference] = Asked(
+                key, order.needs, 60 * order.wait_minutes, hope=now, said=now
+            )
             continue
         ready, _ = ray.wait(list(running), timeout=POLL_SECONDS)
         if time.monotonic() - checked > NODES_SECONDS:
             checked = time.monotonic()
             nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-            too_large = {r: a for r, a in running.items() if not fits(nodes, a.needs) and r not in ready}
+            too_large = {
+                r: a for r, a in running.items() if not fits(nodes, a.needs) and r not in ready
+            }
             coming = promised(ray) if too_large else 0
             for reference, asked in list(running.items()):
                 if coming or reference not in too_large:
@@ -94,8 +104,16 @@ def _serve(ray: Any, orders: queue.Queue[dict[str, Any]], answers: IO[str]) -> i
                     del running[reference]
                 elif checked - asked.said >= SAID_SECONDS:
                     asked.said, left = checked, (asked.patience - checked + asked.hope) / 60
-                    why = f"the autoscaler promises {coming}" if coming else f"refused in {left:.1f} minutes"
-                    _tell(answers, key=asked.key, waits=f"waits: {too_much(nodes, asked.needs)}; {why}")
+                    why = (
+                        f"the autoscaler promises {coming}"
+                        if coming
+                        else f"refused in {left:.1f} minutes"
+                    )
+                    _tell(
+                        answers,
+                        key=asked.key,
+                        waits=f"waits: {too_much(nodes, asked.needs)}; {why}",
+                    )
         for reference in ready:
             _tell(answers, key=running.pop(reference).key, **_outcome(ray, reference))
 
@@ -107,7 +125,9 @@ def _outcome(ray: Any, reference: Any) -> dict[str, Any]:
         is_ours = isinstance(error.cause, UserError)
         return {"refused": str(error.cause) if is_ours else f"backend.place: {last_line(error)}"}
     except ray.exceptions.RuntimeEnvSetupError as error:
-        return {"refused": f"backend.place: this version cannot be sent to the cluster: {last_line(error)}"}
+        return {
+            "refused": f"backend.place: this version cannot be sent to the cluster: {last_line(error)}"
+        }
     except ray.exceptions.OutOfMemoryError:
         return {"lost": "Ray ended it because its node was short of memory"}
     except ray.exceptions.RayError as error:
@@ -126,13 +146,17 @@ _RESOURCES = {
 
 def fits(nodes: Sequence[Mapping[str, float]], needs: Mapping[str, float]) -> bool:
     """Whether any node could ever take such a run; if none can, Ray waits silently."""
-    return any(all(node.get(_RESOURCES[n][0], 0) >= value for n, value in needs.items()) for node in nodes)
+    return any(
+        all(node.get(_RESOURCES[n][0], 0) >= value for n, value in needs.items()) for node in nodes
+    )
 
 
 def too_much(nodes: Sequence[Mapping[str, float]], needs: Mapping[str, float]) -> str:
     """What it asks for that no node has, in one line."""
     asked = {name: _RESOURCES[name] for name, value in needs.items() if value}
-    needed = ", ".join(f"{field} {needs[name] / unit:g}" for name, (_, field, unit) in asked.items())
+    needed = ", ".join(
+        f"{field} {needs[name] / unit:g}" for name, (_, field, unit) in asked.items()
+    )
     most = ", ".join(
         f"{field} {max((node.get(kind, 0) for node in nodes), default=0) / unit:g}"
         for kind, field, unit in asked.values()

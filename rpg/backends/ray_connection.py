@@ -24,15 +24,17 @@ class ClusterError(UserError):
 
 
 class RayNotUp(ClusterError):
-    """A Ray that was to be started here, or was there a moment ago, and is not: worth another attempt."""
+    """A Ray that was to be started here, or was there a moment ago, and is not: worth another
+    attempt."""
 
 
 def may_come_up(error: Exception) -> bool:
     """Whether an error of `ray.init` is of the moment: Ray has no class of its own for that.
 
-    Processes that are slow or die, and connections that fail, are told by RuntimeError, ConnectionError, TimeoutError or a
-    plain Exception (2.60: ray/_private/node.py, services.py). Wrong arguments, missing packages, another version and the
-    file system (a path that is too long for a socket, a folder that cannot be written) stay as they are.
+    Processes that are slow or die, and connections that fail, are told by RuntimeError,
+    ConnectionError, TimeoutError or a plain Exception (2.60: ray/_private/node.py, services.py).
+    Wrong arguments, missing packages, another version and the file system (a path that is too long
+    for a socket, a folder that cannot be written) stay as they are.
     """
     if isinstance(error, OSError):
         return isinstance(error, ConnectionError | TimeoutError | BlockingIOError)
@@ -41,17 +43,19 @@ def may_come_up(error: Exception) -> bool:
 
 
 def use_token() -> None:
-    """Make Ray use the authentication token, if there is one: it must be told to. Call before ray is imported."""
+    """Make Ray use the authentication token, if there is one: it must be told to. Call before ray
+    is imported."""
     token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
     if "RAY_AUTH_TOKEN" in os.environ or token.is_file():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def connect(address: str, field: str) -> Any:
-    """The module ray, connected to the cluster at `address`, whose nodes run the code of this process from now on.
+    """The module ray, connected to the cluster at `address`, whose nodes run the code of this
+    process from now on.
 
-    `field` is the configuration field with the address, for the message. Raises ClusterError: ray is not installed, or
-    there is no such cluster.
+    `field` is the configuration field with the address, for the message. Raises ClusterError: ray
+    is not installed, or there is no such cluster.
     """
     use_token()
     try:
@@ -71,17 +75,22 @@ def connect(address: str, field: str) -> Any:
         hint = "`ray status` shows where one is; {type: here} needs none"
         if "token" in str(error).lower():
             hint = "set RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH to a copy of the head's ~/.ray/auth_token"
-        raise ClusterError(f"{field}: no Ray cluster at {address!r} ({last_line(error)}); {hint}") from error
+        raise ClusterError(
+            f"{field}: no Ray cluster at {address!r} ({last_line(error)}); {hint}"
+        ) from error
     return ray
 
 
 def promised(ray: Any) -> int:
-    """How many nodes Ray's autoscaler is about to add; 0 also if there is none, or it cannot be asked (ray://)."""
+    """How many nodes Ray's autoscaler is about to add; 0 also if there is none, or it cannot be
+    asked (ray://)."""
     with suppress(Exception):
         from ray.autoscaler.v2.sdk import get_cluster_status  # noqa: PLC0415 (as above)
 
         status = get_cluster_status(ray.get_runtime_context().gcs_address)
-        if count := sum(launch.count for launch in status.pending_launches) + len(status.pending_nodes):
+        if count := sum(launch.count for launch in status.pending_launches) + len(
+            status.pending_nodes
+        ):
             return int(count)
     with suppress(Exception):  # the first autoscaler (ray/autoscaler/_private/monitor.py)
         from ray.experimental.internal_kv import _internal_kv_get  # noqa: PLC0415 (as above)
@@ -92,10 +101,14 @@ def promised(ray: Any) -> int:
 
 
 def await_nodes(
-    ray: Any, lacking: Callable[[], str | None], bundles: list[dict[str, float]], say: Callable[[str], None]
+    ray: Any,
+    lacking: Callable[[], str | None],
+    bundles: list[dict[str, float]],
+    say: Callable[[str], None],
 ) -> None:
-    """Before Ray is asked for something that it would wait for without end. An autoscaler is asked to add what is lacking,
-    and waited for as long as it promises nodes. Raises ClusterError: Ray does not have it, and no node is promised.
+    """Before Ray is asked for something that it would wait for without end. An autoscaler is asked
+    to add what is lacking, and waited for as long as it promises nodes. Raises ClusterError: Ray
+    does not have it, and no node is promised.
     """
     if not lacking():
         return

@@ -1,8 +1,10 @@
-"""`python -m rpg.backends.ray_supervisor COMMAND...`: run a command, which gets SIGTERM when this process is killed.
+"""`python -m rpg.backends.ray_supervisor COMMAND...`: run a command, which gets SIGTERM when this
+process is killed.
 
-It stands between a Ray worker and a training. Ray kills a worker and its children outright, which would leave the
-training no time to release its lease. This process dies in its place, and the kernel then signals the training
-(rpg.backends.training_process, --on-node). It ends as the command does, by the same signal if there was one.
+It stands between a Ray worker and a training. Ray kills a worker and its children outright, which
+would leave the training no time to release its lease. This process dies in its place, and the
+kernel then signals the training (rpg.backends.training_process, --on-node). It ends as the command
+does, by the same signal if there was one.
 """
 
 import os

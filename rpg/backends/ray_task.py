@@ -1,11 +1,12 @@
-"""One training on a node of a Ray cluster: the ordinary training process, with its own lock, lease and log.
+"""One training on a node of a Ray cluster: the ordinary training process, with its own lock, lease
+and log.
 
-Ray keeps nothing of a run. Its files are in the data folder that all nodes share, so a run that is lost with its node
-resumes from its last checkpoint wherever it is started next.
+Ray keeps nothing of a run. Its files are in the data folder that all nodes share, so a run that is
+lost with its node resumes from its last checkpoint wherever it is started next.
 
-When the worker is killed (Ray does so when the conductor is gone), the training releases its lease and ends: between
-the two stands rpg.backends.ray_supervisor. A training that was killed outright would leave a lease that other hosts
-believe for two minutes.
+When the worker is killed (Ray does so when the conductor is gone), the training releases its lease
+and ends: between the two stands rpg.backends.ray_supervisor. A training that was killed outright
+would leave a lease that other hosts believe for two minutes.
 """
 
 import os
@@ -34,7 +35,8 @@ class Order:
     Args:
         module: run as `python -m module FOLDER`.
         folder: that of the run, in a data folder that has the same path on every node.
-        asked: {pid, boot, birth} of the asking process; where the data folder is shared the run's waiting.json has the same.
+        asked: {pid, boot, birth} of the asking process; where the data folder is shared the run's
+            waiting.json has the same.
         threads: of the training process.
         environment: variables to add to those of the node.
         versions: package versions of the asking process.
@@ -53,8 +55,9 @@ class Order:
 
 
 def train_here(order: Order) -> dict[str, Any]:
-    """Train the run on this node. Returns {node, code, newest}: exit code (negative: the signal) and newest
-    checkpoint. Raises UserError: this node has other package versions, or does not see the data folder.
+    """Train the run on this node. Returns {node, code, newest}: exit code (negative: the signal)
+    and newest checkpoint. Raises UserError: this node has other package versions, or does not see
+    the data folder.
     """
     _check_versions(order.versions)
     _check_folder(order)
@@ -68,17 +71,30 @@ def train_here(order: Order) -> dict[str, Any]:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={**os.environ, **order.environment, **thread_environment(order.threads), **parent_mark()},
+            env={
+                **os.environ,
+                **order.environment,
+                **thread_environment(order.threads),
+                **parent_mark(),
+            },
         )
     code = training.wait()
-    return {"node": socket.gethostname(), "code": code, "newest": max(folder.checkpoint_steps(), default=-1)}
+    return {
+        "node": socket.gethostname(),
+        "code": code,
+        "newest": max(folder.checkpoint_steps(), default=-1),
+    }
 
 
 def _check_versions(versions: dict[str, str]) -> None:
     installed = provenance.embedded()
-    different = {name: version for name, version in versions.items() if installed.get(name) != version}
+    different = {
+        name: version for name, version in versions.items() if installed.get(name) != version
+    }
     if different:
-        pairs = (f"{n} {installed.get(n, 'is missing')} instead of {different[n]}" for n in different)
+        pairs = (
+            f"{n} {installed.get(n, 'is missing')} instead of {different[n]}" for n in different
+        )
         raise UserError(
             f"backend.place: the cluster node {socket.gethostname()} has other versions of packages, so bits may differ: "
             f"{', '.join(pairs)}; install the same versions there"

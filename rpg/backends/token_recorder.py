@@ -1,4 +1,5 @@
-"""What the loss did to every token of a few responses of a rollout, for rpg.store.token_records; on both back ends.
+"""What the loss did to every token of a few responses of a rollout, for rpg.store.token_records; on
+both back ends.
 
 Shapes: N responses (rows), T response tokens.
 """
@@ -18,8 +19,8 @@ from rpg.losses.policy_loss import token_terms
 from rpg.store.token_records import VALUES
 
 Values = dict[int, tuple[int, Tensor]]
-"""By the number of a response within the rollout: the optimizer step that used it, and the numbers of its tokens, padded:
-(VALUES and last `clipped`, T), float32.
+"""By the number of a response within the rollout: the optimizer step that used it, and the numbers
+of its tokens, padded: (VALUES and last `clipped`, T), float32.
 """
 
 
@@ -38,15 +39,19 @@ class Recorder:
     text: Callable[[Sequence[int]], str]
     """Makes text of token ids."""
     values: Values = field(default_factory=dict)
-    """What :func:`token_values` gave; of a response that is used in several epochs, the last use stays."""
+    """What :func:`token_values` gave; of a response that is used in several epochs, the last use
+    stays."""
 
     @cached_property
     def marks(self) -> Tensor:
         """(N,) number within the rollout of a response that is recorded, -1 for the others."""
         marks = torch.full((len(self.responses),), -1, device=self.responses[0].device)
         kept, left = 0, self.records.most_tokens
-        # In an order that depends on the prompts alone: variants that were given the same ones keep the same.
-        for head in sorted(range(0, len(marks), self.size), key=lambda row: digest(self.prompts[row])):
+        # In an order that depends on the prompts alone: variants that were given the same ones keep
+        # the same.
+        for head in sorted(
+            range(0, len(marks), self.size), key=lambda row: digest(self.prompts[row])
+        ):
             tokens = sum(map(len, self.responses[head : head + self.size]))
             if kept < self.records.groups and tokens <= left:
                 marks[head : head + self.size] = torch.arange(head, head + self.size)
@@ -58,12 +63,19 @@ class Recorder:
         for number, (optimizer_step, values) in sorted(self.values.items()):
             prompt, ids = self.prompts[number], self.responses[number].tolist()
             *lists, clipped = values[:, : len(ids)].tolist()
-            rows.append({
-                "prompt_digest": digest(prompt), "prompt": self.text(prompt), "sample": number % self.size,
-                "reward": self.rewards[number], "optimizer_step": optimizer_step, "ids": ids,
-                "tokens": [self.text([token]) for token in ids],
-                "clipped": list(map(int, clipped)), **dict(zip(VALUES, lists, strict=True)),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "prompt_digest": digest(prompt),
+                    "prompt": self.text(prompt),
+                    "sample": number % self.size,
+                    "reward": self.rewards[number],
+                    "optimizer_step": optimizer_step,
+                    "ids": ids,
+                    "tokens": [self.text([token]) for token in ids],
+                    "clipped": list(map(int, clipped)),
+                    **dict(zip(VALUES, lists, strict=True)),
+                }
+            )
         return rows
 
 
@@ -78,9 +90,10 @@ def token_values(
 ) -> Values:
     """Of the marked rows of a micro-batch; zero where masked, as the tokens of an environment are.
 
-    marks (N,) as in :class:`Recorder`; loss: the scalar that `backward` is yet to be called on; drawn (N, T):
-    log-probabilities under the policy that sampled; `inputs` of the loss; token_kl (N, T): the KL over the whole
-    distribution, where the loss has one (whose gradient is not in the slope).
+    marks (N,) as in :class:`Recorder`; loss: the scalar that `backward` is yet to be called on;
+    drawn (N, T): log-probabilities under the policy that sampled; `inputs` of the loss; token_kl
+    (N, T): the KL over the whole distribution, where the loss has one (whose gradient is not in the
+    slope).
     """
     marked = (marks >= 0).nonzero()[:, 0]
     if not len(marked):
@@ -89,13 +102,20 @@ def token_values(
     terms = token_terms(algorithm, **{name: inputs[name] for name in names})
     old, reference = inputs["old_log_prob"], inputs["ref_log_prob"]
     values = {
-        "policy": inputs["log_prob"], "old": old, "sampler": drawn, "reference": old if reference is None else reference,
-        "ratio": terms["ratio"], "advantage": inputs["advantages"], "kl": terms["kl"] if token_kl is None else token_kl,
+        "policy": inputs["log_prob"],
+        "old": old,
+        "sampler": drawn,
+        "reference": old if reference is None else reference,
+        "ratio": terms["ratio"],
+        "advantage": inputs["advantages"],
+        "kl": terms["kl"] if token_kl is None else token_kl,
         "slope": torch.autograd.grad(loss, inputs["log_prob"], retain_graph=True)[0],
-    }  # fmt: skip
+    }
     columns = [*(values[name] for name in VALUES), terms["clipped"]]
     counted = (inputs["response_mask"] != 0)[marked]
-    numbers = torch.stack([torch.where(counted, c.detach()[marked].float(), 0) for c in columns], 1).cpu()
+    numbers = torch.stack(
+        [torch.where(counted, c.detach()[marked].float(), 0) for c in columns], 1
+    ).cpu()
     rows = zip(marks[marked].tolist(), numbers, strict=True)
     return {number: (optimizer_step, row) for number, row in rows}
 

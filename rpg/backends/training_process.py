@@ -1,4 +1,5 @@
-"""The process of one training on any back end: its lease, heartbeat, signals, exit code and error message."""
+"""The process of one training on any back end: its lease, heartbeat, signals, exit code and error
+message."""
 
 import argparse
 import contextlib
@@ -31,7 +32,8 @@ class TrainingFailed(UserError):
 
 
 class TrainingLost(TrainingFailed):
-    """What runs the training ended it (its driver was killed, its Ray did not start): it can be started again."""
+    """What runs the training ended it (its driver was killed, its Ray did not start): it can be
+    started again."""
 
 
 def run_training(
@@ -41,9 +43,11 @@ def run_training(
     arguments: list[str] | None = None,
     end: Callable[[RunFolder], None] = lambda _folder: None,
 ) -> int:
-    """Claim the run named on the command line, train it with `train(folder, home, say)` and return the exit code.
+    """Claim the run named on the command line, train it with `train(folder, home, say)` and return
+    the exit code.
 
-    `end(folder)` is called when a signal stops the process; it ends what `train` has started elsewhere.
+    `end(folder)` is called when a signal stops the process; it ends what `train` has started
+    elsewhere.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {name}", description=description)
     parser.add_argument("run", type=Path, help="the run's folder, with its manifest.json")
@@ -113,14 +117,21 @@ def _failed(folder: RunFolder, error: Exception) -> int:
     return LOST if isinstance(error, TrainingLost) else 1
 
 
-def _beat(folder: RunFolder, stop: Event, end: Callable[[RunFolder], None], parent: int | None) -> None:
+def _beat(
+    folder: RunFolder, stop: Event, end: Callable[[RunFolder], None], parent: int | None
+) -> None:
     while not stop.wait(_BEAT_SECONDS):
-        if parent not in (None, os.getppid()):  # the signal has not reached Python's code for a whole beat
+        if parent not in (
+            None,
+            os.getppid(),
+        ):  # the signal has not reached Python's code for a whole beat
             with contextlib.suppress(OSError, UserError):
                 release_run(folder)
             os._exit(143)
         try:
-            if not renew_lease(folder):  # another host began, too, and file locks do not reach there
+            if not renew_lease(
+                folder
+            ):  # another host began, too, and file locks do not reach there
                 print("another process has taken over this run", file=sys.stderr, flush=True)
                 end(folder)
                 os._exit(BUSY)

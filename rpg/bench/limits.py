@@ -1,4 +1,5 @@
-"""What this machine can do, in processor seconds: the bare matrix products of a step, in the fastest layout there is."""
+"""What this machine can do, in processor seconds: the bare matrix products of a step, in the
+fastest layout there is."""
 
 import math
 import time
@@ -33,7 +34,8 @@ def bandwidth() -> float:
 
 
 def rates(rows: int, inner: int, outer: int) -> dict[str, float | None]:
-    """Operations per second of the product (rows, inner) x (inner, outer), by precision; None: not available here."""
+    """Operations per second of the product (rows, inner) x (inner, outer), by precision; None: not
+    available here."""
     a, b = torch.randn(rows, inner), torch.randn(outer, inner)
     x, y = a.bfloat16(), b.bfloat16()
 
@@ -64,12 +66,15 @@ def rates(rows: int, inner: int, outer: int) -> dict[str, float | None]:
 def weights(model: PreTrainedModel) -> tuple[list[Tensor], Tensor]:
     """The matrices of a model that every token is multiplied with, and that of its output layer."""
     head = model.get_output_embeddings()
-    layers = [m.weight.detach() for m in model.modules() if isinstance(m, nn.Linear) and m is not head]
+    layers = [
+        m.weight.detach() for m in model.modules() if isinstance(m, nn.Linear) and m is not head
+    ]
     return layers, head.weight.detach()
 
 
 def decode_seconds(model: PreTrainedModel, rows: int) -> float:
-    """One token for each of `rows` responses: every weight read once, in the fastest of three layouts."""
+    """One token for each of `rows` responses: every weight read once, in the fastest of three
+    layouts."""
     layers, head = weights(model)
     x = {size: torch.randn(rows, size) for size in {weight.shape[1] for weight in [*layers, head]}}
     best = math.inf
@@ -96,9 +101,12 @@ def _packed(weight: Tensor, x: Tensor) -> Callable[[], Tensor]:
     return lambda: torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
 
 
-def pass_seconds(model: PreTrainedModel, tokens: int, outputs: int, per_pass: int, backward: bool) -> float:
-    """`tokens` through all layers and `outputs` of them through the output layer, at most `per_pass` at a time; with
-    `backward` also the two products of each weight in the backward pass. Attention is left out.
+def pass_seconds(
+    model: PreTrainedModel, tokens: int, outputs: int, per_pass: int, backward: bool
+) -> float:
+    """`tokens` through all layers and `outputs` of them through the output layer, at most
+    `per_pass` at a time; with `backward` also the two products of each weight in the backward pass.
+    Attention is left out.
     """
     layers, head = weights(model)
     total = 0.0
@@ -113,5 +121,7 @@ def _products(shape: Sequence[int], tokens: int, per_pass: int, backward: bool) 
     with torch.inference_mode():
         used = seconds(lambda: F.linear(x, weight), _LEAST / 4)
         if backward:
-            used += seconds(lambda: slope @ weight, _LEAST / 4) + seconds(lambda: slope.t() @ x, _LEAST / 4)
+            used += seconds(lambda: slope @ weight, _LEAST / 4) + seconds(
+                lambda: slope.t() @ x, _LEAST / 4
+            )
     return used * tokens / rows

@@ -1,7 +1,9 @@
-"""`python -m rpg.bench.our_step`: steps of the embedded trainer by phase, the limit of each, and `generate` beside them.
+"""`python -m rpg.bench.our_step`: steps of the embedded trainer by phase, the limit of each, and
+`generate` beside them.
 
-No response ends before its length, so that all sides do the same; what is rewarded is an even number of characters: few
-groups are without a signal, which would be work that we leave out. The task's own grading is timed all the same.
+No response ends before its length, so that all sides do the same; what is rewarded is an even
+number of characters: few groups are without a signal, which would be work that we leave out. The
+task's own grading is timed all the same.
 """
 
 import json
@@ -54,7 +56,9 @@ class Even(Scorer):
     def score(self, answered: Sequence[Answered]) -> list[Scored]:
         self.grade(answered)
         even = [len(response.response) % 2 == 0 for response in answered]
-        return [Scored(1.0 if right else -1.0, Grade(None, right, "even or odd"), {}) for right in even]
+        return [
+            Scored(1.0 if right else -1.0, Grade(None, right, "even or odd"), {}) for right in even
+        ]
 
 
 def measure(spec: RunSpec, home: Path, scratch: Path, steps: int) -> dict[str, Any]:
@@ -67,9 +71,11 @@ def measure(spec: RunSpec, home: Path, scratch: Path, steps: int) -> dict[str, A
     clock: Clock = Clock(float)
     roller.scorer = Even(roller.scorer, clock)
     for owner, method, name in (
-        (policy, "sample", "sample"), (trainer, "_score", "log-probabilities"), (trainer, "_update", "update"),
+        (policy, "sample", "sample"),
+        (trainer, "_score", "log-probabilities"),
+        (trainer, "_update", "update"),
         (trainer, "step", "step"),
-    ):  # fmt: skip
+    ):
         setattr(owner, method, timed(clock, name, getattr(owner, method)))
     for step in range(1, steps + 1):
         trainer.step(step)
@@ -99,9 +105,16 @@ def measure(spec: RunSpec, home: Path, scratch: Path, steps: int) -> dict[str, A
         rate = limits.seconds(lambda: (file.seek(0), file.write(block)))
     bare["checkpoint"] = written / len(block) * rate
     return {
-        "step": clock.pop("step"), "seconds": clock, "limits": bare, "peak": peak, "generate": generated,
-        "bandwidth": limits.bandwidth(), "products": products, "prompts": texts, "model": str(folder),
-    }  # fmt: skip
+        "step": clock.pop("step"),
+        "seconds": clock,
+        "limits": bare,
+        "peak": peak,
+        "generate": generated,
+        "bandwidth": limits.bandwidth(),
+        "products": products,
+        "prompts": texts,
+        "model": str(folder),
+    }
 
 
 def _generate(policy: Policy, prompts: list[list[int]], spec: RunSpec) -> float:
@@ -109,13 +122,21 @@ def _generate(policy: Policy, prompts: list[list[int]], spec: RunSpec) -> float:
     rows, length = spec.rollout.group_size, spec.rollout.max_response_tokens
     width, pad = max(map(len, prompts)), int(policy.tokenizer.pad_token_id or 0)
     ids = torch.tensor([[pad] * (width - len(p)) + p for p in prompts for _ in range(rows)])
-    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts for _ in range(rows)])
+    mask = torch.tensor(
+        [[0] * (width - len(p)) + [1] * len(p) for p in prompts for _ in range(rows)]
+    )
     began = time.process_time()
     with torch.inference_mode():
         policy.model.generate(
-            ids, attention_mask=mask, do_sample=True, temperature=spec.rollout.temperature, top_k=0,
-            max_new_tokens=length, min_new_tokens=length, pad_token_id=pad,
-        )  # fmt: skip
+            ids,
+            attention_mask=mask,
+            do_sample=True,
+            temperature=spec.rollout.temperature,
+            top_k=0,
+            max_new_tokens=length,
+            min_new_tokens=length,
+            pad_token_id=pad,
+        )
     return time.process_time() - began
 
 
@@ -139,7 +160,8 @@ def _limits(
     tokens, outputs = first + rows * length, rows * length
     bare = {
         "sample": prefill + (length - 1) * limits.decode_seconds(model, rows),
-        "update": spec.training.epochs * limits.pass_seconds(model, tokens, outputs, per_pass, True),
+        "update": spec.training.epochs
+        * limits.pass_seconds(model, tokens, outputs, per_pass, True),
         "evaluate": prefill + (length - 1) * limits.decode_seconds(model, len(prompts)),
     }
     if spec.algorithm.needs_reference:

@@ -1,4 +1,5 @@
-"""Steps of TRL's GRPOTrainer, with the settings that `rpg bench` writes to standard input; `config` are those of GRPOConfig.
+"""Steps of TRL's GRPOTrainer, with the settings that `rpg bench` writes to standard input; `config`
+are those of GRPOConfig.
 
 Runs in any environment that has TRL: it needs nothing of this project.
 """
@@ -54,7 +55,11 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(settings["model"], trust_remote_code=False)
     load = AutoModelForCausalLM.from_pretrained
     model = load(settings["model"], dtype=torch.float32, trust_remote_code=False)
-    passes, steps, updates = settings["batch"] // settings["rows"], settings["steps"], settings["updates"]
+    passes, steps, updates = (
+        settings["batch"] // settings["rows"],
+        settings["steps"],
+        settings["updates"],
+    )
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         config = GRPOConfig(

@@ -1,4 +1,5 @@
-"""The catalogue: what each algorithm is, as data. What other rooms need of its vocabulary is importable from here."""
+"""The catalogue: what each algorithm is, as data. What other rooms need of its vocabulary is
+importable from here."""
 
 from rpg.catalogue.components import GAE as GAE
 from rpg.catalogue.components import KL as KL

@@ -14,7 +14,9 @@ else:
     DivergenceName = Literal[tuple(DIVERGENCES)]
 Estimator = Literal["k1", "k2", "k3"]
 RatioLevel = Literal["token", "prefix", "sequence"]
-_MEANS_OF_RESPONSES = Literal["seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+_MEANS_OF_RESPONSES = Literal[
+    "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
+]
 AggregationMode = Literal["token-mean", _MEANS_OF_RESPONSES]
 
 
@@ -28,9 +30,13 @@ class Frozen(BaseModel):
     @classmethod
     def _no_truth_for_a_number(cls, data: Any) -> Any:
         """pydantic takes true, and so YAML's yes and on, for 1; as a text it is refused."""
-        truths = [k for k, v in data.items() if isinstance(v, bool)] if isinstance(data, dict) else []
+        truths = (
+            [k for k, v in data.items() if isinstance(v, bool)] if isinstance(data, dict) else []
+        )
         numbers = [
-            k for k in truths if k in (own := cls.model_fields) and _NUMBER.match(str(own[k].annotation))
+            k
+            for k in truths
+            if k in (own := cls.model_fields) and _NUMBER.match(str(own[k].annotation))
         ]
         return {**data, **{name: str(data[name]) for name in numbers}} if numbers else data
 
@@ -40,7 +46,8 @@ def named(value: Any) -> Any:
     return {"type": value} if isinstance(value, str) else value
 
 
-# --- KL regularisation ---------------------------------------------------------------------------------
+# --- KL regularisation
+# ---------------------------------------------------------------------------------
 
 
 class NoKL(Frozen):
@@ -48,7 +55,8 @@ class NoKL(Frozen):
 
 
 class ObjectiveKL(Frozen):
-    """beta * D is part of the objective, and the surrogate differentiates it exactly (paper, Tables 1, 2 and 4)."""
+    """beta * D is part of the objective, and the surrogate differentiates it exactly (paper, Tables
+    1, 2 and 4)."""
 
     type: Literal["objective"] = "objective"
     divergence: DivergenceName = "urkl"
@@ -64,8 +72,8 @@ class ObjectiveKL(Frozen):
 
 
 class LossKL(Frozen):
-    """beta * k(ref, pi) is added to the loss per token; `weighted` multiplies it by the importance ratio, with `score` by
-    pi/sg(pi), which is 1 and has a gradient (NeMo-RL).
+    """beta * k(ref, pi) is added to the loss per token; `weighted` multiplies it by the importance
+    ratio, with `score` by pi/sg(pi), which is 1 and has a gradient (NeMo-RL).
     """
 
     type: Literal["loss"] = "loss"
@@ -81,8 +89,9 @@ class RewardKL(Frozen):
 
 
 class AdvantageKL(Frozen):
-    """-beta * k(ref, policy) is added to the advantage of the same token, a constant for the gradient, at the policy of
-    the samples (tinker-cookbook, slime's use_opd) or the trained one (prime-rl's and NeMo-RL's distillation).
+    """-beta * k(ref, policy) is added to the advantage of the same token, a constant for the
+    gradient, at the policy of the samples (tinker-cookbook, slime's use_opd) or the trained one
+    (prime-rl's and NeMo-RL's distillation).
     """
 
     type: Literal["advantage"] = "advantage"
@@ -91,12 +100,14 @@ class AdvantageKL(Frozen):
 
 
 class DistributionKL(Frozen):
-    """beta * D is added to the loss at every response token, D between the whole next-token distributions of policy and
-    reference, not estimated from the sampled token. The responses are taken as they are: no gradient flows through them.
+    """beta * D is added to the loss at every response token, D between the whole next-token
+    distributions of policy and reference, not estimated from the sampled token. The responses are
+    taken as they are: no gradient flows through them.
 
-    rkl: KL(π‖ref); fkl: KL(ref‖π); jsd: mix KL(ref‖m) + (1 - mix) KL(π‖m) with m = mix ref + (1 - mix) π, the generalised
-    Jensen-Shannon divergence (Agarwal et al., GKD, arXiv 2306.13649, eq. 1). With `top_k` only the reference's k most
-    probable tokens are told apart, and all others count as one outcome: D is then a lower bound.
+    rkl: KL(π‖ref); fkl: KL(ref‖π); jsd: mix KL(ref‖m) + (1 - mix) KL(π‖m) with m = mix ref + (1 -
+    mix) π, the generalised Jensen-Shannon divergence (Agarwal et al., GKD, arXiv 2306.13649, eq.
+    1). With `top_k` only the reference's k most probable tokens are told apart, and all others
+    count as one outcome: D is then a lower bound.
     """
 
     type: Literal["distribution"] = "distribution"
@@ -112,19 +123,24 @@ class DistributionKL(Frozen):
 
 
 _BY_TYPE, _NAMED = Field(discriminator="type"), BeforeValidator(named)
-KL = Annotated[NoKL | ObjectiveKL | LossKL | RewardKL | AdvantageKL | DistributionKL, _BY_TYPE, _NAMED]
+KL = Annotated[
+    NoKL | ObjectiveKL | LossKL | RewardKL | AdvantageKL | DistributionKL, _BY_TYPE, _NAMED
+]
 
-# --- clipping ------------------------------------------------------------------------------------------
+# --- clipping
+# ------------------------------------------------------------------------------------------
 
 
 class Clip(Frozen):
-    """Ratios inside (1 - low, 1 + high) are left alone; `c` bounds them where the advantage is negative (dual clip).
+    """Ratios inside (1 - low, 1 + high) are left alone; `c` bounds them where the advantage is
+    negative (dual clip).
 
-    `gradient` says what a *fully differentiable* RPG loss does with the regularised advantage A, which
-    depends on the policy too (paper, Algorithm 1; the other losses hold A constant and do not read this
-    field): `exact` - an unclipped sample keeps the exact loss of the table, a clipped one differentiates
-    -bound * A; `through` - -w A itself is differentiated, to the letter of Algorithm 1's line 14 (this
-    cancels a forward KL); `detached` - A is a constant, as in the REINFORCE style.
+    `gradient` says what a *fully differentiable* RPG loss does with the regularised advantage A,
+    which depends on the policy too (paper, Algorithm 1; the other losses hold A constant and do not
+    read this field): `exact` - an unclipped sample keeps the exact loss of the table, a clipped one
+    differentiates -bound * A; `through` - -w A itself is differentiated, to the letter of Algorithm
+    1's line 14 (this cancels a forward KL); `detached` - A is a constant, as in the REINFORCE
+    style.
     """
 
     low: float = Field(default=0.2, ge=0, le=1)
@@ -134,8 +150,8 @@ class Clip(Frozen):
 
 
 class SigmoidGate(Frozen):
-    """4 / tau * sigmoid(tau (w - 1)) in place of a token's ratio w; tau is `positive` where the advantage is, else
-    `negative` (Gao et al., SAPO, arXiv 2511.20347, eq. 5).
+    """4 / tau * sigmoid(tau (w - 1)) in place of a token's ratio w; tau is `positive` where the
+    advantage is, else `negative` (Gao et al., SAPO, arXiv 2511.20347, eq. 5).
     """
 
     type: Literal["sigmoid"] = "sigmoid"
@@ -144,8 +160,9 @@ class SigmoidGate(Frozen):
 
 
 class GammaGate(Frozen):
-    """W^k exp(l (1 - W)), a constant for the gradient, as the weight of log pi; W is the ratio of the whole response, and
-    `positive` and `negative` are (k, l) where the advantage is not negative and where it is (VESPO, arXiv 2602.10693).
+    """W^k exp(l (1 - W)), a constant for the gradient, as the weight of log pi; W is the ratio of
+    the whole response, and `positive` and `negative` are (k, l) where the advantage is not negative
+    and where it is (VESPO, arXiv 2602.10693).
     """
 
     type: Literal["gamma"] = "gamma"
@@ -157,12 +174,13 @@ Gate = Annotated[SigmoidGate | GammaGate, _BY_TYPE, _NAMED]
 
 
 class Mask(Frozen):
-    """Tokens lose their gradient where the policy has moved too far from `old`: up by more than `high` where the advantage
-    is positive, down by more than `low` elsewhere, or with `always` in either direction whatever the advantage is.
+    """Tokens lose their gradient where the policy has moved too far from `old`: up by more than
+    `high` where the advantage is positive, down by more than `low` elsewhere, or with `always` in
+    either direction whatever the advantage is.
 
-    `by` measures the move: tv, the change of the sampled token's probability; kl, the KL between the two outcomes "this
-    token" and "another one" (both: Qi et al., DPPO, arXiv 2602.04879); ratio, w - 1; response, the mean of log w over the
-    response.
+    `by` measures the move: tv, the change of the sampled token's probability; kl, the KL between
+    the two outcomes "this token" and "another one" (both: Qi et al., DPPO, arXiv 2602.04879);
+    ratio, w - 1; response, the mean of log w over the response.
     """
 
     by: Literal["tv", "kl", "ratio", "response"] = "tv"
@@ -171,7 +189,8 @@ class Mask(Frozen):
     always: bool = False
 
 
-# --- reference policy, advantage, overlong penalty --------------------------------------------------
+# --- reference policy, advantage, overlong penalty
+# --------------------------------------------------
 
 
 class OldReference(Frozen):
@@ -188,7 +207,8 @@ class EveryK(Frozen):
 
 
 class KLAbove(Frozen):
-    """A copy of the policy, renewed when the moving average of the token KL exceeds kappa (nats per token)."""
+    """A copy of the policy, renewed when the moving average of the token KL exceeds kappa (nats per
+    token)."""
 
     type: Literal["kl_above"] = "kl_above"
     kappa: float = Field(default=0.01, gt=0)
@@ -196,8 +216,9 @@ class KLAbove(Frozen):
 
 
 class EMAReference(Frozen):
-    """A moving average of the policy: after every rollout step decay * reference + (1 - decay) * policy (the soft update of
-    TR-DPO, Gorbatovski et al., arXiv 2404.09656, with alpha = 1 - decay).
+    """A moving average of the policy: after every rollout step decay * reference + (1 - decay) *
+    policy (the soft update of TR-DPO, Gorbatovski et al., arXiv 2404.09656, with alpha = 1 -
+    decay).
     """
 
     type: Literal["ema"] = "ema"
@@ -211,15 +232,17 @@ class FixedReference(Frozen):
 
 
 class ModelReference(Frozen):
-    """Another model with the same vocabulary, a teacher: never renewed, and of any size or architecture.
+    """Another model with the same vocabulary, a teacher: never renewed, and of any size or
+    architecture.
 
-    With `rewarded: false` the KL alone trains the policy on its own samples: on-policy distillation (Agarwal et al.,
-    GKD, arXiv 2306.13649; Gu et al., MiniLLM, arXiv 2306.08543).
+    With `rewarded: false` the KL alone trains the policy on its own samples: on-policy distillation
+    (Agarwal et al., GKD, arXiv 2306.13649; Gu et al., MiniLLM, arXiv 2306.08543).
     """
 
     type: Literal["model"] = "model"
     path: Path | None = None
-    """As `model.path`: a folder, a hub id, or the name of a model that `rpg model` lists. A run needs one."""
+    """As `model.path`: a folder, a hub id, or the name of a model that `rpg model` lists. A run
+    needs one."""
 
 
 _KeptReference = EveryK | KLAbove | EMAReference | FixedReference | ModelReference
@@ -229,8 +252,8 @@ Reference = Annotated[OldReference | _KeptReference, _BY_TYPE, _NAMED]
 class GroupAdvantage(Frozen):
     """Reward minus the mean of its group, divided by the group's standard deviation if `std`.
 
-    `rescale` multiplies by (responses / responses in groups whose rewards differ), GPG's alpha. `by_length`: the mean is
-    weighted by the lengths of the responses, which is OPO's baseline.
+    `rescale` multiplies by (responses / responses in groups whose rewards differ), GPG's alpha.
+    `by_length`: the mean is weighted by the lengths of the responses, which is OPO's baseline.
     """
 
     type: Literal["group"] = "group"
@@ -240,8 +263,9 @@ class GroupAdvantage(Frozen):
 
 
 class BestOfGroup(Frozen):
-    """The group's best response has the distance to its second best, divided by the group's standard deviation if `std`;
-    all others have 0. Without `std` it is exact for the expected best reward of a group (Tang et al., arXiv 2503.19595).
+    """The group's best response has the distance to its second best, divided by the group's
+    standard deviation if `std`; all others have 0. Without `std` it is exact for the expected best
+    reward of a group (Tang et al., arXiv 2503.19595).
     """
 
     type: Literal["best_of_group"] = "best_of_group"
@@ -262,17 +286,20 @@ class BatchAdvantage(Frozen):
 
 
 class GroupThenBatch(Frozen):
-    """Reward minus its group's mean, then whitened over all tokens of the batch (REINFORCE++-baseline)."""
+    """Reward minus its group's mean, then whitened over all tokens of the batch
+    (REINFORCE++-baseline)."""
 
     type: Literal["group_then_batch"] = "group_then_batch"
 
 
 class GAE(Frozen):
-    """Generalised advantage estimation from a critic's values (Schulman et al. 2016, arXiv 1506.02438, eq. 16).
+    """Generalised advantage estimation from a critic's values (Schulman et al. 2016, arXiv
+    1506.02438, eq. 16).
 
-    The critic learns values + advantages, estimated with `critic_lam` where that is given (VAPO's decoupled lambda,
-    arXiv 2504.05118: 1 for the critic), by half the squared error, of which PPO's value clip takes the larger one with and
-    without keeping the prediction within `value_clip` of that before the step.
+    The critic learns values + advantages, estimated with `critic_lam` where that is given (VAPO's
+    decoupled lambda, arXiv 2504.05118: 1 for the critic), by half the squared error, of which PPO's
+    value clip takes the larger one with and without keeping the prediction within `value_clip` of
+    that before the step.
     """
 
     type: Literal["gae"] = "gae"
@@ -299,30 +326,35 @@ Advantage = Annotated[_Centred | GAE | RawReward, _BY_TYPE, _NAMED]
 
 
 class Overlong(Frozen):
-    """Soft overlong penalty (DAPO): linear to -factor over the last buffer_fraction of the response budget."""
+    """Soft overlong penalty (DAPO): linear to -factor over the last buffer_fraction of the response
+    budget."""
 
     buffer_fraction: float = Field(default=0.25, gt=0, le=1)
     factor: float = Field(default=1.0, ge=0)
 
 
-# --- samples of another policy than the one that trains ------------------------------------------------
+# --- samples of another policy than the one that trains
+# ------------------------------------------------
 
 
 class ExactRatio(Frozen):
-    """`old_log_prob` are the sampler's own log-probabilities: the ratio of the loss is policy / sampler, exactly."""
+    """`old_log_prob` are the sampler's own log-probabilities: the ratio of the loss is policy /
+    sampler, exactly."""
 
     type: Literal["none"] = "none"
 
 
 class IgnoreSampler(Frozen):
-    """`old_log_prob` are those of the trained policy at the start of the step, although the sampler is another one."""
+    """`old_log_prob` are those of the trained policy at the start of the step, although the sampler
+    is another one."""
 
     type: Literal["ignore"] = "ignore"
 
 
 class TruncatedWeights(Frozen):
-    """As `ignore`, and the loss is weighted by min(old / sampler, cap) (truncated importance sampling, Ionides 2008;
-    with the policy at the start of the step as `old`: Hilton et al., arXiv 2110.00641).
+    """As `ignore`, and the loss is weighted by min(old / sampler, cap) (truncated importance
+    sampling, Ionides 2008; with the policy at the start of the step as `old`: Hilton et al., arXiv
+    2110.00641).
     """
 
     type: Literal["truncate"] = "truncate"
@@ -331,7 +363,8 @@ class TruncatedWeights(Frozen):
 
 
 class MaskedWeights(Frozen):
-    """As `ignore`, and the loss is weighted by old / sampler if that lies within [low, high], and otherwise by zero."""
+    """As `ignore`, and the loss is weighted by old / sampler if that lies within [low, high], and
+    otherwise by zero."""
 
     type: Literal["mask"] = "mask"
     level: Literal["token", "sequence"] = "token"
@@ -340,10 +373,12 @@ class MaskedWeights(Frozen):
 
 
 class RejectedSamples(Frozen):
-    """As `ignore`, without the tokens or responses whose sampler was too far from `old`; all others have weight 1.
+    """As `ignore`, without the tokens or responses whose sampler was too far from `old`; all others
+    have weight 1.
 
-    `by`: k1 keeps what has old / sampler within [low, high]; k2 and k3 what has these estimates of a KL at most `high`.
-    `level`: of a token, the sum or the mean over its response, or `all`, responses all of whose tokens are kept.
+    `by`: k1 keeps what has old / sampler within [low, high]; k2 and k3 what has these estimates of
+    a KL at most `high`. `level`: of a token, the sum or the mean over its response, or `all`,
+    responses all of whose tokens are kept.
     """
 
     type: Literal["reject"] = "reject"
@@ -354,5 +389,7 @@ class RejectedSamples(Frozen):
 
 
 RolloutCorrection = Annotated[
-    ExactRatio | IgnoreSampler | TruncatedWeights | MaskedWeights | RejectedSamples, _BY_TYPE, _NAMED
+    ExactRatio | IgnoreSampler | TruncatedWeights | MaskedWeights | RejectedSamples,
+    _BY_TYPE,
+    _NAMED,
 ]

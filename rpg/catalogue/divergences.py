@@ -1,9 +1,10 @@
-"""The divergences that an objective can subtract from the expected reward, one record each in divergences.yaml.
+"""The divergences that an objective can subtract from the expected reward, one record each in
+divergences.yaml.
 
-A record says what a divergence is called, how it reads and what it promises; its mathematics stand under
-the same name in :mod:`rpg.losses.kl_terms`, which refuses to load when the two do not agree. The entries
-`rpg-<name>` and `rpg-reinforce-<name>` of the catalogue, the settings that accept the name and the audit all
-follow from here. docs/extending.md adds one.
+A record says what a divergence is called, how it reads and what it promises; its mathematics stand
+under the same name in :mod:`rpg.losses.kl_terms`, which refuses to load when the two do not agree.
+The entries `rpg-<name>` and `rpg-reinforce-<name>` of the catalogue, the settings that accept the
+name and the audit all follow from here. docs/extending.md adds one.
 """
 
 from collections.abc import Sequence
@@ -20,11 +21,12 @@ RPG_PAPER = "Zhang et al., RPG, arXiv 2505.17508"
 class Divergence:
     """D of the objective E_π[R] − β D.
 
-    Formulas are texts for people: w = π/old, v = ref/old, d = log(π/ref). `normalised` names the record
-    whose D is the same where policies sum to one (itself, if no other's is): the objective that the audit
-    holds the loss against. `unnormalised`: D counts the masses of measures too, so that Z of `old` means
-    something. `prefix` and `advantage_slope` say which optional slopes rpg.losses.kl_terms declares:
-    without the first `ratio: prefix` is refused, without the second every `clip.gradient` but `detached`.
+    Formulas are texts for people: w = π/old, v = ref/old, d = log(π/ref). `normalised` names the
+    record whose D is the same where policies sum to one (itself, if no other's is): the objective
+    that the audit holds the loss against. `unnormalised`: D counts the masses of measures too, so
+    that Z of `old` means something. `prefix` and `advantage_slope` say which optional slopes
+    rpg.losses.kl_terms declares: without the first `ratio: prefix` is refused, without the second
+    every `clip.gradient` but `detached`.
     """
 
     name: str
@@ -37,7 +39,9 @@ class Divergence:
     prefix: bool = False
     advantage_slope: bool = False
     citation: str = RPG_PAPER
-    paper_tables: Sequence[str] = ()  # of the RPG paper with results of it; there is released code then
+    paper_tables: Sequence[
+        str
+    ] = ()  # of the RPG paper with results of it; there is released code then
 
 
 def read(name: str) -> Any:

@@ -1,7 +1,8 @@
 """What an algorithm *is*, as data: no torch, no prose that decides anything.
 
-An :class:`Algorithm` names the surrogate that multiplies the advantage, where the KL goes (one union, no pair of flags),
-the clipping, the ratio level, the aggregation, the reference policy and the advantage estimator.
+An :class:`Algorithm` names the surrogate that multiplies the advantage, where the KL goes (one
+union, no pair of flags), the clipping, the ratio level, the aggregation, the reference policy and
+the advantage estimator.
 """
 
 import difflib
@@ -16,9 +17,12 @@ from rpg.errors import UserError
 
 
 class AlgorithmError(UserError, ValueError):
-    """A catalogue name or an override that does not exist; `field`, `value` and `accepted` say what would."""
+    """A catalogue name or an override that does not exist; `field`, `value` and `accepted` say what
+    would."""
 
-    def __init__(self, field: str, value: Any, accepted: tuple[str, ...] | str = (), message: str = ""):
+    def __init__(
+        self, field: str, value: Any, accepted: tuple[str, ...] | str = (), message: str = ""
+    ):
         self.field, self.value, self.accepted = field, value, accepted
         text = message or f"{field}: {value!r} is not known"
         if isinstance(accepted, tuple):
@@ -30,7 +34,16 @@ class AlgorithmError(UserError, ValueError):
         super().__init__(f"{text} Accepted: {accepted}." if accepted else text)
 
 
-PROSE = ("name", "display_name", "description", "citation", "formula", "objective", "paper_rows", "preset")
+PROSE = (
+    "name",
+    "display_name",
+    "description",
+    "citation",
+    "formula",
+    "objective",
+    "paper_rows",
+    "preset",
+)
 
 
 class Algorithm(Frozen):
@@ -45,7 +58,9 @@ class Algorithm(Frozen):
     paper_rows: tuple[str, ...] = ()
     preset: Literal["paper", "released"] | None = None
 
-    surrogate: Literal["rpg", "ppo_clip", "gspo", "gspo_joint", "gmpo", "cispo", "gated", "policy_gradient"]
+    surrogate: Literal[
+        "rpg", "ppo_clip", "gspo", "gspo_joint", "gmpo", "cispo", "gated", "policy_gradient"
+    ]
     kl: components.KL = components.NoKL()
     beta: float = Field(default=0.0, ge=0)
     clip: components.Clip | None = None
@@ -63,38 +78,50 @@ class Algorithm(Frozen):
     rewarded: bool = True
     """False: rewards are measured and not trained on, which leaves the KL (distillation)."""
     demonstrations: float = Field(default=0.0, ge=0, le=1)
-    """Share of the prompts whose responses are replaced by demonstrations of the task (GKD's 1 - lambda)."""
+    """Share of the prompts whose responses are replaced by demonstrations of the task (GKD's 1 -
+    lambda)."""
     positive_lm_loss: float = Field(default=0.0, ge=0)
-    """Weight of the right responses' negative log-likelihood per token, beside the loss (VAPO's mu)."""
+    """Weight of the right responses' negative log-likelihood per token, beside the loss (VAPO's
+    mu)."""
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:
         rpg, kl, clip = self.surrogate == "rpg", self.kl, self.clip
         differentiable = rpg and isinstance(kl, ObjectiveKL) and kl.style == "differentiable"
-        whole = self.surrogate in ("gspo", "gspo_joint", "gmpo") or getattr(self.gate, "type", "") == "gamma"
+        whole = (
+            self.surrogate in ("gspo", "gspo_joint", "gmpo")
+            or getattr(self.gate, "type", "") == "gamma"
+        )
         level = "sequence" if whole else "token"
         rules = {
-            "surrogate rpg accepts kl of type objective, distribution or none":
-                not rpg or kl.type in ("none", "objective", "distribution"),
-            "kl of type distribution is zero with reference old; accepted: every_k, kl_above, fixed, model":
-                kl.type != "distribution" or self.reference.type != "old",
-            "without rewards and without a KL there is nothing to learn: rewarded: false needs a KL and a beta above 0":
-                self.rewarded or (kl.type != "none" and self.beta > 0),
-            "without rewards dynamic_sampling, overlong and positive_lm_loss, which go by them, have to be off":
-                self.rewarded or not (self.dynamic_sampling or self.overlong or self.positive_lm_loss),
-            "demonstrations have no sampling policy: they need rewarded: false and kl of type distribution":
-                not self.demonstrations or (kl.type == "distribution" and not self.rewarded),
-            "beta has no effect with kl of type none: set it to 0": kl.type != "none" or self.beta == 0,
-            f"surrogate {self.surrogate} has ratio {level}; only surrogate rpg accepts others": rpg or self.ratio == level,
-            "kl.Z scales the whole loss of surrogate rpg; other surrogates do not use it":
-                rpg or not isinstance(kl, ObjectiveKL) or kl.Z == 1.0,
-            f"{self.surrogate} has no ratio to clip": clip is None or self.surrogate not in ("policy_gradient", "gated"),
-            "surrogate gated needs a gate, and no other has one": (self.surrogate == "gated") == (self.gate is not None),
-            "mask and drift_penalty are for other surrogates than rpg, whose KL is inside the advantage":
-                not rpg or not (self.mask or self.drift_penalty),
-            "clip.gradient only applies to the differentiable RPG losses":
-                differentiable or clip is None or clip.gradient == "exact",
-        }  # fmt: skip
+            "surrogate rpg accepts kl of type objective, distribution or none": not rpg
+            or kl.type in ("none", "objective", "distribution"),
+            "kl of type distribution is zero with reference old; accepted: every_k, kl_above, fixed, model": kl.type
+            != "distribution"
+            or self.reference.type != "old",
+            "without rewards and without a KL there is nothing to learn: rewarded: false needs a KL and a beta above 0": self.rewarded
+            or (kl.type != "none" and self.beta > 0),
+            "without rewards dynamic_sampling, overlong and positive_lm_loss, which go by them, have to be off": self.rewarded
+            or not (self.dynamic_sampling or self.overlong or self.positive_lm_loss),
+            "demonstrations have no sampling policy: they need rewarded: false and kl of type distribution": not self.demonstrations
+            or (kl.type == "distribution" and not self.rewarded),
+            "beta has no effect with kl of type none: set it to 0": kl.type != "none"
+            or self.beta == 0,
+            f"surrogate {self.surrogate} has ratio {level}; only surrogate rpg accepts others": rpg
+            or self.ratio == level,
+            "kl.Z scales the whole loss of surrogate rpg; other surrogates do not use it": rpg
+            or not isinstance(kl, ObjectiveKL)
+            or kl.Z == 1.0,
+            f"{self.surrogate} has no ratio to clip": clip is None
+            or self.surrogate not in ("policy_gradient", "gated"),
+            "surrogate gated needs a gate, and no other has one": (self.surrogate == "gated")
+            == (self.gate is not None),
+            "mask and drift_penalty are for other surrogates than rpg, whose KL is inside the advantage": not rpg
+            or not (self.mask or self.drift_penalty),
+            "clip.gradient only applies to the differentiable RPG losses": differentiable
+            or clip is None
+            or clip.gradient == "exact",
+        }
         if rpg and isinstance(kl, ObjectiveKL):
             declared = DIVERGENCES[kl.divergence]
             free = clip is None or clip.gradient == "detached" or self.ratio == "prefix"
@@ -102,9 +129,10 @@ class Algorithm(Frozen):
                 f"ratio prefix needs a slope for every prefix of a response, which divergence {declared.name} does not "
                 "declare; accepted: token, sequence": self.ratio != "prefix" or declared.prefix,
                 "clip.gradient exact and through need the slope of the regularised advantage, which divergence "
-                f"{declared.name} does not declare; accepted: detached":
-                    not differentiable or free or declared.advantage_slope,
-            }  # fmt: skip
+                f"{declared.name} does not declare; accepted: detached": not differentiable
+                or free
+                or declared.advantage_slope,
+            }
         for rule, holds in rules.items():
             if not holds:
                 raise ValueError(rule)

@@ -1,5 +1,5 @@
-"""The entries of the catalogue, those of entries.yaml and what the RPG paper makes of each divergence; and looking one up by
-name and preset, with overrides. Errors name the accepted values.
+"""The entries of the catalogue, those of entries.yaml and what the RPG paper makes of each
+divergence; and looking one up by name and preset, with overrides. Errors name the accepted values.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,8 +15,8 @@ from rpg.catalogue.entry import PROSE, Algorithm, AlgorithmError
 
 
 def written(model: type[BaseModel], location: tuple[int | str, ...]) -> tuple[list[str], list[str]]:
-    """The path as written in a file, without the tag that pydantic inserts after the name of a union; and the names of the
-    fields that could stand at its end."""
+    """The path as written in a file, without the tag that pydantic inserts after the name of a
+    union; and the names of the fields that could stand at its end."""
     candidates, path, union = [model], [], False
     siblings: list[str] = []
     for part in location:
@@ -24,7 +24,9 @@ def written(model: type[BaseModel], location: tuple[int | str, ...]) -> tuple[li
             candidates, union = [c for c in candidates if part in _tags(c)], False
             continue
         path.append(str(part))
-        siblings = list(dict.fromkeys(name for candidate in candidates for name in candidate.model_fields))
+        siblings = list(
+            dict.fromkeys(name for candidate in candidates for name in candidate.model_fields)
+        )
         fields = [c.model_fields[part] for c in candidates if part in c.model_fields]
         if fields:  # else a key or an index within the field
             candidates = [inner for field in fields for inner in models_in(field.annotation)]
@@ -63,7 +65,8 @@ def _with_rows(display_name: str, paper_tables: Iterable[str] = (), **settings: 
 
 
 def _rpg(divergence: Divergence, reinforce: bool) -> Iterator[Algorithm]:
-    """The paper's loss (arXiv 2505.17508, its Appendix H), and what is released under its name if that is another."""
+    """The paper's loss (arXiv 2505.17508, its Appendix H), and what is released under its name if
+    that is another."""
     name = ("RPG-REINFORCE-" if reinforce else "RPG-") + divergence.name.upper()
     has_released = bool(divergence.paper_tables)
     style = "reinforce" if reinforce else "differentiable"
@@ -71,13 +74,23 @@ def _rpg(divergence: Divergence, reinforce: bool) -> Iterator[Algorithm]:
     kl: dict[str, Any] = {"kl": objective, "beta": 1e-4}
     clip = {"low": 0.2, "high": 0.28, "c": 10.0}
     entry = partial(
-        _with_rows, name=name.lower(), display_name=name, citation=divergence.citation, paper_tables=divergence.paper_tables,
-        advantage={"type": "group", "std": False}, dynamic_sampling=True, overlong={"buffer_fraction": 0.25, "factor": 1.0},
-    )  # fmt: skip
+        _with_rows,
+        name=name.lower(),
+        display_name=name,
+        citation=divergence.citation,
+        paper_tables=divergence.paper_tables,
+        advantage={"type": "group", "std": False},
+        dynamic_sampling=True,
+        overlong={"buffer_fraction": 0.25, "factor": 1.0},
+    )
     yield entry(
         preset="paper" if has_released else None,
         description=f"Exact gradient under {divergence.words}, "
-        + ("REINFORCE style with RPG-Style Clip." if reinforce else "fully differentiable, dual clip."),
+        + (
+            "REINFORCE style with RPG-Style Clip."
+            if reinforce
+            else "fully differentiable, dual clip."
+        ),
         formula=f"−sg({divergence.weight}) log π" if reinforce else f"−wR {divergence.term}",
         objective=f"E_π[R] − β {divergence.penalty}, clipped",
         surrogate="rpg",
@@ -107,15 +120,20 @@ def algorithms(preset: str = "paper") -> dict[str, Algorithm]:
 
 
 def algorithm(name: str, preset: str = "paper", **overrides: Any) -> Algorithm:
-    """The catalogue entry `name`, with keyword overrides; nested dicts are merged into nested settings.
+    """The catalogue entry `name`, with keyword overrides; nested dicts are merged into nested
+    settings.
 
-    Where the paper and its released code differ, `preset` chooses; where they agree it has no effect.
-    Raises AlgorithmError for an unknown name, preset, field or value.
+    Where the paper and its released code differ, `preset` chooses; where they agree it has no
+    effect. Raises AlgorithmError for an unknown name, preset, field or value.
     """
     if preset not in ("paper", "released"):
         raise AlgorithmError("preset", preset, ("paper", "released"))
     entries_of = _entries()
-    base = entries_of.get((name, preset)) or entries_of.get((name, None)) or entries_of.get((name, "paper"))
+    base = (
+        entries_of.get((name, preset))
+        or entries_of.get((name, None))
+        or entries_of.get((name, "paper"))
+    )
     if base is None:
         raise AlgorithmError("algorithm", name, tuple(dict.fromkeys(n for n, _ in entries_of)))
     return override(base, **overrides) if overrides else base
@@ -126,7 +144,9 @@ def override(base: Algorithm, **overrides: Any) -> Algorithm:
     fields = tuple(f for f in Algorithm.model_fields if f not in PROSE)
     for field in overrides:
         if field not in fields:
-            raise AlgorithmError(field, overrides[field], fields, f"{field} is not a field of an algorithm")
+            raise AlgorithmError(
+                field, overrides[field], fields, f"{field} is not a field of an algorithm"
+            )
     data = base.model_dump()
     for field, value in overrides.items():
         plain = value.model_dump() if isinstance(value, BaseModel) else value
@@ -147,15 +167,20 @@ def _merge(default: Any, value: Any, field: str) -> Any:
     if field in UNIONS:
         value, default = named(value), default or {"type": None}
         same = isinstance(value, Mapping) and value.get("type", default["type"]) == default["type"]
-        return {**default, **value} if same else value  # another type shares no fields with the default one
+        return (
+            {**default, **value} if same else value
+        )  # another type shares no fields with the default one
     if isinstance(default, Mapping) and isinstance(value, Mapping):
         return {**default, **value}
     return value
 
 
 def _explain(error: ValidationError) -> AlgorithmError:
-    """The first error of pydantic in our words: the field as it is written in a config, and what it accepts."""
-    first = error.errors()[-1]  # of a union's several complaints the last is about its richest member
+    """The first error of pydantic in our words: the field as it is written in a config, and what it
+    accepts."""
+    first = error.errors()[
+        -1
+    ]  # of a union's several complaints the last is about its richest member
     context, value = first.get("ctx", {}), first["input"]
     parts, siblings = written(Algorithm, first["loc"])
     path = ".".join(parts)
@@ -174,7 +199,8 @@ def _explain(error: ValidationError) -> AlgorithmError:
 
 
 def divergence_of(algo: Algorithm) -> str:
-    """The KL that a loss is meant to have: a name of DIVERGENCES that is its own `normalised`, `jsd`, or `none`."""
+    """The KL that a loss is meant to have: a name of DIVERGENCES that is its own `normalised`,
+    `jsd`, or `none`."""
     if algo.kl.type == "none" or not algo.beta:
         return "none"
     # k1, k2 and k3 are estimators of KL(policy || reference)
@@ -184,7 +210,8 @@ def divergence_of(algo: Algorithm) -> str:
 
 
 def normalised(divergence: str) -> str:
-    """What a divergence is for policies that sum to one; `none` stays. Raises AlgorithmError for an unknown name."""
+    """What a divergence is for policies that sum to one; `none` stays. Raises AlgorithmError for an
+    unknown name."""
     if divergence == "none":
         return divergence
     if divergence not in DIVERGENCES:
@@ -193,8 +220,11 @@ def normalised(divergence: str) -> str:
 
 
 def exact_loss(divergence: str, beta: float, **overrides: Any) -> Algorithm:
-    """The unclipped RPG loss of a divergence (or of `none`), of several the least noisy; `overrides` of the rest."""
-    less_noisy = (d.name for d in DIVERGENCES.values() if d.normalised == divergence and d.unnormalised)
+    """The unclipped RPG loss of a divergence (or of `none`), of several the least noisy;
+    `overrides` of the rest."""
+    less_noisy = (
+        d.name for d in DIVERGENCES.values() if d.normalised == divergence and d.unnormalised
+    )
     if divergence == "none":
         return algorithm("rpg-urkl", kl="none", clip=None, **overrides)
     return algorithm(f"rpg-{next(less_noisy, divergence)}", beta=beta, clip=None, **overrides)

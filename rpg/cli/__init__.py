@@ -1,4 +1,5 @@
-"""The command `rpg`. Commands import what they need when they run, so that `rpg --help` is immediate."""
+"""The command `rpg`. Commands import what they need when they run, so that `rpg --help` is
+immediate."""
 
 import errno
 import os
@@ -70,7 +71,8 @@ def main() -> NoReturn:
 
 
 def _explain(error: Exception) -> int:
-    """Turn a user's mistake into its message and an exit code; any other error is a bug and keeps its traceback."""
+    """Turn a user's mistake into its message and an exit code; any other error is a bug and keeps
+    its traceback."""
     import typer
 
     from rpg.cli.app import complain
@@ -90,7 +92,12 @@ def _explain(error: Exception) -> int:
     if isinstance(error, ModuleNotFoundError) and (why := missing_packages.explain(error)):
         complain(f"error: {why}")
         return 2
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+    if isinstance(error, OSError) and error.errno in (
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EACCES,
+        errno.EROFS,
+    ):
         complain(f"error: {f'{error.filename}: ' * bool(error.filename)}{error.strerror}")
         return 1
     raise error

@@ -1,5 +1,5 @@
-"""The commands `rpg init` and `rpg adopt`: files that train, as an example, or from somebody's data, TRL script or verl
-command.
+"""The commands `rpg init` and `rpg adopt`: files that train, as an example, or from somebody's
+data, TRL script or verl command.
 """
 
 import shlex
@@ -25,7 +25,9 @@ def init(folder: Path) -> None:
         shipped = {path.name: path for path in sorted(lab.glob("[!._]*.*"))}
         for name in (names := sorted({*shipped, "train.jsonl", "test.jsonl"})):
             if (folder / name).exists():
-                refuse(f"{folder / name}: already exists and was not changed; choose another folder")
+                refuse(
+                    f"{folder / name}: already exists and was not changed; choose another folder"
+                )
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
@@ -41,15 +43,22 @@ def init(folder: Path) -> None:
 
 @app.command()
 def adopt(
-    source: str, into: Path | None = None, model: str | None = None, samples: bool = True, home: Home = None
+    source: str,
+    into: Path | None = None,
+    model: str | None = None,
+    samples: bool = True,
+    home: Home = None,
 ) -> None:
-    """Propose task, columns, template, verifier, split and settings for data or a script of yours, as commented YAML.
+    """Propose task, columns, template, verifier, split and settings for data or a script of yours,
+    as commented YAML.
 
-    Scripts are read as text: the functions that give rewards are copied out of them, with what they name, for training to
-    run; nothing else of them ever is. left-out.txt lists the rows that cannot be used, repeats and overlaps.
+    Scripts are read as text: the functions that give rewards are copied out of them, with what they
+    name, for training to run; nothing else of them ever is. left-out.txt lists the rows that cannot
+    be used, repeats and overlaps.
 
     Args:
-        source: JSON lines, CSV, Parquet; a folder of these; a hub id; a TRL script (.py); a verl command (.sh).
+        source: JSON lines, CSV, Parquet; a folder of these; a hub id; a TRL script (.py); a verl
+            command (.sh).
         into: Folder to create (default: the source's name).
         model: Folder or hub id; default: the script's, or a tiny one.
         samples: Sample the model on eight problems before anything is trained.
@@ -70,7 +79,9 @@ def adopt(
     held_out = len(splits.benchmarks["held-out"])
     say(f"{folder}: {len(splits.train):,} problems to train on, {held_out:,} held out\n{chosen}")
     dropped = [f"{d.reason}: {d.problem}, {d.detail}: {d.text[-60:]!r}" for d in splits.dropped]
-    (folder / "left-out.txt").write_text("".join(f"{line}\n" for line in unusable + dropped), "utf-8")
+    (folder / "left-out.txt").write_text(
+        "".join(f"{line}\n" for line in unusable + dropped), "utf-8"
+    )
     left_out = f"left out (lines of the files in {folder})"
     for what, lines in (("cannot be used", unusable), (left_out, dropped)):
         count = f"{len(lines):,} row{'s' * (len(lines) != 1)}"
@@ -82,7 +93,9 @@ def adopt(
     for remark in origin.remarks:
         say(f"! {remark}", "yellow")
     if origin.rewards:
-        functions = f"{folder / 'adopted_rewards.py'}: {', '.join(origin.rewards)} and what they name"
+        functions = (
+            f"{folder / 'adopted_rewards.py'}: {', '.join(origin.rewards)} and what they name"
+        )
         say(f"! {functions}; sampling and training run it", "yellow")
     if samples:
         from rpg.adopting.first_samples import first_samples

@@ -1,4 +1,5 @@
-"""The commands `rpg list`, `rpg audit` and `rpg paper`: the catalogue, what its losses optimise, the published tables."""
+"""The commands `rpg list`, `rpg audit` and `rpg paper`: the catalogue, what its losses optimise,
+the published tables."""
 
 import json
 import time
@@ -59,7 +60,9 @@ def list_(
             table.add_row("paper rows", "\n".join(algo.paper_rows))
         for field, value in algo.settings().items():
             several = isinstance(value, dict)
-            table.add_row(field, ", ".join(f"{k} {v}" for k, v in value.items()) if several else str(value))
+            table.add_row(
+                field, ", ".join(f"{k} {v}" for k, v in value.items()) if several else str(value)
+            )
     console.print(table)
 
 
@@ -68,13 +71,19 @@ def _titled(title: str, caption: str | None = None) -> Table:
     from rich import box
 
     return Table(
-        title=title, caption=caption, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", caption_justify="left",
+        title=title,
+        caption=caption,
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        title_style="bold",
+        caption_justify="left",
         pad_edge=False,
-    )  # fmt: skip
+    )
 
 
 def _tasks(name: str | None) -> None:
-    """Every task type, or the data sets of Reasoning Gym whose names contain `name`, with an example each."""
+    """Every task type, or the data sets of Reasoning Gym whose names contain `name`, with an
+    example each."""
     from rpg.config.task import TASKS, GeneratedTask
     from rpg.tasks import load_problems
     from rpg.tasks.gym_problems import examples
@@ -86,7 +95,9 @@ def _tasks(name: str | None) -> None:
         if kind == "reasoning_gym":
             prompt = "the data sets below"
         elif issubclass(section, GeneratedTask):
-            problem = load_problems(section(type=kind, train_problems=6, benchmark_problems=2)).train[0]
+            problem = load_problems(
+                section(type=kind, train_problems=6, benchmark_problems=2)
+            ).train[0]
             prompt, answer = problem.prompt, problem.answer
         about = escape((section.__doc__ or "").partition("\n")[0])
         table.add_row(f"{kind}\n{about}", escape(prompt), escape(answer))
@@ -96,7 +107,9 @@ def _tasks(name: str | None) -> None:
             heading = f"reasoning_gym\n{row['name']}\n{levels}"
             table.add_row(heading, escape(row["text"]), escape(row["answer"]))
     if not table.row_count:
-        refuse(f"no data set of Reasoning Gym has {name!r} in its name; rpg list --tasks lists them all")
+        refuse(
+            f"no data set of Reasoning Gym has {name!r} in its name; rpg list --tasks lists them all"
+        )
     console.print(table)
 
 
@@ -117,19 +130,23 @@ def audit(
     save: bool = True,
     home: Home = None,
 ) -> None:
-    """Compute by exact enumeration what each loss optimises: its bias for every objective, and its variance.
+    """Compute by exact enumeration what each loss optimises: its bias for every objective, and its
+    variance.
 
-    With --checkpoint, estimate on a real policy instead: compare each loss's gradient, from samples that are some rollouts
-    old, with the on-policy gradient of the same objective.
+    With --checkpoint, estimate on a real policy instead: compare each loss's gradient, from samples
+    that are some rollouts old, with the on-policy gradient of the same objective.
 
     Args:
         name: Algorithm; the whole catalogue if omitted.
-        checkpoint: Measure on a real policy instead: a checkpoint of the embedded trainer, RUN/STEP; RUN/0: its start.
-        staleness: With --checkpoint: how many rollouts old its samples are; training continues for that many.
+        checkpoint: Measure on a real policy instead: a checkpoint of the embedded trainer,
+            RUN/STEP; RUN/0: its start.
+        staleness: With --checkpoint: how many rollouts old its samples are; training continues for
+            that many.
         beta: With --checkpoint: strength of every KL. Default: the run's, or 0.3.
         blocks: With --checkpoint: the number of independent blocks of samples.
         prompts: With --checkpoint: groups of responses per block.
-        config: Say what the loss of a configuration of verl, TRL, prime-rl or open-instruct follows.
+        config: Say what the loss of a configuration of verl, TRL, prime-rl or open-instruct
+            follows.
         field: Measure every loss as other trainers ship it, in one table.
         turns: Say which losses stay exact where an environment has turns (docs/losses/turns.md).
         output: Write a table (.md) instead; with --field also a page (.html).
@@ -146,7 +163,9 @@ def audit(
         refuse("--staleness, --beta, --blocks and --prompts: only with --checkpoint RUN/STEP")
     if foreign:
         if sum([config is not None, field, turns, name is not None, checkpoint is not None]) > 1:
-            refuse("--config, --field and --turns cannot be combined, nor with a name or --checkpoint")
+            refuse(
+                "--config, --field and --turns cannot be combined, nor with a name or --checkpoint"
+            )
         _on_other_losses(config, turns, output, as_json)
         return
     if checkpoint is not None:
@@ -203,7 +222,9 @@ def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_j
         complain(f"wrote {output}")
 
 
-def _on_checkpoint(path: Path, name: str | None, as_json: bool, home: Path, settings: dict[str, Any]) -> None:
+def _on_checkpoint(
+    path: Path, name: str | None, as_json: bool, home: Path, settings: dict[str, Any]
+) -> None:
     from rpg.backends.local.checkpoint_fidelity import fidelity
     from rpg.store.run_folder import RunFolder
 
@@ -252,7 +273,9 @@ def _fidelity_table(measured: "Fidelity") -> Table:
     for row in measured.rows:
         objective = "R" + ("" if row.divergence == "none" else f"−β{row.divergence.upper()}")
         estimates = (*row.unclipped, *(row.clipped or ()))
-        shown = ("?" if at != at else f"{at:.2f} [{low:.2f}, {high:.2f}]" for at, low, high in estimates)
+        shown = (
+            "?" if at != at else f"{at:.2f} [{low:.2f}, {high:.2f}]" for at, low, high in estimates
+        )
         table.add_row(row.name, objective, *shown)
     return table
 

@@ -33,7 +33,8 @@ error_console = Console(stderr=True)
 
 
 class Command(TyperCommand):
-    """A command whose arguments and options are explained in its docstring, below `Args:`, or by their types below."""
+    """A command whose arguments and options are explained in its docstring, below `Args:`, or by
+    their types below."""
 
     def __init__(self, name: str | None, *, help: str, params: list[Any], **settings: Any) -> None:
         about, _, entries = help.partition("\n\nArgs:\n")
@@ -44,11 +45,14 @@ class Command(TyperCommand):
         for parameter in params:
             parameter.help = explained.pop(parameter.name, parameter.help)
         if explained or not all(parameter.help for parameter in params):
-            raise ValueError(f"rpg {name}: the docstring explains other arguments than it has: {explained}")
+            raise ValueError(
+                f"rpg {name}: the docstring explains other arguments than it has: {explained}"
+            )
         super().__init__(name, help=about, params=params, **settings)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuses empty values, which would be taken for the working directory, or for none: `rpg gc --home "$UNSET"`."""
+        """Refuses empty values, which would be taken for the working directory, or for none: `rpg
+        gc --home "$UNSET"`."""
         given, _, _ = self.make_parser(ctx).parse_args([*args])
         for name, value in given.items():
             values = value if isinstance(value, list | tuple) else (value,)
@@ -59,7 +63,8 @@ class Command(TyperCommand):
 
 
 def say(text: str, style: str | None = None) -> None:
-    """Print a line of text literally: without markup, and without control sequences for the terminal."""
+    """Print a line of text literally: without markup, and without control sequences for the
+    terminal."""
     console.print(visible(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -74,7 +79,9 @@ def _version(requested: bool) -> None:
         raise typer.Exit
 
 
-_VERSION = typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+_VERSION = typer.Option(
+    "--version", callback=_version, is_eager=True, help="Print the version and exit."
+)
 
 
 @app.callback()
@@ -87,15 +94,23 @@ def _find(file: Path | None) -> Path | None:
     return None if file is None else find(file)
 
 
-_A_FILE = typer.Argument(help="Run or sweep file (YAML), or the name of a shipped one.", callback=_find)
+_A_FILE = typer.Argument(
+    help="Run or sweep file (YAML), or the name of a shipped one.", callback=_find
+)
 File = Annotated[Path, _A_FILE]
 OptionalFile = Annotated[Path | None, _A_FILE]
-_HOME = typer.Option("--home", help="Data folder. Default: $RPG_HOME, or ./rpg-data.", show_default=False)
+_HOME = typer.Option(
+    "--home", help="Data folder. Default: $RPG_HOME, or ./rpg-data.", show_default=False
+)
 Home = Annotated[Path | None, _HOME]
-_SET = typer.Option("--set", "-s", help="Override a field or an axis, e.g. training.steps=20. Repeatable.")
+_SET = typer.Option(
+    "--set", "-s", help="Override a field or an axis, e.g. training.steps=20. Repeatable."
+)
 Set = Annotated[list[str], _SET]
 Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
-_PRESET = typer.Option("--preset", help="Settings of the paper or of its released code: paper, released.")
+_PRESET = typer.Option(
+    "--preset", help="Settings of the paper or of its released code: paper, released."
+)
 Preset = Annotated[str, _PRESET]
 
 
@@ -112,7 +127,8 @@ def refuse(message: str) -> NoReturn:
 
 
 def columns(*headings: str, right: Collection[str] = ()) -> Table:
-    """An empty table without lines; the columns of `right`, which hold numbers, are aligned on the right."""
+    """An empty table without lines; the columns of `right`, which hold numbers, are aligned on the
+    right."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
         table.add_column(heading, justify="right" if heading in right else "left")

@@ -1,4 +1,5 @@
-"""`rpg push` to an object storage, and what other commands fetch from $RPG_ARCHIVE where it is not here."""
+"""`rpg push` to an object storage, and what other commands fetch from $RPG_ARCHIVE where it is not
+here."""
 
 import os
 import re
@@ -20,22 +21,36 @@ def _opened(url: str) -> Iterator[Archive]:
     """The archive at a URL, with a line of bytes and rate for what is being copied."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield Archive(url, lambda name: partial(progress.update, progress.add_task(name, visible=False)))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        yield Archive(
+            url, lambda name: partial(progress.update, progress.add_task(name, visible=False))
+        )
 
 
 def push_runs(layout: Layout, words: Sequence[str]) -> int:
-    """Archive the finished runs of what `words` name after the URL, or all of them. Returns the exit code."""
+    """Archive the finished runs of what `words` name after the URL, or all of them. Returns the
+    exit code."""
     has_url = bool(words) and "://" in words[0]
     url, names = words[0] if has_url else os.environ.get(VARIABLE), words[has_url:]
     if not url:
         hub = "for the hub name a checkpoint and a repository: rpg push SWEEP/RUN/step-000040 me/my-model"
-        refuse(f"name the archive, e.g. rpg push s3://bucket/folder, or set {VARIABLE} to it; {hub}")
+        refuse(
+            f"name the archive, e.g. rpg push s3://bucket/folder, or set {VARIABLE} to it; {hub}"
+        )
     runs: list[RunFolder] = []
     for path in [place(layout, name) for name in names or layout.sweeps()]:
         is_sweep = path.parent == layout.runs
-        runs += layout.run_folders(path.name) if is_sweep else [layout.run(path.parent.name, path.name)]
+        runs += (
+            layout.run_folders(path.name) if is_sweep else [layout.run(path.parent.name, path.name)]
+        )
     left = archived(url, runs)
     for name, why in left.items():
         complain(f"! {name} is left out: {why}", "yellow")
@@ -45,7 +60,9 @@ def push_runs(layout: Layout, words: Sequence[str]) -> int:
 def archived(url: str, runs: Iterable[RunFolder]) -> dict[str, str]:
     """Copy the finished runs to an archive; returns the others, each with the reason."""
     why = {run: "" if run.done_path.exists() else run.state() for run in runs}
-    why |= {run: "evaluations are missing" for run in why if not why[run] and pending_evaluations(run)}
+    why |= {
+        run: "evaluations are missing" for run in why if not why[run] and pending_evaluations(run)
+    }
     done = [run for run in why if not why[run]]
     with _opened(url) as archive:
         for sweep in {run.path.parent: None for run in done}:
@@ -57,7 +74,8 @@ def archived(url: str, runs: Iterable[RunFolder]) -> dict[str, str]:
 
 
 def fetch_results(layout: Layout) -> None:
-    """Copy the runs that are in $RPG_ARCHIVE, if it is set, and not here, without their checkpoints."""
+    """Copy the runs that are in $RPG_ARCHIVE, if it is set, and not here, without their
+    checkpoints."""
     if url := os.environ.get(VARIABLE):
         try:
             with _opened(url) as archive:
@@ -69,13 +87,16 @@ def fetch_results(layout: Layout) -> None:
                         complain(f"! {error}", "yellow")
                         damaged += 1
             left = f"; {damaged} cannot be" if damaged else ""
-            say(f"{url}: runs fetched, without checkpoints: {new} of {len(runs)}{left}; the others are here")
+            say(
+                f"{url}: runs fetched, without checkpoints: {new} of {len(runs)}{left}; the others are here"
+            )
         except StoreError as error:  # what is here can be looked at all the same
             complain(f"! {error}", "yellow")
 
 
 def fetched(layout: Layout, checkpoint: str) -> str:
-    """The folder of SWEEP/RUN/step-000040, or of its path, from $RPG_ARCHIVE if it is not here; anything else as it is."""
+    """The folder of SWEEP/RUN/step-000040, or of its path, from $RPG_ARCHIVE if it is not here;
+    anything else as it is."""
     name = checkpoint.removeprefix(f"{layout.runs}/").replace("/checkpoints/", "/")
     if not (match := re.fullmatch(r"([^/]+)/([^/]+)/(step-\d+)/?", name)):
         return checkpoint

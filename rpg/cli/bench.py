@@ -21,9 +21,11 @@ def bench(
     list_: Annotated[bool, typer.Option("--list")] = False,
     home: Home = None,
 ) -> None:
-    """Measure this machine (bare matrix products, memory), a training step by phase as a share of that, and other trainers.
+    """Measure this machine (bare matrix products, memory), a training step by phase as a share of
+    that, and other trainers.
 
-    All in processor seconds. The table can be pasted; every measurement is kept in the folder bench/ of the data folder.
+    All in processor seconds. The table can be pasted; every measurement is kept in the folder
+    bench/ of the data folder.
 
     Args:
         model: tiny, or what model.path accepts.
@@ -50,7 +52,11 @@ def bench(
         "algorithm": {"name": "dapo", "dynamic_sampling": False, "overlong": None},
         "model": {"type": "tiny"} if model == "tiny" else {"type": "pretrained", "path": model},
         "training": {"prompts_per_step": prompts, "mini_batch_prompts": prompts},
-        "rollout": {"group_size": group, "max_response_tokens": tokens, "max_prompt_tokens": longest},
+        "rollout": {
+            "group_size": group,
+            "max_response_tokens": tokens,
+            "max_prompt_tokens": longest,
+        },
     }
     for field, value in parse_assignments(set_).items():
         assign(settings, field, value, "--set")
@@ -82,7 +88,10 @@ def _print(record: dict[str, Any]) -> None:
         cells = f"{limit:.3g} | {limit / used:.0%}" if limit else "- | -"
         say(f"| {name} | {used:.3g} | {cells} | {beside.get(name, '')} |")
     for trial in record["trials"]:
-        rows, memory = trial["rows"], f"{trial['peak']:.2f} GiB ({record['peak'] / trial['peak']:.2f})"
+        rows, memory = (
+            trial["rows"],
+            f"{trial['peak']:.2f} GiB ({record['peak'] / trial['peak']:.2f})",
+        )
         say(f"\nTRL, {rows} rows per pass: {trial['step']:.3g} s a step, peak {memory}", None)
 
 
@@ -95,7 +104,9 @@ _NUMBERS = ("step", "GiB")
 
 def _list(records: list[dict[str, Any]]) -> None:
     about = ("processor", "model_name", "shape")
-    table = columns("time", "version", "processor", "model", "shape", *_NUMBERS, "TRL / ours", right=_NUMBERS)
+    table = columns(
+        "time", "version", "processor", "model", "shape", *_NUMBERS, "TRL / ours", right=_NUMBERS
+    )
     for record in records:
         peer, revision = record["peer"], record["revision"] or record["versions"].get("rpg-lab", "")
         time, memory = ((peer or record)[name] / record[name] for name in ("step", "peak"))

@@ -17,8 +17,11 @@ _SHOWN = 8  # left-out problems of a reason that are printed; all are in dropped
 
 
 @app.command()
-def data(file: File, set_: Set = [], home: Home = None, as_json: Json = False, look: Look = False) -> None:
-    """Prepare the problems of a run or sweep, and report what was left out and why: repeats, leaks into benchmarks.
+def data(
+    file: File, set_: Set = [], home: Home = None, as_json: Json = False, look: Look = False
+) -> None:
+    """Prepare the problems of a run or sweep, and report what was left out and why: repeats, leaks
+    into benchmarks.
 
     Args:
         look: Preview five problems: prompts as the model sees them, their lengths, gold answers.
@@ -40,7 +43,11 @@ def data(file: File, set_: Set = [], home: Home = None, as_json: Json = False, l
     # Data prepared by an older version is as good, but its report holds less.
     missing: dict[str, Any] = {"sources": [], "near_duplicates": [], "notes": []}
     reports = {
-        digest: {"folder": str(folder), **missing, **json.loads((folder / "data.json").read_text("utf-8"))}
+        digest: {
+            "folder": str(folder),
+            **missing,
+            **json.loads((folder / "data.json").read_text("utf-8")),
+        }
         for digest, folder in prepared.items()
     }
     if as_json:
@@ -77,11 +84,18 @@ def _print(digest: str, report: dict[str, Any]) -> None:
     table = columns(*headings, right=("rows", "distinct", "kept"))
     for part in report["sources"]:
         dropped = ", ".join(f"{count:,} {reason}" for reason, count in part["dropped"].items())
-        numbers = (f"{part['rows']:,}", f"{part['distinct']:,}", dropped or "-", f"{part['kept']:,}")
+        numbers = (
+            f"{part['rows']:,}",
+            f"{part['distinct']:,}",
+            dropped or "-",
+            f"{part['kept']:,}",
+        )
         table.add_row(part["name"], part["source"], *numbers, part["digest"])
     if not report["sources"]:  # made by code, or prepared by an older version
         for name, count in report["problems"].items():
-            table.add_row(name, ", ".join(report["files"]) or "made by code", "", "", "-", f"{count:,}", "")
+            table.add_row(
+                name, ", ".join(report["files"]) or "made by code", "", "", "-", f"{count:,}", ""
+            )
     console.print(table, markup=False)
     folder = Path(report["folder"])
     if (folder / "dropped.jsonl").is_file():
@@ -92,7 +106,9 @@ def _print(digest: str, report: dict[str, Any]) -> None:
                 text = " ".join(problem["text"].split())[:70]
                 say(f"{reason}: {problem['problem']}, {problem['detail']}: {text}")
             if len(problems) > _SHOWN:
-                console.print(f"{reason}: {len(problems) - _SHOWN} more in dropped.jsonl", style="dim")
+                console.print(
+                    f"{reason}: {len(problems) - _SHOWN} more in dropped.jsonl", style="dim"
+                )
     for name, count in Counter(pair["benchmark"] for pair in report["near_duplicates"]).items():
         say(f"{name}: {count} pairs of its problems are near duplicates; all are kept", "dim")
     for note in report["notes"]:

@@ -14,9 +14,11 @@ from rpg.store.notes import change, dated, place, read_marks
 
 @app.command()
 def aggregate(home: Home = None) -> None:
-    """Update the results database from the run folders. Commands that read the database do this automatically.
+    """Update the results database from the run folders. Commands that read the database do this
+    automatically.
 
-    With RPG_ARCHIVE=s3://..., the runs there that are not here are fetched first, without their checkpoints.
+    With RPG_ARCHIVE=s3://..., the runs there that are not here are fetched first, without their
+    checkpoints.
     """
     from rpg.cli.archive import fetch_results
     from rpg.store.database import build
@@ -26,8 +28,11 @@ def aggregate(home: Home = None) -> None:
 
 
 @app.command()
-def merge(homes: Annotated[list[Path], typer.Argument(metavar="HOME...")], home: Home = None) -> int:
-    """Copy the results of other data folders: identical runs once, contradictions reported (exit code 1).
+def merge(
+    homes: Annotated[list[Path], typer.Argument(metavar="HOME...")], home: Home = None
+) -> int:
+    """Copy the results of other data folders: identical runs once, contradictions reported (exit
+    code 1).
 
     Args:
         homes: Data folders to merge; they stay unchanged.
@@ -51,8 +56,11 @@ Where = Annotated[str, typer.Argument(metavar="SWEEP|SWEEP/RUN", help="The sweep
 
 
 @app.command()
-def note(where: Where, text: Annotated[str | None, typer.Argument()] = None, home: Home = None) -> None:
-    """Add a note to a sweep or run, or print its notes. The dashboard's overview shows and searches them.
+def note(
+    where: Where, text: Annotated[str | None, typer.Argument()] = None, home: Home = None
+) -> None:
+    """Add a note to a sweep or run, or print its notes. The dashboard's overview shows and searches
+    them.
 
     Args:
         text: Text of the note. Default: print the existing notes.
@@ -71,7 +79,8 @@ def tag(
     label: str | None = None,
     home: Home = None,
 ) -> None:
-    """Add tags to a sweep or run, or remove them; or rename it. The dashboard can be searched by tags and labels.
+    """Add tags to a sweep or run, or remove them; or rename it. The dashboard can be searched by
+    tags and labels.
 
     Args:
         tags: Tags to add. The dashboard's lists leave out what is tagged `hidden`.
@@ -82,11 +91,15 @@ def tag(
     for absent in sorted(set(remove) - set(read_marks(folder)["tags"])):
         complain(f"! {where}: has no tag {absent!r}", "yellow")
     now = change(folder, add=tags or [], remove=remove, label=label)
-    say(f"{where}: {', '.join(now['tags']) or 'no tags'}{now['label'] and ', called ' + now['label']}")
+    say(
+        f"{where}: {', '.join(now['tags']) or 'no tags'}{now['label'] and ', called ' + now['label']}"
+    )
 
 
 @app.command()
-def rm(names: Annotated[list[str], typer.Argument(metavar="SWEEP|SWEEP/RUN...")], home: Home = None) -> None:
+def rm(
+    names: Annotated[list[str], typer.Argument(metavar="SWEEP|SWEEP/RUN...")], home: Home = None
+) -> None:
     """Move runs or whole sweeps to the trash of the data folder; `rpg gc` empties it.
 
     Args:
@@ -98,10 +111,15 @@ def rm(names: Annotated[list[str], typer.Argument(metavar="SWEEP|SWEEP/RUN...")]
     layout = layout_at(home)
     for name in names:
         remove(layout, name, only_check=True)
-    for name in sorted(dict.fromkeys(names), key=lambda name: "/" not in name):  # runs before their sweep
+    for name in sorted(
+        dict.fromkeys(names), key=lambda name: "/" not in name
+    ):  # runs before their sweep
         say(f"{name} -> {remove(layout, name)}")
     if url := os.environ.get(VARIABLE):
-        complain(f"! what {url} has of it comes back with the next rpg aggregate (docs/results.md)", "yellow")
+        complain(
+            f"! what {url} has of it comes back with the next rpg aggregate (docs/results.md)",
+            "yellow",
+        )
     build(layout)
 
 
@@ -111,7 +129,8 @@ def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y")] = False,
 ) -> None:
-    """Remove weights that `keep_checkpoints` does not keep, incomplete and damaged files, and the trash of `rpg rm`.
+    """Remove weights that `keep_checkpoints` does not keep, incomplete and damaged files, and the
+    trash of `rpg rm`.
 
     Args:
         dry_run: Only print what would be removed.

@@ -24,12 +24,17 @@ if TYPE_CHECKING:
 
 @app.command()
 def doctor(
-    file: OptionalFile = None, set_: Set = [], backend: Literal["verl"] | None = None, home: Home = None
+    file: OptionalFile = None,
+    set_: Set = [],
+    backend: Literal["verl"] | None = None,
+    home: Home = None,
 ) -> int:
-    """Check that this machine has what a sweep needs: Python, packages, cores, GPUs, a writable data folder; with FILE also
-    its data, models, gold answers, longest prompts, ports and disk. All problems are in one list, before anything starts.
+    """Check that this machine has what a sweep needs: Python, packages, cores, GPUs, a writable
+    data folder; with FILE also its data, models, gold answers, longest prompts, ports and disk. All
+    problems are in one list, before anything starts.
 
-    With --backend verl also check what verl needs: versions, flash attention, GPUs, shared memory, room for Ray's files.
+    With --backend verl also check what verl needs: versions, flash attention, GPUs, shared memory,
+    room for Ray's files.
 
     Args:
         file: A sweep or run file whose runs are checked, too, or the name of a shipped one.
@@ -50,7 +55,9 @@ def doctor(
     if file is not None and not wrong:
         findings.append((True, f"{file}: no problems found"))
     for good, text in findings:
-        word, style = {True: ("ok ", None), None: ("-- ", "yellow"), False: ("NO ", "bold red")}[good]
+        word, style = {True: ("ok ", None), None: ("-- ", "yellow"), False: ("NO ", "bold red")}[
+            good
+        ]
         say(f"{word} {text}", style)
     return 1 if wrong else 0
 
@@ -79,7 +86,10 @@ def _of_machine(folder: Path) -> Iterator[Finding]:
         free = shutil.disk_usage(folder).free / 2**30
         yield free > 1, f"data folder {folder} is writable, {free:.0f} GB free"
     except OSError as error:
-        yield False, f"data folder {folder}: {error.strerror}; set RPG_HOME or --home to a writable folder"
+        yield (
+            False,
+            f"data folder {folder}: {error.strerror}; set RPG_HOME or --home to a writable folder",
+        )
     url = os.environ.get("PREFECT_API_URL")
     yield True, f"Prefect server: {url or 'a private one on loopback for each sweep'}"
 
@@ -100,7 +110,8 @@ def _of_gpus() -> Iterator[Finding]:
 
 
 def _of_verl(specs: list[RunSpec]) -> list[Finding]:
-    """What verl needs, for those of these runs that train on it; without any, for a run on all GPUs of this machine."""
+    """What verl needs, for those of these runs that train on it; without any, for a run on all GPUs
+    of this machine."""
     from rpg.backends.verl.readiness import facts, judge
     from rpg.config.backend import VerlBackend, VllmRollout
 
@@ -108,14 +119,17 @@ def _of_verl(specs: list[RunSpec]) -> list[Finding]:
     sections = [spec.backend for spec in specs if isinstance(spec.backend, VerlBackend)]
     if not specs and host.gpus:
         rollout = VllmRollout(type="vllm")
-        sections = [VerlBackend(type="verl", device="cuda", gpus_per_node=len(host.gpus), rollout=rollout)]
+        sections = [
+            VerlBackend(type="verl", device="cuda", gpus_per_node=len(host.gpus), rollout=rollout)
+        ]
     if not sections:
         sections = [VerlBackend(type="verl")]
     return list(dict.fromkeys(finding for section in sections for finding in judge(section, host)))
 
 
 def _of_file(specs: list[RunSpec], layout: Layout) -> list[str]:
-    """What is wrong with the runs of a file: paths, packages, lengths, disk, GPUs, ports, and its problems."""
+    """What is wrong with the runs of a file: paths, packages, lengths, disk, GPUs, ports, and its
+    problems."""
     from flows.machine.slots import machine, need_of
     from rpg.backends.verl.readiness import facts, gpu_problem
     from rpg.models.initial_policy import check_lengths
@@ -143,6 +157,8 @@ def _of_file(specs: list[RunSpec], layout: Layout) -> list[str]:
     alike = {(spec.task.model_dump_json(), spec.model, spec.rollout): spec for spec in specs}
     for (task_json, *_), spec in alike.items():
         with suppress(ModelError, OSError):  # loading the model says what is wrong
-            too_long = check_lengths(spec, splits[task_json], layout.home) if task_json in splits else None
+            too_long = (
+                check_lengths(spec, splits[task_json], layout.home) if task_json in splits else None
+            )
             lines += [too_long] if too_long else []
     return list(dict.fromkeys(lines))

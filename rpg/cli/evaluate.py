@@ -49,27 +49,31 @@ def evaluate(
     step: Annotated[int | None, typer.Option(min=0)] = None,
     home: Home = None,
 ) -> None:
-    """Grade a model on benchmarks: mean@k, pass@k and maj@k with standard errors. Every sample is kept.
+    """Grade a model on benchmarks: mean@k, pass@k and maj@k with standard errors. Every sample is
+    kept.
 
-    Run the same command again to do only what is missing. With --regrade, CHECKPOINT may also be the folder of an
-    evaluation, of a run or of a sweep.
+    Run the same command again to do only what is missing. With --regrade, CHECKPOINT may also be
+    the folder of an evaluation, of a run or of a sweep.
 
     Args:
-        checkpoint: Hugging Face model: a folder, SWEEP/RUN/step-000040, a name that `rpg model` lists, or a hub id.
+        checkpoint: Hugging Face model: a folder, SWEEP/RUN/step-000040, a name that `rpg model`
+            lists, or a hub id.
         benchmarks: Benchmarks: names or YAML files, separated by commas.
         engine: Engine: local or vllm.
         k: Samples per problem. Default: that of each benchmark.
-        preset: Sampling as others evaluate: paper, sober, deepseek-r1, qwen3, quick, or a YAML file. Options given
-            here take precedence.
+        preset: Sampling as others evaluate: paper, sober, deepseek-r1, qwen3, quick, or a YAML
+            file. Options given here take precedence.
         prompts: Ask every problem in this many ways, and say how far the accuracy moves.
         limit: Evaluate only this many problems of each benchmark.
         temperature: Sampling temperature; 0 is greedy decoding with one sample. Default: 1.
-        top_p: Nucleus sampling: sample from the most probable tokens with this total probability. Default: 1.
+        top_p: Nucleus sampling: sample from the most probable tokens with this total probability.
+            Default: 1.
         top_k: Sample from this many most probable tokens. Default: all.
-        min_p: Sample from tokens at least this probable relative to the most probable one. Default: 0.
+        min_p: Sample from tokens at least this probable relative to the most probable one. Default:
+            0.
         stop: Stop string: ends a response and remains part of it. Repeatable.
-        max_response_tokens: Maximum length of a response, in tokens. Default: what the model's context allows, at
-            most 32,768.
+        max_response_tokens: Maximum length of a response, in tokens. Default: what the model's
+            context allows, at most 32,768.
         max_prompt_tokens: Maximum length of a prompt, in tokens.
         data: Folder with local copies of benchmarks. Default: $RPG_DATA, then the hub.
         training: File of training problems; reports which of them occur in a benchmark.
@@ -83,8 +87,9 @@ def evaluate(
         gpus: GPUs per copy on the cluster.
         regrade: Sample nothing: grade the stored samples by other rules; the first grades are kept.
         rules: With --regrade: recipe is verl's math_dapo. Default: those not used before.
-        join: SWEEP/RUN of an imported run: evaluate the checkpoint like the sweep's own runs, and store the samples
-            there. Needs --step; the sweep determines benchmarks, sampling and engine.
+        join: SWEEP/RUN of an imported run: evaluate the checkpoint like the sweep's own runs, and
+            store the samples there. Needs --step; the sweep determines benchmarks, sampling and
+            engine.
         step: With --join: the training step of the checkpoint.
     """
     layout = layout_at(home)
@@ -109,9 +114,11 @@ def evaluate(
         return option if option is not None else getattr(as_others, name, default)
 
     restriction = Restriction(
-        setting("top_k", top_k, None), setting("top_p", top_p, 1.0), setting("min_p", min_p, 0.0),
+        setting("top_k", top_k, None),
+        setting("top_p", top_p, 1.0),
+        setting("min_p", min_p, 0.0),
         stop=tuple(text for text in stop if text),
-    )  # fmt: skip
+    )
     results = evaluate_model(
         pretrained_folder(checkpoint, layout.home, complain),
         [part.strip() for part in benchmarks.split(",") if part.strip()],
@@ -158,7 +165,9 @@ def _join(
 ) -> None:
     """Evaluate a checkpoint like a sweep's own runs; its samples join an imported run."""
     if run is None or step is None:
-        refuse("--join and --step belong together, e.g. --join quickstart/trl-grpo-s0-1a2b3c4d --step 300")
+        refuse(
+            "--join and --step belong together, e.g. --join quickstart/trl-grpo-s0-1a2b3c4d --step 300"
+        )
     source = context.get_parameter_source
     given = [name for name in context.params if getattr(source(name), "name", "") == "COMMANDLINE"]
     others = [f"--{name.replace('_', '-')}" for name in given if name not in OWN_OF_JOIN]
@@ -182,7 +191,9 @@ def _join(
     say(f"the report contains them: {command('report', sweep, layout=layout)}", "dim")
 
 
-def _regrade(layout: Layout, checkpoint: str, out: Path | None, regrade: bool, rules: str | None) -> None:
+def _regrade(
+    layout: Layout, checkpoint: str, out: Path | None, regrade: bool, rules: str | None
+) -> None:
     """Grade stored samples by other rules, and show what changes."""
     if not regrade:
         refuse(f"--rules {rules}: only goes with --regrade")
@@ -190,7 +201,13 @@ def _regrade(layout: Layout, checkpoint: str, out: Path | None, regrade: bool, r
     from rpg.evaluation.standalone import default_folder
 
     folder = out or default_folder(checkpoint, layout.home)
-    files = ("evaluation.json", "manifest.json", "sweep.json", "../manifest.json", "../../manifest.json")
+    files = (
+        "evaluation.json",
+        "manifest.json",
+        "sweep.json",
+        "../manifest.json",
+        "../../manifest.json",
+    )
     if out is None and any((Path(checkpoint) / file).is_file() for file in files):
         folder = Path(checkpoint)  # of graded samples, not just of a model that was evaluated
     regraded = grade_again(folder, rules, say=complain)
@@ -214,14 +231,21 @@ def _show_results(results: list["Result"]) -> None:
     numbers = ("problems", "k", "mean@k", "pass@k", "maj@k", "tokens", "cut off")
     table = columns("benchmark", *numbers, right=numbers)
     for result in results:
-        for label, s in ((result.benchmark, result.summary), ("  without leaks", result.without_leaks)):
+        for label, s in (
+            (result.benchmark, result.summary),
+            ("  without leaks", result.without_leaks),
+        ):
             if s is not None:
                 shares = (_share(e) for e in (s.mean_at_k, s.pass_at_k, s.majority_at_k))
                 cut, tokens = s.truncation_rate, s.response_tokens
                 table.add_row(
-                    label, str(s.problems), str(s.k), *shares,
-                    f"{tokens.mean:.0f} ± {tokens.standard_error:.0f}", _share(cut),
-                )  # fmt: skip
+                    label,
+                    str(s.problems),
+                    str(s.k),
+                    *shares,
+                    f"{tokens.mean:.0f} ± {tokens.standard_error:.0f}",
+                    _share(cut),
+                )
     console.print(table)
     say("[low, high] is a 95 % interval over problems; ± of tokens is one standard error.", "dim")
     rules = dict.fromkeys(result.rules or "unrecorded rules" for result in results)

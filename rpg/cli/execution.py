@@ -1,4 +1,5 @@
-"""`rpg sweep`, `rpg train` and `rpg nightly`: runs conducted in the foreground, with their progress shown."""
+"""`rpg sweep`, `rpg train` and `rpg nightly`: runs conducted in the foreground, with their progress
+shown."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from rpg.study.spec import Study
 
 MOST_AT_ONCE = 60
-"""Trainings that one conductor follows (flows.sweep.flow has as many threads, and some for the other stages)."""
+"""Trainings that one conductor follows (flows.sweep.flow has as many threads, and some for the
+other stages)."""
 _AT_ONCE = "Trainings at the same time. Default: one per core (one on verl; all on a Ray cluster)."
 Workers = Annotated[int | None, typer.Option("--workers", "-w", min=1, help=_AT_ONCE)]
 _NAME = typer.Option("--name", help="Store the results under this name instead of the file's own.")
@@ -81,15 +83,17 @@ def execute(planned: Sweep, home: Path | None, workers: int | None) -> int:
 
 def stopped() -> int:
     """Say what a command that was interrupted leaves behind; returns its exit code."""
-    complain(f"\nstopped; every process here ended. Nothing finished is lost. Continue with: {this_again()}")
+    complain(
+        f"\nstopped; every process here ended. Nothing finished is lost. Continue with: {this_again()}"
+    )
     return 130
 
 
 def conducted(
     planned: Sweep, layout: Layout, workers: int | None, wanted: Collection[str] | None = None
 ) -> tuple[list[RunFolder], str | None]:
-    """Register a sweep, and run what is not finished of it, or of the runs `wanted`. Returns its runs, and what failed in a
-    line. Raises KeyboardInterrupt when every process has ended."""
+    """Register a sweep, and run what is not finished of it, or of the runs `wanted`. Returns its
+    runs, and what failed in a line. Raises KeyboardInterrupt when every process has ended."""
     from flows.monitor import Progress
     from flows.sweep.conductor import conduct, register, sweep_lock, unfinished
     from rpg.cli.missing_packages import require
@@ -131,7 +135,8 @@ def _owed(*_: object) -> NoReturn:
 def conducted_study(
     study: Study, layout: Layout, workers: int | None, only: str | None = None, again: bool = False
 ) -> str | None:
-    """Run a study, or only one of its steps. Returns what failed in a line. Raises KeyboardInterrupt as `conducted`."""
+    """Run a study, or only one of its steps. Returns what failed in a line. Raises
+    KeyboardInterrupt as `conducted`."""
     from flows.prefect.server import prefect_api
     from flows.study.steps import STEPS, Running, run_steps
 
@@ -139,7 +144,9 @@ def conducted_study(
         return conducted(sweep, layout, workers, wanted=runs)[1]
 
     name, steps = study.spec.name, [only] if only else STEPS
-    with locks.only_one(layout.study_folder(name) / ".conductor", f"study {name!r} is already being run"):
+    with locks.only_one(
+        layout.study_folder(name) / ".conductor", f"study {name!r} is already being run"
+    ):
         with suppress(_Owed):  # first as far as it goes without training, which needs no server
             return run_steps(steps, Running(study, layout, _owed, say, again))
         try:
@@ -152,7 +159,8 @@ def conducted_study(
 
 
 def _check_problems(planned: Sweep, layout: Layout) -> None:
-    """Prepare the problems of the user's own files, before any server or training starts. Raises DataError."""
+    """Prepare the problems of the user's own files, before any server or training starts. Raises
+    DataError."""
     from rpg.config.task import FileTask
     from rpg.models.warm_start_cache import is_prepared
     from rpg.tasks import Splits, demonstrations_of
@@ -166,7 +174,8 @@ def _check_problems(planned: Sweep, layout: Layout) -> None:
 
 
 def _check_hub_models(specs: Sequence[RunSpec], layout: Layout) -> None:
-    """The hub has the models that are not on this machine. Raises DataError: it has not, or cannot be reached."""
+    """The hub has the models that are not on this machine. Raises DataError: it has not, or cannot
+    be reached."""
     from rpg.config.model import KNOWN_MODELS, PretrainedModel, located
     from rpg.models.hub_models import hub_commit
 
@@ -189,7 +198,9 @@ def _conclude(layout: Layout, name: str, folders: Sequence[RunFolder], error: st
         error = error or str(unreadable)
     for line in other_code_notes(recorded(folders)):
         complain(f"! {line}", "yellow")
-    failures = {folder.name: failed["error"] for folder in folders if (failed := folder.read_failed())}
+    failures = {
+        folder.name: failed["error"] for folder in folders if (failed := folder.read_failed())
+    }
     lines = [f"failed: {run}: {why}" for run, why in failures.items()]
     if error and not failures:
         lines.append(f"error: {error}")
@@ -202,8 +213,8 @@ def _conclude(layout: Layout, name: str, folders: Sequence[RunFolder], error: st
 
 
 def default_workers(planned: Sweep) -> int:
-    """One training per core; one at a time when a run fills what it is given, as verl does; on a cluster all at once,
-    which begins as many as it has room for.
+    """One training per core; one at a time when a run fills what it is given, as verl does; on a
+    cluster all at once, which begins as many as it has room for.
     """
     backends = [run.spec.backend for run in planned.runs]
     if any(backend.fills_machine for backend in backends):
@@ -219,7 +230,8 @@ def cores() -> int:
 
 @contextmanager
 def _interrupted_by_sigterm() -> Iterator[None]:
-    """SIGTERM stops a sweep the way Ctrl-C does, so that a service manager's stop ends the children too."""
+    """SIGTERM stops a sweep the way Ctrl-C does, so that a service manager's stop ends the children
+    too."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -241,7 +253,8 @@ def nightly(
     keep: Annotated[int, typer.Option(min=1)] = 30,
     only: Annotated[list[str], typer.Option(hidden=True)] = [],
 ) -> int:
-    """Run small sweeps from scratch and compare their numbers with earlier nights. Exit code 1 if they have changed.
+    """Run small sweeps from scratch and compare their numbers with earlier nights. Exit code 1 if
+    they have changed.
 
     `rpg nightly accept --why ...` accepts the newest night; later nights are compared with it.
 
@@ -265,7 +278,9 @@ def nightly(
         refuse(f"nightly {' '.join(words)}: expected one folder; run one command per set")
     folder = Path(folders[0]) if folders else NIGHTLY
     if accepting:
-        say(f"accepted: night {accept(layout, folder, why or '')}; later nights are compared with it")
+        say(
+            f"accepted: night {accept(layout, folder, why or '')}; later nights are compared with it"
+        )
         return 0
     if why is not None:
         refuse("--why only works with accept: rpg nightly accept --why '...'")
@@ -287,7 +302,8 @@ def nightly(
 
 
 def _of_night(planned: Sweep | Study, home: Path | None, workers: int | None) -> None:
-    """A sweep or study of a night, which goes on without one that fails. Raises KeyboardInterrupt: the night was stopped."""
+    """A sweep or study of a night, which goes on without one that fails. Raises KeyboardInterrupt:
+    the night was stopped."""
     from rpg.study.spec import Study
 
     try:

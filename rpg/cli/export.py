@@ -1,5 +1,5 @@
-"""The commands `rpg sql`, `rpg export` and `rpg import`: the results database as tables and files, or sent to trackers; and
-runs that were trained elsewhere.
+"""The commands `rpg sql`, `rpg export` and `rpg import`: the results database as tables and files,
+or sent to trackers; and runs that were trained elsewhere.
 """
 
 import shlex
@@ -51,14 +51,18 @@ def sql(query: str, out: Path | None = None, rows: Rows = 50, home: Home = None)
             db.interrupt()
             raise
         except duckdb.Error as error:
-            said, _, _ = str(error).partition("\n\nLINE ")  # the query, with a mark under a part of it
+            said, _, _ = str(error).partition(
+                "\n\nLINE "
+            )  # the query, with a mark under a part of it
             refuse(f"sql: {' '.join(said.split())}")
         if not names:
             refuse(f"sql: {query!r} has no result; expected a query, e.g. 'SELECT * FROM scores'")
         if out is not None:
             with atomic_path(out.absolute()) as temporary:
                 if out.suffix == ".json":
-                    lines.to_json(temporary, orient="records", default_handler=str)  # a UUID is no JSON
+                    lines.to_json(
+                        temporary, orient="records", default_handler=str
+                    )  # a UUID is no JSON
                 else:  # pandas writes a long list as numpy prints it, without its middle
                     getattr(duckdb.from_df(lines), f"write_{out.suffix[1:]}")(str(temporary))
             say(f"wrote {len(lines):,} rows to {out}")
@@ -69,7 +73,9 @@ def sql(query: str, out: Path | None = None, rows: Rows = 50, home: Home = None)
         table.add_row(*map(Text, shown))
     console.print(table)
     if len(lines) > rows:
-        console.print(f"... {len(lines) - rows:,} more rows; --rows N or --out FILE shows them", style="dim")
+        console.print(
+            f"... {len(lines) - rows:,} more rows; --rows N or --out FILE shows them", style="dim"
+        )
 
 
 Target = Literal["parquet", "csv", "tensorboard", "wandb", "mlflow", "trackio", "inspect"]
@@ -86,11 +92,11 @@ def export(
     """Write the results database as files for other tools, or send finished sweeps to a tracker.
 
     Args:
-        where: Folder (csv, parquet, inspect), address of the server (mlflow), or project (wandb, default: rpg;
-            trackio, default: the sweep).
+        where: Folder (csv, parquet, inspect), address of the server (mlflow), or project (wandb,
+            default: rpg; trackio, default: the sweep).
         to: File format, or tracker.
-        sweep: Sweep to send to a tracker, or to write as logs of Inspect AI (default there: evaluations by hand).
-            Repeatable.
+        sweep: Sweep to send to a tracker, or to write as logs of Inspect AI (default there:
+            evaluations by hand). Repeatable.
         online: wandb: upload directly instead of writing offline files.
     """
     if online and to != "wandb":
@@ -102,7 +108,9 @@ def export(
         if where is None:
             refuse(f"WHERE: name a folder for the files, e.g. rpg export results --to {to}")
         if sweep and to != "inspect":
-            refuse(f"--sweep: {to} files hold all sweeps; rpg sql QUERY --out FILE writes what you select")
+            refuse(
+                f"--sweep: {to} files hold all sweeps; rpg sql QUERY --out FILE writes what you select"
+            )
         if to == "inspect":
             _logs(layout, Path(where), sweep)
         else:
@@ -142,12 +150,20 @@ def _send(layout: Layout, to: Target, where: str | None, sweeps: list[str], onli
     from rpg.tracking.follower import Follower, tracking_folder
 
     if not sweeps:
-        refuse(f"--sweep: name a sweep to send to {to}. There are: {', '.join(layout.sweeps()) or 'none'}")
-    value = {"type": str(to)} | ({"mode": "online" if online else "offline"} if to == "wandb" else {})
+        refuse(
+            f"--sweep: name a sweep to send to {to}. There are: {', '.join(layout.sweeps()) or 'none'}"
+        )
+    value = {"type": str(to)} | (
+        {"mode": "online" if online else "offline"} if to == "wandb" else {}
+    )
     if to != "tensorboard":
-        value |= {"uri" if to == "mlflow" else "project": where or ""} if where or to == "mlflow" else {}
+        value |= (
+            {"uri" if to == "mlflow" else "project": where or ""} if where or to == "mlflow" else {}
+        )
     elif where is not None:
-        refuse(f"WHERE: {where!r}; tensorboard files go to {tracking_folder(layout) / 'tensorboard'}")
+        refuse(
+            f"WHERE: {where!r}; tensorboard files go to {tracking_folder(layout) / 'tensorboard'}"
+        )
     tracker = tracker_of(value)
     failed = 0
     for name in sweeps:
@@ -173,14 +189,17 @@ def import_(
     updates: Annotated[int, typer.Option(min=1)] = 1,
     home: Home = None,
 ) -> None:
-    """Import a run that was trained elsewhere: its curves and scores appear beside yours, marked as imported.
+    """Import a run that was trained elsewhere: its curves and scores appear beside yours, marked as
+    imported.
 
-    It has no samples, so there is no interval over problems and no paired test for its scores; to get them, evaluate its
-    checkpoints with `rpg evaluate CHECKPOINT --join SWEEP/RUN --step N`. An evaluation by Inspect AI has samples: they
-    stand beside those of `rpg evaluate`, and need no other option.
+    It has no samples, so there is no interval over problems and no paired test for its scores; to
+    get them, evaluate its checkpoints with `rpg evaluate CHECKPOINT --join SWEEP/RUN --step N`. An
+    evaluation by Inspect AI has samples: they stand beside those of `rpg evaluate`, and need no
+    other option.
 
     Args:
-        kind: The kind of log; csv: any table with a column of steps; inspect: an evaluation by Inspect AI.
+        kind: The kind of log; csv: any table with a column of steps; inspect: an evaluation by
+            Inspect AI.
         file: The log file: trainer_state.json, JSON lines, console output or CSV.
         sweep: Sweep to add the run to; it may be new.
         variant: Name of the variant in tables and figures.
@@ -189,8 +208,8 @@ def import_(
         axis: The run's value on an axis of the sweep, e.g. algorithm.beta=0.01. Repeatable.
         map_: Name of a metric here = its column in the log, e.g. reward=train/acc. Repeatable.
         eval_: Benchmark = the column with its accuracy (0 to 1). Repeatable.
-        updates: Logged steps per rollout. TRL logs optimizer steps, so there it is steps_per_generation *
-            num_iterations / gradient_accumulation_steps.
+        updates: Logged steps per rollout. TRL logs optimizer steps, so there it is
+            steps_per_generation * num_iterations / gradient_accumulation_steps.
     """
     if kind == "inspect":
         _samples(file, home)
@@ -201,15 +220,25 @@ def import_(
     from rpg.store.database import build
 
     if not sweep or not variant:
-        refuse("--sweep and --variant: both are needed, e.g. --sweep quickstart --variant 'TRL GRPO'")
+        refuse(
+            "--sweep and --variant: both are needed, e.g. --sweep quickstart --variant 'TRL GRPO'"
+        )
     layout, axes = layout_at(home), parse_assignments(axis, "--axis")
     expected = "name=column, e.g. reward=train/reward"
     columns_of = partial(given_once, expected=expected, read=lambda text, _: text)
     log = read(kind, file, columns_of(map_, "--map"), columns_of(eval_, "--eval"), updates)
     folder = take_over(
-        layout, log, kind=kind, source=file, sweep=sweep, variant=variant, seed=seed, algorithm=algorithm, axes=axes,
+        layout,
+        log,
+        kind=kind,
+        source=file,
+        sweep=sweep,
+        variant=variant,
+        seed=seed,
+        algorithm=algorithm,
+        axes=axes,
         updates=updates,
-    )  # fmt: skip
+    )
     build(layout)
     metrics = sorted({name for row in log.steps for name in row if name != "step"})
     last = f", the last is {log.steps[-1]['step']:,}" if log.steps else ""
@@ -228,7 +257,10 @@ def import_(
     left_out.sort(key=lambda name: name.startswith(("eval", "val-")))  # training metrics first
     if left_out:
         more = f" and {len(left_out) - _COLUMNS} more" if len(left_out) > _COLUMNS else ""
-        say(f"not imported: {', '.join(left_out[:_COLUMNS])}{more}; import one with --map NAME=COLUMN", "dim")
+        say(
+            f"not imported: {', '.join(left_out[:_COLUMNS])}{more}; import one with --map NAME=COLUMN",
+            "dim",
+        )
 
 
 def _samples(file: Path, home: Path | None) -> None:

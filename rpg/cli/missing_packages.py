@@ -1,4 +1,5 @@
-"""Packages that are not installed, and the pip command for each. Works if only rpg itself is installed."""
+"""Packages that are not installed, and the pip command for each. Works if only rpg itself is
+installed."""
 
 import re
 from importlib.util import find_spec
@@ -38,7 +39,8 @@ def explain(error: ModuleNotFoundError) -> str | None:
 
 
 def require(*modules: str) -> None:
-    """Raises UserError if one of them is not installed; for modules that only a child process would import."""
+    """Raises UserError if one of them is not installed; for modules that only a child process would
+    import."""
     for module in modules:
         if find_spec(module) is None:
             raise UserError(missing(module))

@@ -1,4 +1,5 @@
-"""The commands `rpg model` and `rpg push`: models from the Hugging Face hub; checkpoints to it, runs to an archive."""
+"""The commands `rpg model` and `rpg push`: models from the Hugging Face hub; checkpoints to it,
+runs to an archive."""
 
 import json
 from pathlib import Path
@@ -20,7 +21,8 @@ def model(
     revision: str | None = None,
     home: Home = None,
 ) -> None:
-    """Fetch, check and convert a pretrained model once; then `model: {type: pretrained, path: NAME}` needs no network.
+    """Fetch, check and convert a pretrained model once; then `model: {type: pretrained, path:
+    NAME}` needs no network.
 
     Args:
         source: Name of a known model, a GGUF file, or a hub id. Without it: list models.
@@ -60,24 +62,32 @@ _OURS = ("training/", "checkpoint.json", "README.md")
 Private = Annotated[bool, typer.Option("--private")]
 
 
-Words = Annotated[list[str] | None, typer.Argument(metavar="CHECKPOINT REPO | [URL] [SWEEP|SWEEP/RUN...]")]
+Words = Annotated[
+    list[str] | None, typer.Argument(metavar="CHECKPOINT REPO | [URL] [SWEEP|SWEEP/RUN...]")
+]
 
 
 @app.command()
 def push(words: Words = None, private: Private = False, home: Home = None) -> int:
-    """Upload a checkpoint to the Hugging Face hub, with a model card that contains settings and scores; or copy
-    finished runs to an object storage.
+    """Upload a checkpoint to the Hugging Face hub, with a model card that contains settings and
+    scores; or copy finished runs to an object storage.
 
-    Log in as for the hub's own tools: with HF_TOKEN, or `hf auth login`. For s3://, as for Amazon's.
+    Log in as for the hub's own tools: with HF_TOKEN, or `hf auth login`. For s3://, as for
+    Amazon's.
 
     Args:
-        words: A checkpoint (SWEEP/RUN/step-000040, or its folder) and a repository on the hub (me/my-model; created if
-            it does not exist). Or the address of an archive (default: $RPG_ARCHIVE) and what of it to copy (default:
-            all finished runs); what is there is not sent again.
+        words: A checkpoint (SWEEP/RUN/step-000040, or its folder) and a repository on the hub
+            (me/my-model; created if it does not exist). Or the address of an archive (default:
+            $RPG_ARCHIVE) and what of it to copy (default: all finished runs); what is there is not
+            sent again.
         private: Create it as a private repository.
     """
     layout, words = layout_at(home), words or []
-    if len(words) == 2 and "://" not in words[0] and not all((layout.runs / word).is_dir() for word in words):
+    if (
+        len(words) == 2
+        and "://" not in words[0]
+        and not all((layout.runs / word).is_dir() for word in words)
+    ):
         _push_to_hub(layout, words[0], words[1], private)
         return 0
     if private:
@@ -103,11 +113,17 @@ def _push_to_hub(layout: Layout, checkpoint: str, repo: str, private: bool) -> N
     api = HfApi()
     try:
         api.create_repo(repo, private=private, exist_ok=True)
-        done = api.create_commit(repo, operations, commit_message=f"{run.sweep}/{run.name}, {folder.name}")
+        done = api.create_commit(
+            repo, operations, commit_message=f"{run.sweep}/{run.name}, {folder.name}"
+        )
     except TransportError as error:
         refuse(f"{repo}: the hub at {api.endpoint} cannot be reached ({error})")
     except (HfHubHTTPError, HFValidationError, OSError) as error:
-        token = "" if isinstance(error, HFValidationError) else ". Is HF_TOKEN set, or `hf auth login` done?"
+        token = (
+            ""
+            if isinstance(error, HFValidationError)
+            else ". Is HF_TOKEN set, or `hf auth login` done?"
+        )
         refuse(f"{repo}: the hub refuses the upload: {first_line(error)}{token}")
     say(f"{len(operations)} files: {done.commit_url}")
 
@@ -121,7 +137,10 @@ def _folder(layout: Layout, checkpoint: str) -> Path:
         folder = run.checkpoints / (parts[2] if len(parts) == 3 else "step")
         names = [run.checkpoint(step).name for step in run.checkpoint_steps()]
         existing = f". {run.sweep}/{run.name} has {', '.join(names)}" if names else ""
-    if not (folder / "checkpoint.json").is_file() or not (folder.parents[1] / "manifest.json").is_file():
+    if (
+        not (folder / "checkpoint.json").is_file()
+        or not (folder.parents[1] / "manifest.json").is_file()
+    ):
         refuse(
             f"{checkpoint}: not a checkpoint of a run; expected SWEEP/RUN/step-000040 or the path of such a folder{existing}"
         )

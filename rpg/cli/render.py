@@ -31,9 +31,11 @@ def render(
     gpu: str = "H100",
     memory: Annotated[int, typer.Option(min=1)] = 64,
 ) -> None:
-    """Show how a run would start on verl: Hydra overrides, shell command, Ray's runtime environment.
+    """Show how a run would start on verl: Hydra overrides, shell command, Ray's runtime
+    environment.
 
-    With --slurm, --kuberay or --skypilot: how the whole file would run on such a cluster, ready to be submitted.
+    With --slurm, --kuberay or --skypilot: how the whole file would run on such a cluster, ready to
+    be submitted.
 
     Args:
         run: Run of the sweep: the name of its folder, or the beginning of it.
@@ -65,11 +67,24 @@ def render(
         command = "sweep" if "name" in read_mapping(file) else "train"
         specs = [planned.spec for planned in sweep.runs]
         job = Job(
-            sweep.spec.name, command, str(file.resolve()), _complete(file), tuple(set_), specs[0].backend,
-            str(layout_at(home).home), image, volume, nodes, gpu, memory, max(spec.evaluator_gpus() for spec in specs),
-        )  # fmt: skip
+            sweep.spec.name,
+            command,
+            str(file.resolve()),
+            _complete(file),
+            tuple(set_),
+            specs[0].backend,
+            str(layout_at(home).home),
+            image,
+            volume,
+            nodes,
+            gpu,
+            memory,
+            max(spec.evaluator_gpus() for spec in specs),
+        )
         if kuberay or job.workers > 1:  # the file itself may refuse that place
-            load_file(file, parse_assignments(set_) | parse_assignments(on_its_cluster(job)), digest)
+            load_file(
+                file, parse_assignments(set_) | parse_assignments(on_its_cluster(job)), digest
+            )
         for path in () if slurm else sorted({path for spec in specs for path in _only_here(spec)}):
             complain(f"{path} is not in the job: the image or the volume has to have it", "yellow")
         print(_manifest(job, slurm, kuberay, skypilot), end="")
@@ -88,9 +103,20 @@ def render(
     paths = Paths.of(folder.path, data_files(spec, layout.home, chosen.data), model)
     launch = plan(spec, paths, project=folder.sweep, experiment=folder.name)
     if as_json:
-        print(json.dumps({"run": chosen.folder, "run_id": chosen.run_id if has_id else None, "overrides": launch.overrides,
-                          "arguments": launch.arguments(), "environment": launch.environment,
-                          "runtime_env": launch.runtime_env(), "command": launch.command()}, indent=1))  # fmt: skip
+        print(
+            json.dumps(
+                {
+                    "run": chosen.folder,
+                    "run_id": chosen.run_id if has_id else None,
+                    "overrides": launch.overrides,
+                    "arguments": launch.arguments(),
+                    "environment": launch.environment,
+                    "runtime_env": launch.runtime_env(),
+                    "command": launch.command(),
+                },
+                indent=1,
+            )
+        )
         return
     console.rule(f"overrides ({chosen.folder})", align="left")
     for argument in launch.arguments():
@@ -100,7 +126,9 @@ def render(
     console.rule("Ray runtime environment", align="left")
     print(json.dumps(launch.runtime_env(), indent=1))
     for reason in digest.absent.values():
-        complain(f"the data is not here, so this run's identity is not known yet: {reason}", "yellow")
+        complain(
+            f"the data is not here, so this run's identity is not known yet: {reason}", "yellow"
+        )
 
 
 def _manifest(job: "Job", slurm: bool, kuberay: bool, skypilot: bool) -> str:
@@ -167,7 +195,9 @@ def _choose(runs: tuple["PlannedRun", ...], name: str | None, file: Path) -> "Pl
     else:
         hint = "." if matching else nearest(name, folders)
         problem = f"--run {name!r} matches {len(matching) or 'none'} of its runs{hint}"
-    shown = ", ".join(folders[:10]) + (f" and {len(folders) - 10} more" if len(folders) > 10 else "")
+    shown = ", ".join(folders[:10]) + (
+        f" and {len(folders) - 10} more" if len(folders) > 10 else ""
+    )
     refuse(f"{file}: {problem} There are: {shown}")
 
 

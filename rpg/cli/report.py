@@ -1,4 +1,5 @@
-"""The commands `rpg status` and `rpg report`: the state of every run, and the comparison of variants."""
+"""The commands `rpg status` and `rpg report`: the state of every run, and the comparison of
+variants."""
 
 from __future__ import annotations
 
@@ -48,10 +49,16 @@ def status(
         say(f"no sweeps in {layout.home} yet; start one with: {start}")
         return
     aside = [name for name in sweeps if marked(layout.sweep_folder(name))[1] and name != sweep]
-    runs = {name: current_runs(layout, name) for name in ([sweep] if sweep else sweeps) if name not in aside}
+    runs = {
+        name: current_runs(layout, name)
+        for name in ([sweep] if sweep else sweeps)
+        if name not in aside
+    }
     hidden = {name: [run for run in runs[name] if marked(run.path)[1]] for name in runs}
     watches = {name: Watch([run for run in runs[name] if run not in hidden[name]]) for name in runs}
-    computed = {name: provenance_notes(run for run in runs[name] if not is_imported(run)) for name in runs}
+    computed = {
+        name: provenance_notes(run for run in runs[name] if not is_imported(run)) for name in runs
+    }
     while True:
         for name, watch_ in watches.items():
             _print_sweep(layout, name, watch_, hidden[name], computed[name])
@@ -63,7 +70,9 @@ def status(
         time.sleep(2)
 
 
-def _print_sweep(layout: Layout, name: str, watch: Watch, hidden: list[RunFolder], notes: list[str]) -> None:
+def _print_sweep(
+    layout: Layout, name: str, watch: Watch, hidden: list[RunFolder], notes: list[str]
+) -> None:
     """Its runs as they are now, but for those that are hidden."""
     from flows.monitor import headline, table
 
@@ -73,7 +82,9 @@ def _print_sweep(layout: Layout, name: str, watch: Watch, hidden: list[RunFolder
     if hidden:
         say(f"  hidden: {', '.join(run.name for run in hidden)}", "dim")
     if (jobs := layout.sweep_folder(name) / ".slurm").is_dir():
-        say(f"  Slurm's words about its jobs: {jobs}; what a run says: log.txt in its folder", "dim")
+        say(
+            f"  Slurm's words about its jobs: {jobs}; what a run says: log.txt in its folder", "dim"
+        )
     for line in notes:
         say(f"  ! {line}", "yellow")
     for run, why in superseded(layout, name).items():
@@ -88,14 +99,16 @@ def report(
     columns: Annotated[int, typer.Option(min=1, max=2)] = 2,
     home: Home = None,
 ) -> None:
-    """Compare the variants of a sweep: last and best with intervals. Writes PNG, SVG, HTML, Markdown and LaTeX.
+    """Compare the variants of a sweep: last and best with intervals. Writes PNG, SVG, HTML,
+    Markdown and LaTeX.
 
     The page *Compare* of the dashboard makes one HTML file of several sweeps, or of a selection.
 
     Args:
         sweep: Name of a sweep, e.g. quickstart.
         at: If spending is unequal: compare at equal tokens or at equal seconds, too.
-        paper: Write tables, figures, BibTeX and a reproducibility appendix for LaTeX to this folder.
+        paper: Write tables, figures, BibTeX and a reproducibility appendix for LaTeX to this
+            folder.
         columns: With --paper: columns of its page.
     """
     from rpg.report.paper_files import write_paper

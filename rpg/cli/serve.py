@@ -1,4 +1,5 @@
-"""The commands `rpg serve`, `rpg worker`, `rpg dashboard` and `rpg reconcile`: what keeps running, and its repair."""
+"""The commands `rpg serve`, `rpg worker`, `rpg dashboard` and `rpg reconcile`: what keeps running,
+and its repair."""
 
 from typing import Annotated
 
@@ -7,7 +8,9 @@ import typer
 from rpg.cli.app import Home, app, console, error_console, layout_at, refuse, say
 from rpg.cli.missing_packages import require
 
-_PORT = typer.Option(min=1, max=65535, help="Port of the Prefect UI and API, or of the tunnel to them.")
+_PORT = typer.Option(
+    min=1, max=65535, help="Port of the Prefect UI and API, or of the tunnel to them."
+)
 Port = Annotated[int, _PORT]
 DashboardPort = Annotated[int, typer.Option(min=1, max=65535, help="Port of the dashboard.")]
 _PASSWORD = (
@@ -44,7 +47,9 @@ def dashboard(port: DashboardPort = 8501, address: str = "127.0.0.1", home: Home
         refuse(f"--address {address}: {error.strerror}; expected an IPv4 address or a host name")
     if is_used:
         free = str(port + 1)
-        another = next_steps.command("dashboard", "--port", free, "--address", address, layout=layout)
+        another = next_steps.command(
+            "dashboard", "--port", free, "--address", address, layout=layout
+        )
         error_console.print(f"error: port {port} on {address} is in use; choose another: {another}")
         return 2
     say(f"dashboard of {layout.home}: http://{address}:{port}  (Ctrl-C stops it)")
@@ -70,8 +75,8 @@ def serve(
     Args:
         database: postgresql+asyncpg://user:password@host/name. Default: SQLite in the data folder.
         nightly: Cron schedule of the nightly runs, in UTC; empty for none.
-        public_url: Address at which a TLS proxy serves both, e.g. https://lab.example.org/rpg (docs/operations.md).
-            Asks for a password unless --no-auth is given.
+        public_url: Address at which a TLS proxy serves both, e.g. https://lab.example.org/rpg
+            (docs/operations.md). Asks for a password unless --no-auth is given.
     """
     require("prefect", "streamlit")
     from flows.serve.services import Plan, secret_of
@@ -79,16 +84,22 @@ def serve(
 
     layout = layout_at(home)
     secret = secret_of(layout.home, auth)
-    return run(layout, Plan("rpg.__main__", port, dashboard_port, database, nightly, secret, public_url), say)
+    return run(
+        layout,
+        Plan("rpg.__main__", port, dashboard_port, database, nightly, secret, public_url),
+        say,
+    )
 
 
 @app.command()
 def worker(
     port: Port = 4200, dashboard_port: DashboardPort = 8501, auth: Auth = None, home: Home = None
 ) -> int:
-    """Run what is started at the `rpg serve` of another machine here as well; both share the data folder.
+    """Run what is started at the `rpg serve` of another machine here as well; both share the data
+    folder.
 
-    The server listens on loopback of its machine: a tunnel leads there, ssh -N -L 4200:127.0.0.1:4200 that-machine.
+    The server listens on loopback of its machine: a tunnel leads there, ssh -N -L
+    4200:127.0.0.1:4200 that-machine.
     """
     require("prefect")
     from flows.serve.services import Plan, secret_of
@@ -101,7 +112,8 @@ def worker(
 
 @app.command()
 def reconcile(home: Home = None) -> None:
-    """Repair what a crash left behind: orphaned processes, stale leases, flow runs without a process."""
+    """Repair what a crash left behind: orphaned processes, stale leases, flow runs without a
+    process."""
     from flows.prefect.reconcile import reconcile
 
     if not (layout := layout_at(home)).home.is_dir():

@@ -29,14 +29,16 @@ if TYPE_CHECKING:
     from rpg.store import Layout
 
 UNKNOWN = "not-known-yet"
-"""Placeholder for an identity that depends on data that are neither here nor currently available."""
+"""Placeholder for an identity that depends on data that are neither here nor currently available.
+"""
 
 
 @app.command()
 def show(
     file: File, set_: Set = [], home: Home = None, as_json: Json = False, gpu: str | None = None
 ) -> None:
-    """Show the resolved form of a file: every value, the runs it expands to, their expected cost. Downloads nothing.
+    """Show the resolved form of a file: every value, the runs it expands to, their expected cost.
+    Downloads nothing.
 
     Args:
         gpu: A GPU to judge by: 24GB, rtx-4090, a100-80gb, h100. Default: an H100.
@@ -67,13 +69,21 @@ def show(
             known = digest.is_known(r.spec)
             record = {"run": _folder(r, known), "run_id": r.run_id if known else None}
             runs.append(record | {"variant": r.variant, "spec": r.spec.model_dump(mode="json")})
-        print(json.dumps({"name": sweep.spec.name, "baseline": sweep.baseline, "runs": runs}, indent=1))
+        print(
+            json.dumps(
+                {"name": sweep.spec.name, "baseline": sweep.baseline, "runs": runs}, indent=1
+            )
+        )
         return
     first = sweep.runs[0].spec
-    console.rule(f"first run, resolved ({escape(sweep.runs[0].variant)}, seed {first.seed})", align="left")
+    console.rule(
+        f"first run, resolved ({escape(sweep.runs[0].variant)}, seed {first.seed})", align="left"
+    )
     print(yaml.safe_dump(first.model_dump(mode="json"), sort_keys=False), end="")
     console.rule(f"{len(sweep.runs)} runs", align="left")
-    table = columns("variant", "seed", "rollouts", "updates", "folder", right=("seed", "rollouts", "updates"))
+    table = columns(
+        "variant", "seed", "rollouts", "updates", "folder", right=("seed", "rollouts", "updates")
+    )
     for r in sweep.runs:
         c = cost(r.spec)
         numbers = (str(r.spec.seed), f"{c.rollouts:,}", f"{c.optimizer_steps:,}")
@@ -93,7 +103,8 @@ def _folder(run: PlannedRun, has_id: bool) -> str:
 
 
 def print_cost(sweep: Sweep, layout: Layout, machine: Machine | None = None) -> None:
-    """Print counts for all runs, then times as far as they are known; `machine` is the GPU to judge by."""
+    """Print counts for all runs, then times as far as they are known; `machine` is the GPU to judge
+    by."""
     from rpg.planning.cost import Cost, cost, measured, seconds_per_step
 
     total = Cost(*map(sum, zip(*(cost(run.spec) for run in sweep.runs), strict=True)))
@@ -114,7 +125,9 @@ def print_cost(sweep: Sweep, layout: Layout, machine: Machine | None = None) -> 
         kind = "core-minutes" if sweep.runs[0].spec.backend.device == "cpu" else "minutes"
         measured_on = f"measured on {runs_like} or more finished runs of the same size here"
         console.print(f"about {minutes:.1f} {kind} of training, {measured_on}")
-    elif any(run.spec.backend.type == "verl" and run.spec.backend.device == "cuda" for run in sweep.runs):
+    elif any(
+        run.spec.backend.type == "verl" and run.spec.backend.device == "cuda" for run in sweep.runs
+    ):
         _print_estimates(sweep, machine)
     else:
         console.print("time: unknown until a run of this size has finished in this data folder")
@@ -129,7 +142,11 @@ def _print_disk(sweep: Sweep) -> None:
     if len(disks) < len(sizes):
         say("disk: unknown, because the size of the model is not known; give its local folder")
         return
-    after, last, most = sum(d.after for d in disks), sum(d.if_last for d in disks), sum(d.most for d in disks)
+    after, last, most = (
+        sum(d.after for d in disks),
+        sum(d.if_last for d in disks),
+        sum(d.most for d in disks),
+    )
     less = f" ({size_text(last)} if the last checkpoint is the best)" if last < after else ""
     say(
         f"about {size_text(after)} on disk afterwards{less}, at most {size_text(most)} if all train at once; "
@@ -154,7 +171,9 @@ def _print_memory(sweep: Sweep, machine: Machine | None) -> None:
     if not needs:
         return
     need, spec = max(needs, key=lambda item: item[0].most)
-    total, fixed, rollout, update = map(size_text, (need.most, need.fixed, need.rollout, need.update))
+    total, fixed, rollout, update = map(
+        size_text, (need.most, need.fixed, need.rollout, need.update)
+    )
     parted = need.rows_at_once < spec.rollout_rows()
     rows = f" ({need.rows_at_once} of {spec.rollout_rows()} responses at a time)" if parted else ""
     parts = f"{fixed} for process and weights, {rollout} for rollouts{rows} or {update} for updates"
@@ -170,7 +189,9 @@ def _print_memory(sweep: Sweep, machine: Machine | None) -> None:
         return
     if need.most <= room:
         each = hours(spec, judge)
-        time = f"; about {each:.1f} hours of training each, calculated, not measured" if each else ""
+        time = (
+            f"; about {each:.1f} hours of training each, calculated, not measured" if each else ""
+        )
         say(f"fits into {judge.name}{time}")
     else:
         change = nearest_change(spec, judge)
@@ -190,9 +211,19 @@ def _print_estimates(sweep: Sweep, machine: Machine | None) -> None:
         high = estimate(run.spec, replace(usual, response_share=1.0))
         groups.setdefault((low, high), []).append(run)
     if all(low is None for low, _ in groups):
-        console.print("time: unknown, because the size of the model is not known; give its local folder")
+        console.print(
+            "time: unknown, because the size of the model is not known; give its local folder"
+        )
         return
-    numbers = ("GPUs", "hours each", "evaluator", "GPU hours each", "at most", "memory", "disk each")
+    numbers = (
+        "GPUs",
+        "hours each",
+        "evaluator",
+        "GPU hours each",
+        "at most",
+        "memory",
+        "disk each",
+    )
     table = columns("runs", *numbers, right=numbers)
     total = most = 0.0
     for (low, high), runs in groups.items():
@@ -204,10 +235,15 @@ def _print_estimates(sweep: Sweep, machine: Machine | None) -> None:
         fits = "" if need <= room else " !"
         misfit = misfit or need > room
         table.add_row(
-            f"{len(runs)} ({names})", str(low.gpus), f"{low.hours:.0f}", f"{low.evaluation_hours:.0f}",
-            f"{low.gpu_hours:,.0f}", f"{high.gpu_hours:,.0f}", f"{need / GB:.0f} GB{fits}",
+            f"{len(runs)} ({names})",
+            str(low.gpus),
+            f"{low.hours:.0f}",
+            f"{low.evaluation_hours:.0f}",
+            f"{low.gpu_hours:,.0f}",
+            f"{high.gpu_hours:,.0f}",
+            f"{need / GB:.0f} GB{fits}",
             f"{low.disk_bytes / GB:.0f} GB",
-        )  # fmt: skip
+        )
         total, most = total + low.gpu_hours * len(runs), most + high.gpu_hours * len(runs)
     console.print(table)
     say(
@@ -219,7 +255,8 @@ def _print_estimates(sweep: Sweep, machine: Machine | None) -> None:
 
 
 class DigestIfPresent:
-    """`data_digest` for `rpg show` and `rpg render`; `absent` maps tasks without known digest to the reason.
+    """`data_digest` for `rpg show` and `rpg render`; `absent` maps tasks without known digest to
+    the reason.
 
     A missing local file is a mistake (rpg.planning.preflight), not absent data.
     """

@@ -1,4 +1,5 @@
-"""The command `rpg study`: variants tuned with equal effort, registered, and compared on seeds that were not tuned on."""
+"""The command `rpg study`: variants tuned with equal effort, registered, and compared on seeds that
+were not tuned on."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -19,9 +20,11 @@ def study(
     home: Home = None,
     workers: Workers = None,
 ) -> int:
-    """Tune every variant with equal effort, register what will be compared, then compare it on other seeds.
+    """Tune every variant with equal effort, register what will be compared, then compare it on
+    other seeds.
 
-    Run it again and it goes on with the same trials. `rpg study status NAME` says how far a study is.
+    Run it again and it goes on with the same trials. `rpg study status NAME` says how far a study
+    is.
 
     Args:
         words: Study file (YAML), or the name of a shipped one, e.g. first-study.
@@ -92,5 +95,7 @@ def _status(layout: Layout, name: str) -> None:
         say(f"! {line}", "yellow")
     say(f"{len(done)} of {len(record.runs)} reported runs are done")
     # A report of other runs would be a look that is not registered.
-    if done == {*record.runs} or any(done == {*look["runs"]} for look in layout.read_looks(record.sweep)):
+    if done == {*record.runs} or any(
+        done == {*look["runs"]} for look in layout.read_looks(record.sweep)
+    ):
         say(f"compare the variants with: {command('report', record.sweep, layout=layout)}")

@@ -6,14 +6,24 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from rpg.config.evaluation import VllmEngineSpec
-from rpg.config.section import ADDRESS, CODE, NAME, OPERATES, Positive, Section, default_type, kinds_of
+from rpg.config.section import (
+    ADDRESS,
+    CODE,
+    NAME,
+    OPERATES,
+    Positive,
+    Section,
+    default_type,
+    kinds_of,
+)
 from rpg.config.verl_keys import refused
 
 
 class BackendSection(Section):
     """Base of every back end: what sweeps, slots and the command line need to know about it.
 
-    Back end `x` is the module that is started as `python -m rpg.backends.x RUN_DIR`; docs/extending.md adds one.
+    Back end `x` is the module that is started as `python -m rpg.backends.x RUN_DIR`;
+    docs/extending.md adds one.
     """
 
     type: str
@@ -21,30 +31,36 @@ class BackendSection(Section):
     threads: Annotated[Positive, OPERATES] = 1
     """Threads of each process on a CPU."""
     attempts: Annotated[Positive, OPERATES] = 4
-    """How often a run is started without getting any further, where what runs it fails: a node lost or preempted, a time
-    limit, a driver killed, Ray not up. A new checkpoint starts the count again; a fault of the run ends it at once."""
+    """How often a run is started without getting any further, where what runs it fails: a node lost
+    or preempted, a time limit, a driver killed, Ray not up. A new checkpoint starts the count
+    again; a fault of the run ends it at once."""
 
     needs: ClassVar[tuple[str, ...]] = ()
-    """Packages that must be installed on this machine before a run can start; empty if the back end checks this itself."""
+    """Packages that must be installed on this machine before a run can start; empty if the back end
+    checks this itself."""
     fills_machine: ClassVar[bool] = False
-    """A run uses all processors it is given, so by default the runs of a sweep start one at a time."""
+    """A run uses all processors it is given, so by default the runs of a sweep start one at a time.
+    """
 
     is_embedded: ClassVar[bool] = False
-    """It compares whole distributions, averages a reference, and draws from a rounded policy or part of the vocabulary with
-    the log-probabilities of that distribution."""
+    """It compares whole distributions, averages a reference, and draws from a rounded policy or
+    part of the vocabulary with the log-probabilities of that distribution."""
 
     def workers_here(self) -> int | None:
-        """GPUs (or, on a CPU, processes) of this machine that a run occupies; None if its workers are elsewhere."""
+        """GPUs (or, on a CPU, processes) of this machine that a run occupies; None if its workers
+        are elsewhere."""
         return 1
 
     def check_longest(self, tokens: int) -> None:
         """Raises ValueError if a sequence (prompt and response) of this many tokens does not fit."""
 
     def check_mini_batch(self, prompts: int, group_size: int) -> None:
-        """Raises ValueError if a mini-batch of this many prompts does not divide evenly among the workers."""
+        """Raises ValueError if a mini-batch of this many prompts does not divide evenly among the
+        workers."""
 
     def less_memory(self, phase: str | None = None) -> str:  # noqa: ARG002 - for the back ends that override this
-        """Advice for a training that ran out of memory in this phase of a step; "" if there is none."""
+        """Advice for a training that ran out of memory in this phase of a step; "" if there is
+        none."""
         return ""
 
 
@@ -55,15 +71,18 @@ class OnThisMachine(Section):
 
 
 class OnNodes(Section):
-    """One process per run, on whichever node of a Ray cluster has room; all nodes share the data folder."""
+    """One process per run, on whichever node of a Ray cluster has room; all nodes share the data
+    folder."""
 
     type: Literal["ray"]
     address: Annotated[str, ADDRESS, Field(min_length=1)] = "auto"
-    """`auto` for the cluster this machine belongs to, `host:port` of its head, `ray://host:port` of its client server."""
+    """`auto` for the cluster this machine belongs to, `host:port` of its head, `ray://host:port` of
+    its client server."""
     cpus: Annotated[float, Field(ge=0)] | None = None
     """Processors to reserve per run; null: as many as `threads`."""
     gpus: Annotated[float, Field(ge=0)] = 0
-    """GPUs per run; a value below 1 shares a GPU. Above 0 with `device: cuda`, and 0 with `device: cpu`."""
+    """GPUs per run; a value below 1 shares a GPU. Above 0 with `device: cuda`, and 0 with `device:
+    cpu`."""
     memory_gib: Annotated[float, Field(gt=0)] | None = None
     """Memory per run that Ray reserves."""
     wait_minutes: Annotated[float, Field(gt=0)] = 1.0
@@ -75,8 +94,8 @@ SlurmName = Annotated[str, NAME, Field(pattern=r"^[\w.,:=+@&|*-]+$")]
 
 
 class OnSlurm(Section):
-    """One Slurm job per run; those of a sweep are submitted as arrays. All nodes share the data folder, and Slurm may
-    requeue a job, which goes on from its last checkpoint."""
+    """One Slurm job per run; those of a sweep are submitted as arrays. All nodes share the data
+    folder, and Slurm may requeue a job, which goes on from its last checkpoint."""
 
     type: Literal["slurm"]
     partition: SlurmName | None = None
@@ -92,9 +111,11 @@ class OnSlurm(Section):
     """Processors per run; null: as many as `threads`."""
     memory_gib: Annotated[float, Field(gt=0)] | None = None
     """Memory per run; null: the partition's default."""
-    time: Annotated[str, NAME, Field(pattern=r"^(\d+-)?\d+(:\d{1,2}){0,2}$"), _AS_TEXT] | None = None
-    """Time limit of one job: minutes, `hours:minutes:seconds` or `days-hours`. A run that needs more continues in another
-    job."""
+    time: Annotated[str, NAME, Field(pattern=r"^(\d+-)?\d+(:\d{1,2}){0,2}$"), _AS_TEXT] | None = (
+        None
+    )
+    """Time limit of one job: minutes, `hours:minutes:seconds` or `days-hours`. A run that needs
+    more continues in another job."""
     at_once: Positive | None = None
     """Jobs of one array that Slurm may run at the same time."""
     options: tuple[Annotated[str, CODE], ...] = ()
@@ -103,7 +124,8 @@ class OnSlurm(Section):
     """A batch script of your own in place of ours; `rpg render FILE --slurm` prints ours."""
 
     def sbatch_options(self, nodes: int, cpus: int, gpus: int) -> list[str]:
-        """For a job of that many nodes, with these GPUs and (if `cpus` is null) these processors per node."""
+        """For a job of that many nodes, with these GPUs and (if `cpus` is null) these processors
+        per node."""
         kind = f"{self.gpu_type}:" if self.gpu_type else ""
         values = {
             "nodes": nodes,
@@ -111,7 +133,10 @@ class OnSlurm(Section):
             "cpus-per-task": self.cpus or cpus,
             "gpus-per-node": f"{kind}{gpus}" if gpus else None,
             "mem": f"{round(self.memory_gib * 1024)}M" if self.memory_gib else None,
-            **{name: getattr(self, name) for name in ("time", "partition", "account", "qos", "constraint")},
+            **{
+                name: getattr(self, name)
+                for name in ("time", "partition", "account", "qos", "constraint")
+            },
         }
         named = (f"--{name}={value}" for name, value in values.items() if value is not None)
         return [*named, *self.options]
@@ -126,14 +151,16 @@ class LocalBackend(BackendSection):
 
     type: Literal["local"] = "local"
     threads: Annotated[Positive, OPERATES] = 1
-    """Threads per process. On a CPU, several runs with one thread each are faster than one run with several threads."""
+    """Threads per process. On a CPU, several runs with one thread each are faster than one run with
+    several threads."""
     gradient_checkpointing: Annotated[bool, OPERATES] = False
-    """Recompute activations in the backward pass instead of storing them: less memory, more time, bit-identical results
-    on a CPU. For Llama, Mistral, Qwen2 and Qwen3."""
+    """Recompute activations in the backward pass instead of storing them: less memory, more time,
+    bit-identical results on a CPU. For Llama, Mistral, Qwen2 and Qwen3."""
     offload: Annotated[bool, OPERATES] = False
     """On a GPU: store the activations for the backward pass in host memory, which is slower."""
     place: Annotated[TrainingPlace, OPERATES] = OnThisMachine()
-    """Where runs train. It may change between two calls of the same sweep; a run resumes from its last checkpoint."""
+    """Where runs train. It may change between two calls of the same sweep; a run resumes from its
+    last checkpoint."""
 
     needs: ClassVar[tuple[str, ...]] = ("transformers", "tokenizers", "safetensors", "schedulefree")
     is_embedded: ClassVar[bool] = True
@@ -152,7 +179,10 @@ class LocalBackend(BackendSection):
                 f"device {self.device!r} with place.gpus {self.place.gpus:g}; on a Ray cluster, device cuda needs "
                 "place.gpus above 0 (1, or less to share a GPU), and device cpu needs 0"
             )
-        if isinstance(self.place, OnSlurm) and self.place.gpus not in (None, int(self.device == "cuda")):
+        if isinstance(self.place, OnSlurm) and self.place.gpus not in (
+            None,
+            int(self.device == "cuda"),
+        ):
             raise ValueError(
                 f"device {self.device!r} with place.gpus {self.place.gpus}; on Slurm, a run uses one GPU with "
                 "device cuda and none with device cpu; accepted: null"
@@ -231,24 +261,29 @@ class VerlBackend(BackendSection):
     sequence_parallel: Annotated[Positive, OPERATES] = 1
     """Ulysses: GPUs that share one sequence."""
     offload: Annotated[bool, OPERATES] = False
-    """Keep parameters and optimizer state in host memory between uses: slower, for models that would not fit otherwise."""
+    """Keep parameters and optimizer state in host memory between uses: slower, for models that
+    would not fit otherwise."""
     gradient_checkpointing: Annotated[bool, OPERATES] = True
     max_tokens_per_gpu: Annotated[Positive, OPERATES] = 16384
-    """Dynamic batching: tokens per forward and backward pass on each GPU; affects memory, never the gradient."""
+    """Dynamic batching: tokens per forward and backward pass on each GPU; affects memory, never the
+    gradient."""
     rollout: RolloutServer = HuggingFaceRollout()
     """What generates the responses."""
     ray: Annotated[RayPlace, OPERATES] = LocalRay()
     """Where the workers run."""
     validation_samples: Annotated[int, Field(ge=0), OPERATES] = 0
-    """Samples per problem of verl's own validation, every `evaluation.every` steps; 0 for none. It gives a first
-    impression during training (metric `validation_accuracy`); reports use the evaluated checkpoints."""
+    """Samples per problem of verl's own validation, every `evaluation.every` steps; 0 for none. It
+    gives a first impression during training (metric `validation_accuracy`); reports use the
+    evaluated checkpoints."""
     hang_minutes: Annotated[float, Field(gt=0), OPERATES] = 60.0
-    """A run that makes no progress for this long is stopped and counts as failed; also the longest time one worker waits
-    for another. Progress is a finished phase of a step, or a prompt that got its responses; a whole step may take longer."""
+    """A run that makes no progress for this long is stopped and counts as failed; also the longest
+    time one worker waits for another. Progress is a finished phase of a step, or a prompt that got
+    its responses; a whole step may take longer."""
 
     verl: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
-    """Settings of verl that have no field here, by their dotted names, e.g. `{actor_rollout_ref.rollout.max_num_seqs: 128}`
-    (table in docs/verl.md). A leading `+` marks a name that verl's own configuration lacks."""
+    """Settings of verl that have no field here, by their dotted names, e.g.
+    `{actor_rollout_ref.rollout.max_num_seqs: 128}` (table in docs/verl.md). A leading `+` marks a
+    name that verl's own configuration lacks."""
 
     fills_machine: ClassVar[bool] = True
 
@@ -270,14 +305,21 @@ class VerlBackend(BackendSection):
         shards = workers // self.sequence_parallel
         if prompts * group_size % shards == 0:
             return
-        fewer = max(n for n in range(1, shards) if prompts * group_size % n == 0) * self.sequence_parallel
+        fewer = (
+            max(n for n in range(1, shards) if prompts * group_size % n == 0)
+            * self.sequence_parallel
+        )
         step = shards // math.gcd(shards, group_size)
         near = sorted({max(step, prompts // step * step), (prompts // step + 1) * step})
         raise ValueError(
             f"a mini-batch of training.mini_batch_prompts {prompts} x rollout.group_size {group_size} = "
             f"{prompts * group_size} responses does not divide evenly among the {shards} data-parallel workers of "
             f"backend.nodes {self.nodes} x gpus_per_node {self.gpus_per_node}"
-            + (f" / sequence_parallel {self.sequence_parallel}" if self.sequence_parallel > 1 else "")
+            + (
+                f" / sequence_parallel {self.sequence_parallel}"
+                if self.sequence_parallel > 1
+                else ""
+            )
             + f"; possible: {fewer} GPUs in total, or training.mini_batch_prompts {' or '.join(map(str, near))}"
         )
 
@@ -294,14 +336,18 @@ class VerlBackend(BackendSection):
             why = f"nodes {self.nodes} need a Ray cluster; say which: ray: {{type: address, address: ...}}"
             raise ValueError(why)
         if self.device == "cuda" and isinstance(self.rollout, HuggingFaceRollout):
-            raise ValueError("rollout.type huggingface is for device cpu; on a GPU use {type: vllm}")
+            raise ValueError(
+                "rollout.type huggingface is for device cpu; on a GPU use {type: vllm}"
+            )
         workers = self.nodes * self.gpus_per_node
         shared = {"sequence_parallel": self.sequence_parallel}
         if isinstance(self.rollout, VllmRollout):
             shared["rollout.tensor_parallel"] = self.rollout.tensor_parallel
         for field, share in shared.items():
             if workers % share:
-                raise ValueError(f"{field} {share} must divide the {workers} GPUs of nodes x gpus_per_node")
+                raise ValueError(
+                    f"{field} {share} must divide the {workers} GPUs of nodes x gpus_per_node"
+                )
         return self
 
 

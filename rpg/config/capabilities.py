@@ -1,7 +1,9 @@
-"""What each value of a configuration can reach. From somebody who is not trusted with the machine (a form), numbers, choices
-and names are taken as they are, paths and addresses if they are allowed, code and what is not declared never.
+"""What each value of a configuration can reach. From somebody who is not trusted with the machine
+(a form), numbers, choices and names are taken as they are, paths and addresses if they are allowed,
+code and what is not declared never.
 
-Numbers and choices are known by their types; every other text is declared in its field's annotation (rpg.config.section).
+Numbers and choices are known by their types; every other text is declared in its field's annotation
+(rpg.config.section).
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,17 +31,24 @@ def capability(annotation: Any) -> Capability | None:
         return NUMBER
     if isclass(annotation) and issubclass(annotation, (Path, BaseModel)):
         return PATH if issubclass(annotation, Path) else CHOICE  # a section by its type
-    inner = get_args(annotation)[get_origin(annotation) is dict :]  # the keys of a mapping are names
-    return max((capability(each) for each in inner if each is not ...), key=_ASCENDING.index, default=None)
+    inner = get_args(annotation)[
+        get_origin(annotation) is dict :
+    ]  # the keys of a mapping are names
+    return max(
+        (capability(each) for each in inner if each is not ...), key=_ASCENDING.index, default=None
+    )
 
 
 def _mark(metadata: Iterable[object]) -> Capability | None:
     return next((mark for mark in metadata if isinstance(mark, Capability)), None)
 
 
-def reached(model: type[BaseModel], field: str, value: Any) -> Iterator[tuple[str, Capability | None, Any]]:
-    """(dotted field, capability, value) of everything that `value` would set at the dotted name `field`, before it is
-    validated. Where several kinds of a section have a field of this name, the one that reaches furthest counts."""
+def reached(
+    model: type[BaseModel], field: str, value: Any
+) -> Iterator[tuple[str, Capability | None, Any]]:
+    """(dotted field, capability, value) of everything that `value` would set at the dotted name
+    `field`, before it is validated. Where several kinds of a section have a field of this name, the
+    one that reaches furthest counts."""
     parts = field.split(".") if field else []
     if parts[:2] == VERL and len(parts) > 2:
         key = ".".join(parts[2:])
@@ -52,7 +61,10 @@ def reached(model: type[BaseModel], field: str, value: Any) -> Iterator[tuple[st
         fields = [each.model_fields[part] for each in models if part in each.model_fields]
         if fields:  # else the name of an entry, or a field that does not exist
             marks = [_mark(each.metadata) for each in fields]
-            reach = [mark or capability(each.annotation) for mark, each in zip(marks, fields, strict=True)]
+            reach = [
+                mark or capability(each.annotation)
+                for mark, each in zip(marks, fields, strict=True)
+            ]
             furthest = max(reach, key=_ASCENDING.index)
             models = [inner for each in fields for inner in models_in(each.annotation)]
             if not marked:

@@ -1,8 +1,8 @@
 """The source of functions that a configuration names: found and read as text, never imported.
 
-A function is part of its run like any other setting: the run's identity contains the digest of its source, and the
-manifest the source itself, from which it is executed. The source is the module's file and every module that it imports
-from the same folder.
+A function is part of its run like any other setting: the run's identity contains the digest of its
+source, and the manifest the source itself, from which it is executed. The source is the module's
+file and every module that it imports from the same folder.
 """
 
 import ast
@@ -43,8 +43,9 @@ def digest(sources: list[Source]) -> str:
 
 
 def sources(function: str, beside: Path, where: str) -> list[Source]:
-    """The module of `module:function` and what it imports from the folder `beside`, the module itself first. Raises
-    ConfigError: there is no such module or function, or the file is not valid Python."""
+    """The module of `module:function` and what it imports from the folder `beside`, the module
+    itself first. Raises ConfigError: there is no such module or function, or the file is not valid
+    Python."""
     module, _, name = function.partition(":")
     read: dict[str, Source] = {}
     queue = [module]
@@ -64,37 +65,54 @@ def sources(function: str, beside: Path, where: str) -> list[Source]:
 
 
 def locate(data: dict[str, Any], file: Path) -> dict[str, Any]:
-    """A raw run in which every function is searched beside `file`, unless a file merged before has set a folder."""
+    """A raw run in which every function is searched beside `file`, unless a file merged before has
+    set a folder."""
     beside = {"beside": str(file.parent.resolve())}
 
     def placed(part: Any) -> Any:
-        return {**beside, **part} if isinstance(part, dict) and part.get("type") == "python" else part
+        return (
+            {**beside, **part} if isinstance(part, dict) and part.get("type") == "python" else part
+        )
 
     if (reward := data.get("reward")) is not None:
-        data = {**data, "reward": [*map(placed, reward)] if isinstance(reward, list) else placed(reward)}
+        data = {
+            **data,
+            "reward": [*map(placed, reward)] if isinstance(reward, list) else placed(reward),
+        }
     task = data.get("task")
-    return {**data, "task": {**beside, **task}} if isinstance(task, dict) and "factory" in task else data
+    return (
+        {**data, "task": {**beside, **task}}
+        if isinstance(task, dict) and "factory" in task
+        else data
+    )
 
 
 def with_digests(spec: RunSpec, where: str) -> RunSpec:
-    """The run with the digest of each function that it names. Raises ConfigError: a function cannot be found or read,
-    or its digest differs from the one in the file."""
+    """The run with the digest of each function that it names. Raises ConfigError: a function cannot
+    be found or read, or its digest differs from the one in the file."""
     if not any(isinstance(part, Coded) for part in (*spec.reward, spec.task)):
         return spec
-    parts, task = tuple(_with_digest(part, where) for part in spec.reward), _with_digest(spec.task, where)
+    parts, task = (
+        tuple(_with_digest(part, where) for part in spec.reward),
+        _with_digest(spec.task, where),
+    )
     return spec.model_copy(update={"reward": parts, "task": task})
 
 
 def kept_sources(spec: RunSpec) -> dict[str, list[dict[str, str]]]:
-    """For a manifest: name of a part of the reward, or FACTORY -> the source that is executed. Raises
-    ConfigError: it has changed since the run was planned."""
-    kept = {part.called(): kept_source(part) for part in spec.reward if isinstance(part, PythonReward)}
-    return kept | ({FACTORY: kept_source(spec.task)} if isinstance(spec.task, EnvironmentTask) else {})
+    """For a manifest: name of a part of the reward, or FACTORY -> the source that is executed.
+    Raises ConfigError: it has changed since the run was planned."""
+    kept = {
+        part.called(): kept_source(part) for part in spec.reward if isinstance(part, PythonReward)
+    }
+    return kept | (
+        {FACTORY: kept_source(spec.task)} if isinstance(spec.task, EnvironmentTask) else {}
+    )
 
 
 def kept_source(part: Coded) -> list[dict[str, str]]:
-    """The modules of one function as they are now, as plain data. Raises ConfigError: they cannot be read, or are not
-    those of the part's digest."""
+    """The modules of one function as they are now, as plain data. Raises ConfigError: they cannot
+    be read, or are not those of the part's digest."""
     modules = sources(part.function, part.beside or Path.cwd(), _field(part))
     if part.digest is not None and digest(modules) != part.digest:
         raise ConfigError(f"{modules[0].path}: was changed after the run was planned; try again")
@@ -165,9 +183,13 @@ def _parsed(path: Path, where: str) -> tuple[str, ast.Module]:
 def _check_defined(name: str, text: str, tree: ast.Module, path: Path, where: str) -> None:
     """The module binds the name, as far as can be told without running it."""
     symbols = symtable.symtable(text, str(path), "exec").get_symbols()
-    bound = {symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()}
+    bound = {
+        symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()
+    }
     imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
-    if bound & {name, "__getattr__"} or any(alias.name == "*" for node in imports for alias in node.names):
+    if bound & {name, "__getattr__"} or any(
+        alias.name == "*" for node in imports for alias in node.names
+    ):
         return
     functions = sorted(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
     shown = f" Accepted: {', '.join(functions)}" if functions else " It defines no function"
@@ -175,7 +197,8 @@ def _check_defined(name: str, text: str, tree: ast.Module, path: Path, where: st
 
 
 def _imports(module: str, tree: ast.Module) -> Iterator[str]:
-    """Modules that a module imports, anywhere in it, absolute names; whether they exist is not asked."""
+    """Modules that a module imports, anywhere in it, absolute names; whether they exist is not
+    asked."""
     package = module.split(".")[:-1]
     yield from (".".join(package[: end + 1]) for end in range(len(package)))
     for node in ast.walk(tree):

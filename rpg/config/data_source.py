@@ -1,4 +1,5 @@
-"""Where problems are read from, which columns contain them, and the chat around them: sections that tasks share."""
+"""Where problems are read from, which columns contain them, and the chat around them: sections that
+tasks share."""
 
 import re
 from collections.abc import Callable
@@ -10,13 +11,15 @@ from pydantic import AfterValidator, Field, model_validator
 from rpg.config.section import CODE, NAME, Positive, Section, regular_expression
 
 _PLAIN = re.compile(r"[\w.]+")
-_FORM = re.compile(r"""(boxed|asked|after|regex)\(\s*(?:(["'])(.*)\2\s*,\s*)?([\w.]+)\s*\)""", re.DOTALL)
+_FORM = re.compile(
+    r"""(boxed|asked|after|regex)\(\s*(?:(["'])(.*)\2\s*,\s*)?([\w.]+)\s*\)""", re.DOTALL
+)
 FORMS = 'a column, a.b for field b of column a, boxed(a), asked(a), after("####", a) or regex("pattern", a)'
 
 
 def parsed_column(text: str) -> tuple[str, str, str]:
-    """(form, its text, column) of a column expression; the form is empty for the column as it is. Raises ValueError:
-    not a column expression; the message says what would be accepted."""
+    """(form, its text, column) of a column expression; the form is empty for the column as it is.
+    Raises ValueError: not a column expression; the message says what would be accepted."""
     if _PLAIN.fullmatch(text):
         return "", "", text
     match = _FORM.fullmatch(text.strip())
@@ -28,20 +31,24 @@ def parsed_column(text: str) -> tuple[str, str, str]:
 
 
 Column = Annotated[str, NAME, AfterValidator(lambda text: parsed_column(text) and text)]
-r"""`boxed(column)` is the last `\boxed{...}` of a column; `asked(column)` the user's message of a conversation, without
-the paper's prompt around the problem; `after("####", column)` what follows the last `####`; `regex("pattern", column)`
-the first group of the first match of the pattern, or the whole match."""
+r"""`boxed(column)` is the last `\boxed{...}` of a column; `asked(column)` the user's message of a
+conversation, without the paper's prompt around the problem; `after("####", column)` what follows
+the last `####`; `regex("pattern", column)` the first group of the first match of the pattern, or
+the whole match."""
 
 
 class FileColumns(Section):
-    """Which columns contain what: a name, `a.b`, `boxed(a)`, `after("####", a)` or `regex("pattern", a)`."""
+    """Which columns contain what: a name, `a.b`, `boxed(a)`, `after("####", a)` or
+    `regex("pattern", a)`."""
 
     prompt: Column | None = None
-    """The problem, as text or as a list of messages with `role` and `content`. Default: `prompt`, else `messages`."""
+    """The problem, as text or as a list of messages with `role` and `content`. Default: `prompt`,
+    else `messages`."""
     answer: Column | None = None
     """The correct answer. Default: `answer`. Not needed with `verifier: {type: reward, ...}`."""
     demonstration: Column | None = None
-    """A full response, for the warm start of a tiny model. Default: `demonstration`, if there is such a column."""
+    """A full response, for the warm start of a tiny model. Default: `demonstration`, if there is
+    such a column."""
 
 
 class DataSource(Section):
@@ -60,8 +67,8 @@ class DataSource(Section):
     columns: FileColumns | None = None
     """Instead of the task's columns."""
     weight: Annotated[float, Field(gt=0)] = 1.0
-    """With several sources: how often its problems are sampled, relative to the others. Every problem is sampled at least
-    once in a pass over the data."""
+    """With several sources: how often its problems are sampled, relative to the others. Every
+    problem is sampled at least once in a pass over the data."""
     limit: Positive | None = None
     """Use only this many problems, from the start; a row that repeats one does not count."""
 
@@ -77,7 +84,9 @@ class DataSource(Section):
         """For messages: the file, or the hub id with config and split."""
         if self.path is not None:
             return str(self.path)
-        return " ".join(filter(None, [f"{self.hub}@{self.revision or 'newest'}", self.config, self.split]))
+        return " ".join(
+            filter(None, [f"{self.hub}@{self.revision or 'newest'}", self.config, self.split])
+        )
 
 
 class Example(Section):
@@ -97,11 +106,14 @@ class Chat(Section):
     prefix: Annotated[str, NAME] = ""
     """The start of the assistant's turn. It is graded with the response, but not trained on."""
     template: Annotated[str | None, CODE] = None
-    """Chat template in Jinja, or a file `*.jinja` containing one, used instead of the tokenizer's."""
+    """Chat template in Jinja, or a file `*.jinja` containing one, used instead of the tokenizer's.
+    """
     options: dict[
-        Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")], bool | int | float | Annotated[str, NAME]
+        Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")],
+        bool | int | float | Annotated[str, NAME],
     ] = {}  # noqa: RUF012 (pydantic copies it)
-    """Further variables for the template, e.g. `{enable_thinking: false}` if it can switch thinking off."""
+    """Further variables for the template, e.g. `{enable_thinking: false}` if it can switch thinking
+    off."""
 
     @classmethod
     def own_paths(cls, raw: Any, at: Callable[[Any], Any]) -> Any:
@@ -117,5 +129,7 @@ class Chat(Section):
     @model_validator(mode="after")
     def _is_template(self) -> Self:
         if self.template is not None and "{" not in self.template:
-            raise ValueError(f"template: {self.template!r} is neither a Jinja template nor a readable file")
+            raise ValueError(
+                f"template: {self.template!r} is neither a Jinja template nor a readable file"
+            )
         return self

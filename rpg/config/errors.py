@@ -1,4 +1,5 @@
-"""The error for every mistake in a configuration: it names file, field, value and what would be accepted."""
+"""The error for every mistake in a configuration: it names file, field, value and what would be
+accepted."""
 
 import difflib
 import shlex
@@ -50,9 +51,11 @@ def _at(where: str, position: tuple[Path, int] | None) -> str:
 def explain(
     error: ValidationError, model: type[BaseModel], where: str, place: Places | None = None
 ) -> ConfigError:
-    """Pydantic's report as a ConfigError: `where: field: what is wrong (got value); what would be accepted`.
+    """Pydantic's report as a ConfigError: `where: field: what is wrong (got value); what would be
+    accepted`.
 
-    `place` (rpg.config.yaml_lines) finds the file and line of a field with a value; then `where` is `file:line`.
+    `place` (rpg.config.yaml_lines) finds the file and line of a field with a value; then `where` is
+    `file:line`.
     """
     lines = []
     place = place or (lambda *_: None)
@@ -62,7 +65,9 @@ def explain(
         if isinstance(cause, AlgorithmError):  # its message names the field
             entry = item.get("input")
             part = entry.get(cause.field) if isinstance(entry, dict) else None
-            position = (place([*path, cause.field], part) if part is not None else None) or place(path, entry)
+            position = (place([*path, cause.field], part) if part is not None else None) or place(
+                path, entry
+            )
             field = "" if cause.field == "algorithm" else "algorithm."
             lines.append(f"{_at(where, position)}: {field}{cause}")
             continue
@@ -84,7 +89,9 @@ def explain(
         else:
             message = item["msg"].removeprefix("Value error, ")
             message = message[0].lower() + message[1:] if message[:5] == "Input" else message
-            problem = f"{message} (got {shown})" if not isinstance(value, dict | BaseModel) else message
+            problem = (
+                f"{message} (got {shown})" if not isinstance(value, dict | BaseModel) else message
+            )
         # A key may be as long as a file.
         lines.append(f"{_at(where, position)}: {_cut(field, 200)}: {_cut(problem, 2000)}")
     return ConfigError("\n".join(lines))

@@ -56,22 +56,27 @@ class ThisMachine(Section):
 
     type: Literal["here"] = "here"
     processes: Positive = 1
-    """How many evaluate a sweep's checkpoints at a time, each with its own model; the largest number of its runs counts."""
+    """How many evaluate a sweep's checkpoints at a time, each with its own model; the largest
+    number of its runs counts."""
     threads: Positive = 1
     niceness: Annotated[int, Field(ge=0, le=19)] = 5
-    """Priority of training when processors are scarce (0: none; 19: evaluation gets only what is left)."""
+    """Priority of training when processors are scarce (0: none; 19: evaluation gets only what is
+    left)."""
     memory_gib: Annotated[float, Field(gt=0)] | None = None
-    """Memory limit of each process (Linux; GPU memory not included). An evaluation that needs more fails."""
+    """Memory limit of each process (Linux; GPU memory not included). An evaluation that needs more
+    fails."""
     gpu_memory: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of GPU memory for the engine `local`; `vllm` has `gpu_memory_utilization`."""
 
 
 class OnRay(Section):
-    """Workers on a Ray cluster. They receive problems; grading and writing files stay in this process."""
+    """Workers on a Ray cluster. They receive problems; grading and writing files stay in this
+    process."""
 
     type: Literal["ray"]
     address: Annotated[str, ADDRESS, Field(min_length=1)] = "auto"
-    """`auto` for the cluster this machine belongs to, `host:port` of its head, `ray://host:port` of its client server."""
+    """`auto` for the cluster this machine belongs to, `host:port` of its head, `ray://host:port` of
+    its client server."""
     workers: Positive = 1
     """Copies of the model."""
     cpus: Annotated[float, Field(ge=0)] = 1
@@ -86,7 +91,8 @@ Place = Annotated[ThisMachine | OnRay, _BY_TYPE, default_type("here")]
 
 
 class Evaluation(Section):
-    """Checkpoints 0, every, 2*every, ... and the last are evaluated on the task's benchmarks as they appear."""
+    """Checkpoints 0, every, 2*every, ... and the last are evaluated on the task's benchmarks as
+    they appear."""
 
     every: Annotated[Positive, ADDS] = 10
     samples_per_problem: Annotated[Positive, ADDS] = 4
@@ -94,7 +100,8 @@ class Evaluation(Section):
     temperature: Annotated[float, Field(ge=0), EVALUATES] = 1.0
     """0 is greedy."""
     top_p: Annotated[float, Field(gt=0, le=1), EVALUATES] = 1.0
-    """Nucleus sampling, as in `rollout`. By default evaluation does not use it, even if training does."""
+    """Nucleus sampling, as in `rollout`. By default evaluation does not use it, even if training
+    does."""
     top_k: Annotated[Positive | None, EVALUATES] = None
     min_p: Annotated[float, Field(ge=0, lt=1), EVALUATES] = 0.0
     benchmarks: Annotated[tuple[str, ...] | None, ADDS, NAME] = None

@@ -1,12 +1,14 @@
 """A run's identity: one hash of everything that affects its training.
 
-It covers the digest of the run's data and every training field that differs from a default frozen for the format
-(frozen_defaults.json). So a new field with a default changes no identity; fields that evaluate or operate are not part
-of it. Runs stored under an identity of format 1, which covered every field, are found by `former_identity`.
+It covers the digest of the run's data and every training field that differs from a default frozen
+for the format (frozen_defaults.json). So a new field with a default changes no identity; fields
+that evaluate or operate are not part of it. Runs stored under an identity of format 1, which
+covered every field, are found by `former_identity`.
 
-A line of frozen_defaults.json never changes, whatever becomes of the default in the code: that is what keeps the
-identities of finished runs. A new field gets a line in `added`, with the default it came with
-(tests/config/test_identity.py asks for it); then no run that does not use it gets another identity.
+A line of frozen_defaults.json never changes, whatever becomes of the default in the code: that is
+what keeps the identities of finished runs. A new field gets a line in `added`, with the default it
+came with (tests/config/test_identity.py asks for it); then no run that does not use it gets another
+identity.
 """
 
 import hashlib
@@ -34,9 +36,10 @@ REQUIRED = object()
 class Leaf(NamedTuple):
     """One field of a run. Values are plain JSON.
 
-    `dotted` is the field as people write it (`training.optimizer.learning_rate`); `place` also tells the kinds of a section
-    apart (`training.optimizer.adamw.learning_rate`), so that it names one field of one model. Of a list of sections the
-    parts are numbered in `dotted` (`reward.0.weight`), and told by their kind in `place` (`reward.correctness.weight`).
+    `dotted` is the field as people write it (`training.optimizer.learning_rate`); `place` also
+    tells the kinds of a section apart (`training.optimizer.adamw.learning_rate`), so that it names
+    one field of one model. Of a list of sections the parts are numbered in `dotted`
+    (`reward.0.weight`), and told by their kind in `place` (`reward.correctness.weight`).
     """
 
     dotted: str
@@ -46,8 +49,11 @@ class Leaf(NamedTuple):
     default: Any
 
 
-def leaves(model: BaseModel, dotted: str = "", place: str = "", kind: Kind = TRAINS) -> Iterator[Leaf]:
-    """The fields of a run or of a part of it, parents before children; an algorithm's prose is left out."""
+def leaves(
+    model: BaseModel, dotted: str = "", place: str = "", kind: Kind = TRAINS
+) -> Iterator[Leaf]:
+    """The fields of a run or of a part of it, parents before children; an algorithm's prose is left
+    out."""
     for name, mark, default in _fields(type(model), kind):
         value, at, where = getattr(model, name), _join(dotted, name), _join(place, name)
         if isinstance(value, BaseModel) and not isinstance(value, Algorithm):
@@ -68,7 +74,9 @@ def leaves(model: BaseModel, dotted: str = "", place: str = "", kind: Kind = TRA
 def _fields(section: type[BaseModel], kind: Kind) -> list[tuple[str, Kind, Any]]:
     """Name, kind and default of each field, without a section's type and an algorithm's prose."""
     left_out = {"type", *PROSE} - {"name"} if issubclass(section, Algorithm) else {"type"}
-    fields = [(name, f) for name, f in section.model_fields.items() if not (f.exclude or name in left_out)]
+    fields = [
+        (name, f) for name, f in section.model_fields.items() if not (f.exclude or name in left_out)
+    ]
     return [(name, kind_of(field, kind), _default(field)) for name, field in fields]
 
 
@@ -87,8 +95,13 @@ def _default(field: FieldInfo) -> Any:
 
 
 def _is_list(value: Any) -> bool:
-    """Whether it is a list of sections: the leaf is their types, and each has the fields below its place."""
-    return isinstance(value, tuple) and bool(value) and all(isinstance(item, BaseModel) for item in value)
+    """Whether it is a list of sections: the leaf is their types, and each has the fields below its
+    place."""
+    return (
+        isinstance(value, tuple)
+        and bool(value)
+        and all(isinstance(item, BaseModel) for item in value)
+    )
 
 
 def _tag(model: BaseModel) -> str:
@@ -99,28 +112,35 @@ def _join(prefix: str, name: str) -> str:
     return f"{prefix}.{name}" if prefix else name
 
 
-_RECORD: dict[str, Any] = json.loads(Path(__file__).with_name("frozen_defaults.json").read_text("utf-8"))
+_RECORD: dict[str, Any] = json.loads(
+    Path(__file__).with_name("frozen_defaults.json").read_text("utf-8")
+)
 
 FORMAT: int = _RECORD["format"]
 ADDED: dict[str, Any] = _RECORD["added"]
 """Defaults of fields that came after the format, by place."""
 ADDED_TO_LATER_KINDS: dict[str, Any] = _RECORD["added_to_later_kinds"]
-"""Defaults of fields that kinds of sections without frozen defaults (`is_frozen_kind`) got after runs had used them."""
+"""Defaults of fields that kinds of sections without frozen defaults (`is_frozen_kind`) got after
+runs had used them."""
 DEFAULTS: dict[str, Any] = _RECORD["defaults"]
 """Place in the schema -> default. A field without a default is not listed."""
 ALGORITHMS: dict[str, dict[str, Any]] = _RECORD["algorithms"]
 """Algorithm -> the settings of its entry in the catalogue."""
 
 FROZEN = {**ADDED, **DEFAULTS}
-_SECTIONS = {".".join(place.split(".")[:end]) for place in FROZEN for end in range(1, place.count(".") + 1)}
+_SECTIONS = {
+    ".".join(place.split(".")[:end]) for place in FROZEN for end in range(1, place.count(".") + 1)
+}
 
 
 def is_frozen_kind(place: str) -> bool:
-    """Whether the section of a field was there when defaults were frozen, or has been added to the file since.
+    """Whether the section of a field was there when defaults were frozen, or has been added to the
+    file since.
 
-    A kind of section that came later (a task type, a back end) has no runs whose identity is to be kept: all its
-    fields count, whatever their default becomes, and no line is needed, but for fields that it got after runs had used
-    it (`added_to_later_kinds`). So do all settings of a new algorithm.
+    A kind of section that came later (a task type, a back end) has no runs whose identity is to be
+    kept: all its fields count, whatever their default becomes, and no line is needed, but for
+    fields that it got after runs had used it (`added_to_later_kinds`). So do all settings of a new
+    algorithm.
     """
     section = place.rpartition(".")[0]
     return not section or section in _SECTIONS
@@ -133,41 +153,49 @@ STEPS = "training.steps"
 
 def canonical_json(value: Any) -> str:
     """One text for one value: sorted keys, no blanks, shortest round-trip floats."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
 
 
 def identity_record(spec: RunSpec, data_digest: str) -> dict[str, Any]:
-    """The record of which a run's identity is the hash: {format, data, settings: {dotted field: value}}."""
+    """The record of which a run's identity is the hash: {format, data, settings: {dotted field:
+    value}}."""
     settings = _settings([leaf for leaf in leaves(spec) if leaf.kind is TRAINS])
     return {"format": FORMAT, "data": data_digest, "settings": settings}
 
 
 def identity(spec: RunSpec, data_digest: str) -> str:
-    """Hash of a run's training settings and data: 16 hexadecimal digits. Data count by content, not by name."""
+    """Hash of a run's training settings and data: 16 hexadecimal digits. Data count by content, not
+    by name."""
     return digest(identity_record(spec, data_digest))
 
 
 def root(spec: RunSpec, data_digest: str) -> str:
-    """The identity without the number of steps: runs that share it are the same run up to the shorter one's end.
+    """The identity without the number of steps: runs that share it are the same run up to the
+    shorter one's end.
 
-    In both back ends, nothing before a step depends on how many steps follow: rates are constant after the warm-up, and
-    schedules of an algorithm have their own lengths. Only a learning rate that falls to the end depends on it: then
-    the root is the identity.
+    In both back ends, nothing before a step depends on how many steps follow: rates are constant
+    after the warm-up, and schedules of an algorithm have their own lengths. Only a learning rate
+    that falls to the end depends on it: then the root is the identity.
     """
     record = identity_record(spec, data_digest)
     if SCHEDULE in record["settings"]:
         return digest(record)
-    return digest({**record, "settings": {k: v for k, v in record["settings"].items() if k != STEPS}})
+    return digest(
+        {**record, "settings": {k: v for k, v in record["settings"].items() if k != STEPS}}
+    )
 
 
 def evaluation_identity(spec: RunSpec) -> str:
-    """Hash of how a run's checkpoints are evaluated, without how often, on what and with how many samples."""
+    """Hash of how a run's checkpoints are evaluated, without how often, on what and with how many
+    samples."""
     return digest(_settings([leaf for leaf in leaves(spec) if leaf.kind is EVALUATES]))
 
 
 def results_identity(spec: RunSpec, data_digest: str) -> str:
-    """Hash of all that decides what a run comes to: its identity, and how, when, on what and with how many samples it is
-    evaluated."""
+    """Hash of all that decides what a run comes to: its identity, and how, when, on what and with
+    how many samples it is evaluated."""
     evaluation = _settings([leaf for leaf in leaves(spec) if leaf.kind in (EVALUATES, ADDS)])
     return digest({"run": identity(spec, data_digest), "evaluation": evaluation})
 
@@ -197,19 +225,28 @@ def frozen_dump(section: BaseModel, place: str = "") -> dict[str, Any]:
 
 def _settings(fields: list[Leaf]) -> dict[str, Any]:
     """The fields that differ from their frozen default."""
-    entry = next((ALGORITHMS.get(leaf.value, {}) for leaf in fields if leaf.place == "algorithm.name"), {})
+    entry = next(
+        (ALGORITHMS.get(leaf.value, {}) for leaf in fields if leaf.place == "algorithm.name"), {}
+    )
     types = [leaf for leaf in fields if leaf.dotted.endswith(".type")]
     kinds = {leaf.dotted.removesuffix(".type"): leaf.value for leaf in types}
-    return {leaf.dotted: leaf.value for leaf in fields if not _same(leaf, _frozen(leaf, entry, kinds))}
+    return {
+        leaf.dotted: leaf.value for leaf in fields if not _same(leaf, _frozen(leaf, entry, kinds))
+    }
 
 
 def _frozen(leaf: Leaf, entry: dict[str, Any], kinds: dict[str, Any]) -> Any:
-    """The default to compare with: of the algorithm's entry, else of the place in the schema, else (a new field) its own."""
+    """The default to compare with: of the algorithm's entry, else of the place in the schema, else
+    (a new field) its own."""
     inside = leaf.dotted.removeprefix("algorithm.")
     if inside != leaf.dotted and inside in entry:
         section = inside.rpartition(".")[0]
         tag = entry.get(f"{section}.type", entry.get(section))
-        if not section or leaf.dotted.endswith(".type") or kinds.get(f"algorithm.{section}", SECTION) == tag:
+        if (
+            not section
+            or leaf.dotted.endswith(".type")
+            or kinds.get(f"algorithm.{section}", SECTION) == tag
+        ):
             return entry[inside]
     if not is_frozen_kind(leaf.place):
         return ADDED_TO_LATER_KINDS.get(leaf.place, REQUIRED)

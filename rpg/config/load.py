@@ -26,7 +26,9 @@ MAX_DEPTH = 50
 def parse_yaml(text: str, where: str) -> Any:
     """Parse YAML safely; any mistake is a ConfigError that names file, line and column."""
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
-        raise ConfigError(f"{where}: larger than {MAX_BYTES:,} bytes; a configuration is a few lines")
+        raise ConfigError(
+            f"{where}: larger than {MAX_BYTES:,} bytes; a configuration is a few lines"
+        )
     try:
         _check_events(text, where)
         data = StrictLoader(text).get_single_data()
@@ -37,8 +39,14 @@ def parse_yaml(text: str, where: str) -> Any:
         at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         problem = getattr(error, "problem", None) or error
         raise ConfigError(f"{where}: {at}not valid YAML: {problem}") from None
-    except (ValueError, TypeError, KeyError) as error:  # an explicit tag that does not fit, such as !!int x
-        raise ConfigError(f"{where}: not valid YAML: {str(error)[:200] or type(error).__name__}") from None
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+    ) as error:  # an explicit tag that does not fit, such as !!int x
+        raise ConfigError(
+            f"{where}: not valid YAML: {str(error)[:200] or type(error).__name__}"
+        ) from None
 
 
 def _check_events(text: str, where: str) -> None:
@@ -46,14 +54,19 @@ def _check_events(text: str, where: str) -> None:
     depth = 0
     for event in yaml.parse(text, Loader=SafeLoader):
         if isinstance(event, yaml.AliasEvent):
-            raise ConfigError(f"{where}: YAML aliases (*name) are not accepted; write the values out")
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            raise ConfigError(
+                f"{where}: YAML aliases (*name) are not accepted; write the values out"
+            )
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(
+            event, yaml.CollectionEndEvent
+        )
         if depth > MAX_DEPTH:
             raise ConfigError(f"{where}: nested too deeply")
 
 
 def _check_values(value: Any, where: str, at: str = "") -> None:
-    """Only values that JSON has, and numbers that fit a computer; anything else would fail far from its cause."""
+    """Only values that JSON has, and numbers that fit a computer; anything else would fail far from
+    its cause."""
     if isinstance(value, dict):
         for key, inner in value.items():
             _check_values(key, where, f"{at}.{key[:40]!a}".strip(".'"))
@@ -71,12 +84,20 @@ def _problem(value: Any) -> str | None:
         return None
     if isinstance(value, str):
         unusable = any("\ud800" <= letter <= "\udfff" or letter == "\0" for letter in value)
-        return f"text with a character that no file may contain: {value[:40]!a}" if unusable else None
+        return (
+            f"text with a character that no file may contain: {value[:40]!a}" if unusable else None
+        )
     if isinstance(value, int):
-        return f"a number of {value.bit_length()} bits; accepted: up to 63" if abs(value) >= 2**63 else None
+        return (
+            f"a number of {value.bit_length()} bits; accepted: up to 63"
+            if abs(value) >= 2**63
+            else None
+        )
     if isinstance(value, float):
         return None if math.isfinite(value) else f"{value}; accepted: finite numbers"
-    kind = {"bytes": "binary data", "set": "a set"}.get(type(value).__name__, f"a {type(value).__name__}")
+    kind = {"bytes": "binary data", "set": "a set"}.get(
+        type(value).__name__, f"a {type(value).__name__}"
+    )
     return f"{kind} is not accepted; write text, a number, a list or a mapping"
 
 
@@ -105,7 +126,8 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def checked(kind: type[Model], data: Mapping[str, Any], path: Path) -> Model:
-    """What a file says, as a section of this kind. Raises ConfigError: the message names file, line, field and value."""
+    """What a file says, as a section of this kind. Raises ConfigError: the message names file,
+    line, field and value."""
     try:
         return kind.model_validate(data)
     except ValidationError as error:
@@ -113,8 +135,9 @@ def checked(kind: type[Model], data: Mapping[str, Any], path: Path) -> Model:
 
 
 def merge(base: dict[str, Any], over: dict[str, Any], section: Any = RunSpec) -> dict[str, Any]:
-    """`over` on top of `base`, mappings of a section: mappings merge, anything else replaces; another `type` (where none is
-    written, the section's default is meant) replaces the whole section.
+    """`over` on top of `base`, mappings of a section: mappings merge, anything else replaces;
+    another `type` (where none is written, the section's default is meant) replaces the whole
+    section.
     """
     out = copy.deepcopy(base)
     for key, value in over.items():
@@ -130,7 +153,8 @@ def merge(base: dict[str, Any], over: dict[str, Any], section: Any = RunSpec) ->
 
 
 def _kind(section: Any, name: str, fields: dict[str, Any]) -> tuple[Any, Any, dict[Any, Any]]:
-    """(type, section of that type, all types that it could have) of a mapping in the field `name` of a section."""
+    """(type, section of that type, all types that it could have) of a mapping in the field `name`
+    of a section."""
     by_type, default = members(section, name)
     kind = fields.get("type", default)
     return kind, by_type.get(kind) if isinstance(kind, str | None) else None, by_type
@@ -142,16 +166,20 @@ def assign(data: dict[str, Any], dotted: str, value: Any, where: str) -> None:
     node, section, kind, by_type = data, RunSpec, None, dict[Any, Any]()
     for i, part in enumerate(parents):
         if isinstance(node.get(part), str) and part == "algorithm":
-            node[part] = {"name": node[part]}  # `algorithm: grpo` is short for `algorithm: {name: grpo}`
+            node[part] = {
+                "name": node[part]
+            }  # `algorithm: grpo` is short for `algorithm: {name: grpo}`
         child = node.setdefault(part, {})
         if not isinstance(child, dict):
-            raise ConfigError(f"{where}: {dotted}: {'.'.join(parents[: i + 1])} is {child!r}, not a section")
+            raise ConfigError(
+                f"{where}: {dotted}: {'.'.join(parents[: i + 1])} is {child!r}, not a section"
+            )
         node, (kind, section, by_type) = child, _kind(section, part, child)
     if not last or "" in parents:
         why = f"{where}: {dotted!r} is not a field path; write section.field, e.g. training.steps"
         raise ConfigError(why)
-    # Changing a union's type drops the other type's fields; its own come from the defaults. Where no type is written,
-    # fields that the new one has, too, may be meant for it.
+    # Changing a union's type drops the other type's fields; its own come from the defaults. Where
+    # no type is written, fields that the new one has, too, may be meant for it.
     if last == "type" and value != kind:
         own = getattr(by_type.get(str(value)), "model_fields", node) if "type" not in node else ()
         for name in set(node) - set(own):
@@ -166,13 +194,20 @@ def parse_assignments(pairs: list[str], option: str = "--set") -> dict[str, Any]
 
 def parse_axes(pairs: list[str]) -> dict[str, list[Any]]:
     """`["seed=[0, 1]"]` -> {path: values}; values are YAML lists."""
-    return given_once(pairs, "--axis", "field=[value, value], e.g. --axis seed=[0,1,2]", parse_yaml, list)
+    return given_once(
+        pairs, "--axis", "field=[value, value], e.g. --axis seed=[0,1,2]", parse_yaml, list
+    )
 
 
 def given_once(
-    pairs: list[str], option: str, expected: str, read: Callable[[str, str], Any], kind: type = object
+    pairs: list[str],
+    option: str,
+    expected: str,
+    read: Callable[[str, str], Any],
+    kind: type = object,
 ) -> dict[str, Any]:
-    """`name=value` -> {name: value as `read`}. Raises ConfigError: a name or value is missing, or a name is given twice."""
+    """`name=value` -> {name: value as `read`}. Raises ConfigError: a name or value is missing, or a
+    name is given twice."""
     given: dict[str, Any] = {}
     for pair in pairs:
         name, _, text = (part.strip() for part in pair.partition("="))
@@ -186,7 +221,8 @@ def given_once(
 
 
 def resolve(data: dict[str, Any], where: str, file: Path | None = None) -> RunSpec:
-    """Validate a raw mapping into a RunSpec; paths in a file task are taken relative to the working directory.
+    """Validate a raw mapping into a RunSpec; paths in a file task are taken relative to the working
+    directory.
 
     `file` is where most of it was read from, so that an error can name the line.
     """
@@ -200,7 +236,8 @@ def resolve(data: dict[str, Any], where: str, file: Path | None = None) -> RunSp
 
 
 def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """A run file as a raw mapping, merged over its `base`; paths and functions are relative to the file. `seen` led here."""
+    """A run file as a raw mapping, merged over its `base`; paths and functions are relative to the
+    file. `seen` led here."""
     if path.resolve() in seen:
         raise ConfigError(f"{path}: base: files include each other: {' -> '.join(map(str, seen))}")
     by = f"{seen[-1]}: base: " if seen else ""
@@ -212,7 +249,8 @@ def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
         if not isinstance(base, str):
             raise ConfigError(f"{path}: base: expected the path of a run file, got {base!r}")
         data = merge(load_raw_run(shipped.base(path, base), (*seen, path.resolve())), data)
-    # Relative paths of a task, and functions, are found from the folder of the file that names them.
+    # Relative paths of a task, and functions, are found from the folder of the file that names
+    # them.
     return _task_paths(locate(data, path), lambda value: str((path.parent / value).resolve()))
 
 
@@ -233,4 +271,7 @@ def _task_paths(data: dict[str, Any], at: Callable[[str], str]) -> dict[str, Any
     kind = TASKS.get(str(task.get("type"))) if isinstance(task, dict) else None
     if kind is None or not isinstance(task, dict):
         return data  # an unknown type is refused when the whole run is checked
-    return {**data, "task": kind.own_paths(dict(task), lambda it: at(it) if isinstance(it, str) else it)}
+    return {
+        **data,
+        "task": kind.own_paths(dict(task), lambda it: at(it) if isinstance(it, str) else it),
+    }

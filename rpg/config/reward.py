@@ -22,13 +22,15 @@ Name = Annotated[str, NAME, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 
 
 class RewardSection(Section):
-    """Base of every part of a reward. Its value for a response is multiplied by its weight and added to the others."""
+    """Base of every part of a reward. Its value for a response is multiplied by its weight and
+    added to the others."""
 
     type: str
     weight: float = 1.0
     """Factor of its values; metrics report the values without it."""
     name: Name | None = None
-    """Its metric is `reward_<name>`. Default: its type, or for a function the name of the function."""
+    """Its metric is `reward_<name>`. Default: its type, or for a function the name of the function.
+    """
 
     def called(self) -> str:
         """The name of its metric, without `reward_`."""
@@ -50,7 +52,8 @@ class FormatReward(RewardSection):
 
     type: Literal["format"]
     pattern: Annotated[str, NAME, Field(min_length=1), AfterValidator(regular_expression)]
-    """Python syntax, searched anywhere in the response; `.` also matches line breaks. `^` and `$` match its ends."""
+    """Python syntax, searched anywhere in the response; `.` also matches line breaks. `^` and `$`
+    match its ends."""
 
 
 class LengthReward(RewardSection):
@@ -65,23 +68,27 @@ class LengthReward(RewardSection):
 class PythonReward(RewardSection):
     """Your own function, in a file beside the YAML file that names it, or in an installed package.
 
-    It runs in a separate process. Its arguments are lists with one value per response: `prompts`, `responses`, and every
-    other column of the data by its name; docs/rewards.md lists everything it may take and return.
+    It runs in a separate process. Its arguments are lists with one value per response: `prompts`,
+    `responses`, and every other column of the data by its name; docs/rewards.md lists everything it
+    may take and return.
     """
 
     type: Literal["python"]
     function: Annotated[str, CODE, AfterValidator(module_function)]
     """`module:function`, e.g. `my_rewards:score` for the function `score` of `my_rewards.py`."""
     weights: dict[str, float] = {}  # noqa: RUF012 (pydantic copies it)
-    """Weights of the values, for a function that returns named values. A value without a weight has weight 1."""
+    """Weights of the values, for a function that returns named values. A value without a weight has
+    weight 1."""
     seconds: Annotated[float, Field(gt=0), OPERATES] = 60.0
     """The run fails if a batch of responses takes longer."""
     memory_gib: Annotated[float, Field(gt=0), OPERATES] = 16.0
     """The run fails if the function's process and those it starts need more."""
     digest: Annotated[str, CODE, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
-    """Digest of the source, filled in when the file is read: a changed function makes another run."""
+    """Digest of the source, filled in when the file is read: a changed function makes another run.
+    """
     beside: Annotated[Path | None, CODE, Field(exclude=True, repr=False)] = None
-    """Folder that is searched for the module first. Default: the folder of the file that names the function."""
+    """Folder that is searched for the module first. Default: the folder of the file that names the
+    function."""
 
     def called(self) -> str:
         return self.name or self.function.rpartition(":")[2].lower().strip("_") or "python"
@@ -94,7 +101,8 @@ class EnvironmentReward(RewardSection):
 
 
 class ModelReward(RewardSection):
-    """A reward model: a Hugging Face sequence classifier with one output, applied to prompt and response as a chat."""
+    """A reward model: a Hugging Face sequence classifier with one output, applied to prompt and
+    response as a chat."""
 
     type: Literal["model"]
     path: Annotated[str, PATH, Field(min_length=1)]
@@ -104,7 +112,9 @@ class ModelReward(RewardSection):
     """Responses per forward pass."""
 
 
-_AnyReward = CorrectnessReward | FormatReward | LengthReward | PythonReward | EnvironmentReward | ModelReward
+_AnyReward = (
+    CorrectnessReward | FormatReward | LengthReward | PythonReward | EnvironmentReward | ModelReward
+)
 Reward = Annotated[_AnyReward, Field(discriminator="type"), default_type("correctness")]
 
 
@@ -114,7 +124,9 @@ def _distinct(parts: tuple[RewardSection, ...]) -> tuple[RewardSection, ...]:
     names = [part.called() for part in parts]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"two parts of the reward are called {name!r}; give one of them another `name`")
+            raise ValueError(
+                f"two parts of the reward are called {name!r}; give one of them another `name`"
+            )
     return parts
 
 

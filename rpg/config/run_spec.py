@@ -1,7 +1,9 @@
-"""The specification of a run: pydantic models whose defaults are the tested settings of the tiny chain task.
+"""The specification of a run: pydantic models whose defaults are the tested settings of the tiny
+chain task.
 
-Every union is discriminated by `type`; unknown fields are errors. The annotation of a field says what it is for: fields
-that affect training, and the digest of the data, form the run's identity (rpg.config.section, rpg.config.identity).
+Every union is discriminated by `type`; unknown fields are errors. The annotation of a field says
+what it is for: fields that affect training, and the digest of the data, form the run's identity
+(rpg.config.section, rpg.config.identity).
 """
 
 from typing import Annotated, Any, Self
@@ -20,14 +22,17 @@ from rpg.config.training import Rollout, Training
 
 
 def _algorithm(value: Any) -> Any:
-    """`grpo`, `{name: grpo, beta: 0.01}` or an Algorithm -> Algorithm (raises AlgorithmError, a ValueError)."""
+    """`grpo`, `{name: grpo, beta: 0.01}` or an Algorithm -> Algorithm (raises AlgorithmError, a
+    ValueError)."""
     if isinstance(value, str):
         return algorithm(value)
     if isinstance(value, dict):
         if "name" not in value:
             raise ValueError("an algorithm needs a name, e.g. {name: grpo}")
         if not isinstance(value["name"], str):
-            raise ValueError(f"algorithm.name: expected a name such as grpo, got {str(value['name'])[:80]}")
+            raise ValueError(
+                f"algorithm.name: expected a name such as grpo, got {str(value['name'])[:80]}"
+            )
         return algorithm(**value)
     return value
 
@@ -63,8 +68,12 @@ class RunSpec(Section):
     def _warm_start_follows_the_seed(self) -> Self:
         start = self.model.warm_start
         if start is not None and start.seed is None:
-            model = self.model.model_copy(update={"warm_start": start.model_copy(update={"seed": self.seed})})
-            object.__setattr__(self, "model", model)  # the section is frozen; this is still its construction
+            model = self.model.model_copy(
+                update={"warm_start": start.model_copy(update={"seed": self.seed})}
+            )
+            object.__setattr__(
+                self, "model", model
+            )  # the section is frozen; this is still its construction
         return self
 
     @model_validator(mode="after")
@@ -72,7 +81,9 @@ class RunSpec(Section):
         benchmarks = self.task_benchmarks()
         for name in self.evaluation.benchmarks or ():
             if name not in benchmarks:
-                raise ValueError(f"evaluation.benchmarks: {name!r} is not one of {', '.join(benchmarks)}")
+                raise ValueError(
+                    f"evaluation.benchmarks: {name!r} is not one of {', '.join(benchmarks)}"
+                )
         if isinstance(self.model, TinyModel):
             need = self.rollout.max_prompt_tokens + self.rollout.max_response_tokens
             if need > self.model.max_positions:
@@ -90,7 +101,9 @@ class RunSpec(Section):
                 "choose another advantage, e.g. {type: group}"
             )
         self._check_verifier()
-        self.backend.check_longest(self.rollout.max_prompt_tokens + self.rollout.max_response_tokens)
+        self.backend.check_longest(
+            self.rollout.max_prompt_tokens + self.rollout.max_response_tokens
+        )
         self.backend.check_mini_batch(self.training.mini_batch_prompts, self.rollout.group_size)
         return self
 
@@ -114,7 +127,8 @@ class RunSpec(Section):
             )
 
     def _check_embedded(self) -> None:
-        """Raises ValueError for what other back ends than the embedded trainer cannot do, or would do wrongly."""
+        """Raises ValueError for what other back ends than the embedded trainer cannot do, or would
+        do wrongly."""
         if self.backend.is_embedded:
             return
         field, *_ = self._restricted() or [""]
@@ -127,7 +141,8 @@ class RunSpec(Section):
             "accepted: fixed, or model.lora null": self.algorithm.reference.type == "model"
             and self.model.lora is not None,
             "algorithm.kl distribution: backend {} passes on log-probabilities of the sampled tokens only, not of the whole "
-            "vocabulary; accepted: none, objective, loss, reward": self.algorithm.kl.type == "distribution",
+            "vocabulary; accepted: none, objective, loss, reward": self.algorithm.kl.type
+            == "distribution",
             f"rollout.{field} {getattr(self.rollout, field, None)}: backend {{}} computes log-probabilities of the whole "
             "distribution and does not know which tokens could be drawn (docs/verl-inside.md, Sampling), so its ratios "
             f"would not match the samples; accepted: rollout.{field} {'null' if plain is None else plain}": field,
@@ -150,7 +165,8 @@ class RunSpec(Section):
             f"ratios need to know which tokens rollout.{field} leaves, and vLLM does not say": field,
             "only the trainer's own decoder takes turns with an environment": has_turns,
             "vLLM itself bounds its memory; accepted: rollout.rows_at_once null": self.rollout.rows_at_once,
-            "a run has one GPU; accepted: tensor_parallel 1": getattr(engine, "tensor_parallel", 1) > 1,
+            "a run has one GPU; accepted: tensor_parallel 1": getattr(engine, "tensor_parallel", 1)
+            > 1,
         }
         for reason, applies in reasons.items():
             if applies and engine.type == "vllm":
@@ -176,9 +192,13 @@ class RunSpec(Section):
         if not isinstance(self.task, EnvironmentTask):
             if any(isinstance(part, EnvironmentReward) for part in self.reward):
                 kind = self.task.type
-                raise ValueError(f"reward {{type: environment}}: a task of type {kind} has no environment")
+                raise ValueError(
+                    f"reward {{type: environment}}: a task of type {kind} has no environment"
+                )
             return
-        if self.evaluation.engine.type != "local" or not isinstance(self.evaluation.place, ThisMachine):
+        if self.evaluation.engine.type != "local" or not isinstance(
+            self.evaluation.place, ThisMachine
+        ):
             why = "task.type environment: accepted: evaluation.engine local, evaluation.place this machine"
             raise ValueError(why)
         loop = "actor_rollout_ref.rollout.agent.default_agent_loop"
@@ -191,7 +211,8 @@ class RunSpec(Section):
             raise ValueError(f"rollout.{restricted[0]}: {why}")
 
     def without_effect(self) -> str | None:
-        """Why a file is refused of which a setting would do nothing; stored runs that have it stay readable."""
+        """Why a file is refused of which a setting would do nothing; stored runs that have it stay
+        readable."""
         algo, t = self.algorithm, self.training
         kl = algo.kl.type if getattr(algo.kl, "at", "old") == "old" and algo.beta else ""
         if kl in ("reward", "advantage") and algo.reference.type == "old":
@@ -214,10 +235,11 @@ class RunSpec(Section):
         return self.evaluation.benchmarks or self.task.benchmark_names()
 
     def evaluator_gpus(self) -> int:
-        """GPUs of this machine that one evaluator of this run occupies alone; 0 if it runs beside trainings.
+        """GPUs of this machine that one evaluator of this run occupies alone; 0 if it runs beside
+        trainings.
 
-        vLLM cannot share a GPU with a process whose memory use varies, and neither can verl. The embedded trainer
-        leaves room (`evaluation.place.gpu_memory`).
+        vLLM cannot share a GPU with a process whose memory use varies, and neither can verl. The
+        embedded trainer leaves room (`evaluation.place.gpu_memory`).
         """
         if self.backend.device != "cuda" or not isinstance(self.evaluation.place, ThisMachine):
             return 0
@@ -226,8 +248,9 @@ class RunSpec(Section):
         return int(self.backend.type == "verl" or self.rollout.engine.type == "vllm")
 
     def half_weights(self) -> bool:
-        """Whether the embedded trainer's model holds bfloat16 weights, beside the float32 ones that are updated. On a
-        GPU, where the arithmetic is bfloat16. A CPU keeps float32 weights and rounds them for each product."""
+        """Whether the embedded trainer's model holds bfloat16 weights, beside the float32 ones that
+        are updated. On a GPU, where the arithmetic is bfloat16. A CPU keeps float32 weights and
+        rounds them for each product."""
         return bfloat16(self.model) and self.backend.device == "cuda"
 
     def rollout_rows(self) -> int:
@@ -236,4 +259,6 @@ class RunSpec(Section):
 
     def eval_steps(self) -> tuple[int, ...]:
         """Rollout steps whose checkpoints are evaluated: 0, every, 2*every, ..., and the last."""
-        return tuple(sorted({*range(0, self.training.steps, self.evaluation.every), self.training.steps}))
+        return tuple(
+            sorted({*range(0, self.training.steps, self.evaluation.every), self.training.steps})
+        )

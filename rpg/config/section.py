@@ -16,21 +16,25 @@ Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
 @dataclass(frozen=True)
 class Kind:
-    """What a field is for. It stands in the field's annotation and applies to all fields below it without one."""
+    """What a field is for. It stands in the field's annotation and applies to all fields below it
+    without one."""
 
     name: str
 
 
 TRAINS = Kind("trains")
-"""Part of the run's identity: another value makes another run. This is the kind of a field without annotation."""
+"""Part of the run's identity: another value makes another run. This is the kind of a field without
+annotation."""
 BY_CONTENT = Kind("by content")
 """A path to data: the content is part of the identity (by its digest), the path is not."""
 EVALUATES = Kind("evaluates")
-"""Part of the identity of an evaluation: after a change, existing checkpoints are evaluated again."""
+"""Part of the identity of an evaluation: after a change, existing checkpoints are evaluated again.
+"""
 ADDS = Kind("adds evaluations")
 """Adds evaluations to the same run; existing samples are kept."""
 OPERATES = Kind("operates")
-"""Memory, threads, places, limits: not part of any identity. After a change, the same run continues."""
+"""Memory, threads, places, limits: not part of any identity. After a change, the same run
+continues."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +58,27 @@ class Section(Frozen):
 
 
 def default_type(default: str) -> BeforeValidator:
-    """A section without a `type` gets the default type of its union: `optimizer: {learning_rate: 1e-3}`."""
-    return BeforeValidator(lambda v: {"type": default, **v} if isinstance(v, dict) and "type" not in v else v)
+    """A section without a `type` gets the default type of its union: `optimizer: {learning_rate:
+    1e-3}`."""
+    return BeforeValidator(
+        lambda v: {"type": default, **v} if isinstance(v, dict) and "type" not in v else v
+    )
 
 
 def members(section: Any, name: str) -> tuple[dict[Any, Any], Any]:
-    """(type -> section, the type where none is written) of what a field holds; None is the type of what has none."""
-    field, by_type, defaults = getattr(section, "model_fields", {}).get(name), dict[Any, Any](), list[Any]()
+    """(type -> section, the type where none is written) of what a field holds; None is the type of
+    what has none."""
+    field, by_type, defaults = (
+        getattr(section, "model_fields", {}).get(name),
+        dict[Any, Any](),
+        list[Any](),
+    )
     for model in models_in(field.annotation) if field else ():
         tag = model.model_fields.get("type")
         by_type |= dict.fromkeys(get_args(tag.annotation) if tag else [None], model)
-        defaults += [tag.default] if tag and not tag.is_required() and issubclass(model, Section) else []
+        defaults += (
+            [tag.default] if tag and not tag.is_required() and issubclass(model, Section) else []
+        )
     return by_type, next(iter(defaults), None)
 
 
@@ -73,11 +87,16 @@ def listed(*kinds: type) -> BeforeValidator:
     return BeforeValidator(lambda value: [value] if isinstance(value, kinds) else value)
 
 
-def registered(what: str, declared: Iterable[object], implemented: Iterable[object], place: str) -> None:
-    """Raises RuntimeError if the sections of the configuration and the registry at `place` do not agree."""
+def registered(
+    what: str, declared: Iterable[object], implemented: Iterable[object], place: str
+) -> None:
+    """Raises RuntimeError if the sections of the configuration and the registry at `place` do not
+    agree."""
     for name in set(declared) ^ set(implemented):
         shown = getattr(name, "__name__", repr(name))
-        raise RuntimeError(f"{what} {shown} is in only one of rpg/config and {place}; add it to the other")
+        raise RuntimeError(
+            f"{what} {shown} is in only one of rpg/config and {place}; add it to the other"
+        )
 
 
 def kinds_of(union: Any) -> dict[str, Any]:
@@ -89,7 +108,9 @@ def kinds_of(union: Any) -> dict[str, Any]:
 def module_function(text: str) -> str:
     """The text itself. Raises ValueError if it is not `module:name`."""
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", text):
-        raise ValueError("expected module:function, e.g. my_rewards:score for `score` of my_rewards.py")
+        raise ValueError(
+            "expected module:function, e.g. my_rewards:score for `score` of my_rewards.py"
+        )
     return text
 
 

@@ -1,4 +1,5 @@
-"""Shipped configurations by name: `quickstart` is configs/sweeps/quickstart.yaml, in any working directory.
+"""Shipped configurations by name: `quickstart` is configs/sweeps/quickstart.yaml, in any working
+directory.
 
 In a checkout rpg/configs is a link to configs/; in a wheel it is a folder of the package.
 """
@@ -15,11 +16,14 @@ _PLAIN = ("sweeps", "runs", "paper", "studies")
 
 def names() -> dict[str, Path]:
     """Short name -> file of every shipped sweep and run, e.g. `quickstart`, `chain`, `table3`."""
-    return {path.stem: path for folder in _PLAIN for path in sorted((SHIPPED / folder).glob("*.yaml"))}
+    return {
+        path.stem: path for folder in _PLAIN for path in sorted((SHIPPED / folder).glob("*.yaml"))
+    }
 
 
 def lookup(given: str) -> Path | None:
-    """`quickstart`, `sweeps/quickstart` and `configs/sweeps/quickstart.yaml` as the shipped file; None if there is none."""
+    """`quickstart`, `sweeps/quickstart` and `configs/sweeps/quickstart.yaml` as the shipped file;
+    None if there is none."""
     parts = PurePath(given).parts
     if not parts or ".." in parts or PurePath(given).is_absolute():
         return None
@@ -29,8 +33,8 @@ def lookup(given: str) -> Path | None:
 
 
 def find(given: Path) -> Path:
-    """The file itself if it exists, else the shipped one of that name. Raises ConfigError: it looks like a name, and no
-    shipped file has it."""
+    """The file itself if it exists, else the shipped one of that name. Raises ConfigError: it looks
+    like a name, and no shipped file has it."""
     if given.is_file():
         return given
     if path := lookup(str(given)):

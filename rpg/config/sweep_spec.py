@@ -1,4 +1,5 @@
-"""A sweep is data: a base run, axes checked against the schema, and the list of runs they expand to."""
+"""A sweep is data: a base run, axes checked against the schema, and the list of runs they expand
+to."""
 
 import copy
 import dataclasses
@@ -43,20 +44,25 @@ class SweepSpec(BaseModel):
     run: dict[str, Any] = {}
     """Run sections that are merged over `base`."""
     axes: dict[str, list[Any]] = {}
-    """Dotted field -> values. Every combination of the axes is a run. A mapping may also have a `label`, its name in
-    reports: `{name: grpo, clip: null, label: "GRPO, unclipped"}`. A label changes no run."""
+    """Dotted field -> values. Every combination of the axes is a run. A mapping may also have a
+    `label`, its name in reports: `{name: grpo, clip: null, label: "GRPO, unclipped"}`. A label
+    changes no run."""
     zip: list[list[str]] = []
-    """Groups of axes that advance together instead of being combined. Their lists must have the same length."""
+    """Groups of axes that advance together instead of being combined. Their lists must have the
+    same length."""
     exclude: list[dict[str, Any]] = []
     """Combinations to leave out: a run is dropped if it has all values of one entry."""
     set: dict[str, Any] = {}
     """Dotted field -> value, for every run."""
     baseline: str | dict[str, Any] | None = None
-    """What the other variants are compared with: a variant, an algorithm, or an algorithm with values (`grpo beta=1e-4`)."""
+    """What the other variants are compared with: a variant, an algorithm, or an algorithm with
+    values (`grpo beta=1e-4`)."""
     matters: float = Field(default=0.02, gt=0, lt=1)
-    """The smallest difference in accuracy that you care about: reports say what it takes to find it. Changes no run."""
+    """The smallest difference in accuracy that you care about: reports say what it takes to find
+    it. Changes no run."""
     budget: Budget | None = None
-    """`{tokens: 300000}`: reports also compare at these tokens per run, interpolated between checkpoints. Changes no run."""
+    """`{tokens: 300000}`: reports also compare at these tokens per run, interpolated between
+    checkpoints. Changes no run."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +80,8 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Sweep:
-    """An expanded sweep: its specification, its runs in order, the baseline's variant and the file's text. `reported`: a
-    report is written when its runs are over."""
+    """An expanded sweep: its specification, its runs in order, the baseline's variant and the
+    file's text. `reported`: a report is written when its runs are over."""
 
     spec: SweepSpec
     runs: tuple[PlannedRun, ...]
@@ -97,16 +103,19 @@ def load_sweep(
 ) -> Sweep:
     """Read, check and expand a sweep file.
 
-    `overrides` (from `--set`) replace an axis of the same name by the one value; `axes` (from `--axis`) replace an axis
-    or add one; `name` replaces the file's. `data_digest` maps a run to the digest of its data, which is part of the
-    run's identity. Raises ConfigError: naming the file, the field, the value and what would be accepted.
+    `overrides` (from `--set`) replace an axis of the same name by the one value; `axes` (from
+    `--axis`) replace an axis or add one; `name` replaces the file's. `data_digest` maps a run to
+    the digest of its data, which is part of the run's identity. Raises ConfigError: naming the
+    file, the field, the value and what would be accepted.
     """
     spec, value_labels = _read_spec(path, axes, name)
     base = load_raw_run(shipped.base(path, spec.base), (path.resolve(),)) if spec.base else {}
     base = merge(base, spec.run)
     varied = {field: values for field, values in spec.axes.items() if field not in overrides}
     if both := [field for field in overrides if field in (axes or ())]:
-        raise ConfigError(f"--set {both[0]}: --axis {both[0]} has values for it, too; keep one of the two")
+        raise ConfigError(
+            f"--set {both[0]}: --axis {both[0]} has values for it, too; keep one of the two"
+        )
     _check_axes(varied, spec, path, overrides)
     fixed = {**spec.set, **overrides}
 
@@ -114,7 +123,11 @@ def load_sweep(
     by_id: dict[str, str] = {}
     labels: dict[str, str] = {}
     below = {*varied, *fixed}
-    several = {k: [_without(v, k, below) for v in values] for k, values in varied.items() if len(values) > 1}
+    several = {
+        k: [_without(v, k, below) for v in values]
+        for k, values in varied.items()
+        if len(values) > 1
+    }
     for chosen in _points(varied, spec, path, overrides, {*overrides, *(axes or ())}):
         point = {k: _without(v, k, below) for k, v in chosen.items()}
         at = ", ".join([*(f"{k}={value_text(v)}" for k, v in point.items()), *_sets(overrides)])
@@ -137,22 +150,31 @@ def load_sweep(
     return Sweep(spec, tuple(runs), baseline, path.read_text(encoding="utf-8"), path, labels=labels)
 
 
-def load_file(path: Path, overrides: dict[str, Any], data_digest: Callable[[RunSpec], str]) -> Sweep:
+def load_file(
+    path: Path, overrides: dict[str, Any], data_digest: Callable[[RunSpec], str]
+) -> Sweep:
     """A sweep file, or a run file as a sweep of one."""
     load = load_sweep if "name" in read_mapping(path) else single_run
     return load(path, overrides, data_digest)
 
 
 def single_run(
-    path: Path, overrides: dict[str, Any], data_digest: Callable[[RunSpec], str], *, name: str | None = None
+    path: Path,
+    overrides: dict[str, Any],
+    data_digest: Callable[[RunSpec], str],
+    *,
+    name: str | None = None,
 ) -> Sweep:
-    """A run file as a sweep of one, under `name` or that of the file. Raises ConfigError: as `load_sweep`."""
+    """A run file as a sweep of one, under `name` or that of the file. Raises ConfigError: as
+    `load_sweep`."""
     data = load_raw_run(path)
     for dotted in overrides:
         check_field(dotted, path, "--set")
     run = with_values(data, overrides, path, ", ".join(_sets(overrides)))
     try:
-        spec = SweepSpec(name=name or re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._") or "run")
+        spec = SweepSpec(
+            name=name or re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._") or "run"
+        )
     except ValidationError as error:
         raise explain(error, SweepSpec, "--name") from None
     planned = plan_run(run, {}, {}, data_digest(run))
@@ -162,13 +184,16 @@ def single_run(
 def _read_spec(
     path: Path, axes: dict[str, list[Any]] | None, name: str | None
 ) -> tuple[SweepSpec, dict[tuple[str, str], str]]:
-    """The fields of a sweep file, with a name and axes from the command line; and {(axis, value as JSON): its label}."""
+    """The fields of a sweep file, with a name and axes from the command line; and {(axis, value as
+    JSON): its label}."""
     raw = read_mapping(path)
     if "name" not in raw and not raw.keys().isdisjoint(RunSpec.model_fields):
         raise other_kind(path, "run", "sweep file (name, axes)")
     if "tune" in raw:
         raise other_kind(path, "study", "sweep file (name, axes)")
-    misplaced = [key for key in raw if key in RunSpec.model_fields and key not in SweepSpec.model_fields]
+    misplaced = [
+        key for key in raw if key in RunSpec.model_fields and key not in SweepSpec.model_fields
+    ]
     if misplaced:
         shown = ", ".join(misplaced)
         raise ConfigError(f"{path}: {shown}: in a sweep file, sections of a run go below `run:`")
@@ -191,14 +216,17 @@ def _read_spec(
 
 
 def with_values(base: dict[str, Any], values: dict[str, Any], path: Path, at: str) -> RunSpec:
-    """`base` with {dotted field: value}, whole sections before their fields; `at` says which, for messages."""
+    """`base` with {dotted field: value}, whole sections before their fields; `at` says which, for
+    messages."""
     data, where = copy.deepcopy(base), f"{path} [{at}]" if at else str(path)
     for dotted, value in sorted(values.items(), key=lambda item: item[0].count(".")):
         assign(data, dotted, value, where)
     return resolve(locate(data, path), where, path)
 
 
-def _check_axes(axes: dict[str, list[Any]], spec: SweepSpec, path: Path, overrides: dict[str, Any]) -> None:
+def _check_axes(
+    axes: dict[str, list[Any]], spec: SweepSpec, path: Path, overrides: dict[str, Any]
+) -> None:
     """Axes and assignments name fields, each once; `exclude` and `zip` name axes."""
     for field in (*axes, *spec.set, *overrides):
         where = "axes" if field in axes else "--set" if field in overrides else "set"
@@ -224,14 +252,21 @@ def _check_names(runs: list[PlannedRun], path: Path) -> None:
         own = canonical_json({**run.axes, "seed": None})
         if settings.setdefault(run.variant, own) != own:
             why = f"two settings are called {run.variant!r}, and would be averaged"
-            raise ConfigError(f"{path}: axes: {why}; choose values that differ in their first six digits")
+            raise ConfigError(
+                f"{path}: axes: {why}; choose values that differ in their first six digits"
+            )
 
 
 def _points(
-    axes: dict[str, list[Any]], spec: SweepSpec, path: Path, overrides: dict[str, Any], replaced: set[str]
+    axes: dict[str, list[Any]],
+    spec: SweepSpec,
+    path: Path,
+    overrides: dict[str, Any],
+    replaced: set[str],
 ) -> list[dict[str, Any]]:
-    """All combinations of the axes in file order (the last axis fastest), zipped groups moving together, but for those that
-    `exclude` leaves out. The file's own values of what is `replaced` need not be there."""
+    """All combinations of the axes in file order (the last axis fastest), zipped groups moving
+    together, but for those that `exclude` leaves out. The file's own values of what is `replaced`
+    need not be there."""
     columns: list[list[dict[str, Any]]] = []
     for name in axes:
         group = next((g for g in spec.zip if name in g), [name])
@@ -241,16 +276,24 @@ def _points(
             columns.append([dict(zip(members, values, strict=True)) for values in rows])
     total = math.prod(len(column) for column in columns)
     if total > MAX_RUNS:
-        raise ConfigError(f"{path}: axes: {total:,} runs; at most {MAX_RUNS:,} are accepted in one sweep")
-    points = [{k: v for part in combo for k, v in part.items()} for combo in itertools.product(*columns)]
+        raise ConfigError(
+            f"{path}: axes: {total:,} runs; at most {MAX_RUNS:,} are accepted in one sweep"
+        )
+    points = [
+        {k: v for part in combo for k, v in part.items()} for combo in itertools.product(*columns)
+    ]
     for entry in spec.exclude:
         if replaced.isdisjoint(entry) and not any(_has(point, entry) for point in points):
             values = ", ".join(f"{name}: {axes[name]}" for name in entry)
-            raise ConfigError(f"{path}: exclude: {entry} leaves out no run; accepted: values of {values}")
+            raise ConfigError(
+                f"{path}: exclude: {entry} leaves out no run; accepted: values of {values}"
+            )
     return [p for p in points if not any(_has({**overrides, **p}, entry) for entry in spec.exclude)]
 
 
-def _check_groups(axes: dict[str, list[Any]], spec: SweepSpec, path: Path, overrides: dict[str, Any]) -> None:
+def _check_groups(
+    axes: dict[str, list[Any]], spec: SweepSpec, path: Path, overrides: dict[str, Any]
+) -> None:
     """`exclude` and `zip` name axes, and no axis is in two groups of `zip`."""
     named = [("exclude", name) for entry in spec.exclude for name in entry]
     for field, name in [*named, *(("zip", name) for group in spec.zip for name in group)]:
@@ -283,7 +326,9 @@ def check_field(dotted: str, path: Path, where: str) -> None:
         if not models:
             # Below a dict of free keys (task.tiers, task.benchmarks) anything is accepted.
             if depth + 1 < len(parts) and not any("dict" in str(f.annotation) for f in fields):
-                raise ConfigError(f"{path}: {where}.{dotted}: {'.'.join(parts[: depth + 1])} has no fields")
+                raise ConfigError(
+                    f"{path}: {where}.{dotted}: {'.'.join(parts[: depth + 1])} has no fields"
+                )
             return
 
 
@@ -297,18 +342,22 @@ def _sets(overrides: dict[str, Any]) -> list[str]:
 
 
 def _without(value: Any, at: str, fields: set[str]) -> Any:
-    """A value of the axis `at` without what other fields set, so that no name says it: with `--set algorithm.beta=0.1`,
-    {name: grpo, beta: 0.3} is grpo."""
+    """A value of the axis `at` without what other fields set, so that no name says it: with `--set
+    algorithm.beta=0.1`, {name: grpo, beta: 0.3} is grpo."""
     if not isinstance(value, dict):
         return value
-    return {k: _without(v, f"{at}.{k}", fields) for k, v in value.items() if f"{at}.{k}" not in fields}
+    return {
+        k: _without(v, f"{at}.{k}", fields) for k, v in value.items() if f"{at}.{k}" not in fields
+    }
 
 
 def value_text(value: Any) -> str:
     """A value in the name of a variant."""
     if isinstance(value, dict):
         head = str(value.get("name") or value.get("type") or "")
-        settings = ",".join(f"{k}={value_text(v)}" for k, v in value.items() if k not in ("name", "type"))
+        settings = ",".join(
+            f"{k}={value_text(v)}" for k, v in value.items() if k not in ("name", "type")
+        )
         return f"{head}({settings})" if head and settings else head or f"({settings})"
     if isinstance(value, list):
         return "[" + ",".join(map(value_text, value)) + "]"
@@ -319,8 +368,11 @@ def value_text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def plan_run(run: RunSpec, point: dict[str, Any], varied: dict[str, list[Any]], digest: str) -> PlannedRun:
-    """Name a run: variant = algorithm and the varied axes but the seed; folder = variant, seed, identity."""
+def plan_run(
+    run: RunSpec, point: dict[str, Any], varied: dict[str, list[Any]], digest: str
+) -> PlannedRun:
+    """Name a run: variant = algorithm and the varied axes but the seed; folder = variant, seed,
+    identity."""
     named = [axis for axis in varied if axis not in ("algorithm", "seed")]
     head = _part("algorithm", point.get("algorithm", run.algorithm.name), varied)
     variant = " ".join([head, *(_part(axis, point[axis], varied) for axis in named)])
@@ -351,7 +403,8 @@ def _telling(value: Any, values: list[Any]) -> Any:
 def _baseline(
     wanted: str | dict[str, Any] | None, runs: list[PlannedRun], path: Path, overridden: bool
 ) -> str | None:
-    """The variant that `wanted` names or describes; None when there is none, or an override has changed the variants."""
+    """The variant that `wanted` names or describes; None when there is none, or an override has
+    changed the variants."""
     variants = list(dict.fromkeys(r.variant for r in runs))
     if wanted is None or wanted in variants:
         return wanted if isinstance(wanted, str) else None
@@ -359,11 +412,15 @@ def _baseline(
     fitting = list(dict.fromkeys(r.variant for r in runs if _fits(r, values)))
     if len(fitting) == 1:
         return fitting[0]
-    if overridden:  # `--set algorithm=...` may well have removed the baseline; that is not a mistake
+    if (
+        overridden
+    ):  # `--set algorithm=...` may well have removed the baseline; that is not a mistake
         return None
     hint = nearest(wanted, variants) if isinstance(wanted, str) else ";"
     wrong = f"matches {len(fitting)} variants; name one." if fitting else f"is not a variant{hint}"
-    raise ConfigError(f"{path}: baseline: {wanted!r} {wrong} Accepted: {', '.join(fitting or variants)}")
+    raise ConfigError(
+        f"{path}: baseline: {wanted!r} {wrong} Accepted: {', '.join(fitting or variants)}"
+    )
 
 
 def _described(text: str) -> dict[str, Any]:

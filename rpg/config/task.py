@@ -38,13 +38,14 @@ TUNING = "-tuning"
 class TaskSection(Section):
     """Base of every task type: what the rest of the configuration needs to know about it.
 
-    The module that rpg.tasks names for it generates or reads its problems; docs/extending.md shows how to add one.
+    The module that rpg.tasks names for it generates or reads its problems; docs/extending.md shows
+    how to add one.
     """
 
     type: str
     tuning_problems: Annotated[int, Field(ge=0)] = 0
-    """Problems of each benchmark that are set apart for tuning (docs/studies.md): they become the benchmark
-    <name>-tuning, and <name> keeps the others."""
+    """Problems of each benchmark that are set apart for tuning (docs/studies.md): they become the
+    benchmark <name>-tuning, and <name> keeps the others."""
 
     @abstractmethod
     def benchmark_names(self) -> tuple[str, ...]:
@@ -59,7 +60,8 @@ class TaskSection(Section):
         return []
 
     def by_content(self) -> dict[str, Any]:
-        """What replaces its paths in a run's identity, which depends on the content of files and not on their names."""
+        """What replaces its paths in a run's identity, which depends on the content of files and
+        not on their names."""
         return {}
 
     @model_validator(mode="after")
@@ -77,7 +79,8 @@ class TaskSection(Section):
 
     @classmethod
     def own_paths(cls, raw: dict[str, Any], at: Callable[[Any], Any]) -> dict[str, Any]:  # noqa: ARG003 - for subclasses
-        """The section `raw` as written in a file, with `at(path)` for each path relative to that file."""
+        """The section `raw` as written in a file, with `at(path)` for each path relative to that
+        file."""
         return raw
 
 
@@ -108,16 +111,23 @@ class GeneratedTask(TaskSection):
 
 
 class ChainTask(GeneratedTask):
-    """Left-to-right arithmetic modulo 10 with labelled operands. Problems are generated; nothing is downloaded.
+    """Left-to-right arithmetic modulo 10 with labelled operands. Problems are generated; nothing is
+    downloaded.
 
     Prompt ``a3b+7c-5=``, response ``b+70c-55#5``; the reward checks the digit after the last ``#``.
     """
 
     type: Literal["chain"] = "chain"
-    tiers: dict[BenchmarkName, Annotated[int, Field(ge=1, le=12)]] = {"easy": 2, "medium": 4, "hard": 7}  # noqa: RUF012
-    """Benchmark name -> number of operations. Each tier is used for training and, held out, as benchmark chain-<tier>."""
+    tiers: dict[BenchmarkName, Annotated[int, Field(ge=1, le=12)]] = {  # noqa: RUF012
+        "easy": 2,
+        "medium": 4,
+        "hard": 7,
+    }
+    """Benchmark name -> number of operations. Each tier is used for training and, held out, as
+    benchmark chain-<tier>."""
     train_problems: Positive = 12_000
-    """Distinct training problems, spread evenly over the tiers (fewer if a tier has fewer distinct problems)."""
+    """Distinct training problems, spread evenly over the tiers (fewer if a tier has fewer distinct
+    problems)."""
 
     def benchmark_names(self) -> tuple[str, ...]:
         return tuple(f"chain-{tier}" for tier in self.tiers)
@@ -142,31 +152,36 @@ class MarkerVerifier(VerifierSection):
     type: Literal["marker"] = "marker"
     marker: Marker = "Answer:"
     match: Literal["exact", "number", "any"] = "exact"
-    """`exact` compares text, ignoring surrounding blanks; `number` compares values (1/2 = 0.5 = 0.50); `any`: the
-    problem's answer lists several correct answers separated by blanks, and each of them counts."""
+    """`exact` compares text, ignoring surrounding blanks; `number` compares values (1/2 = 0.5 =
+    0.50); `any`: the problem's answer lists several correct answers separated by blanks, and each
+    of them counts."""
 
     def written(self, answer: str) -> str:
         return f"{self.marker}{answer.split()[0] if self.match == 'any' else answer}"
 
 
 class MathVerifier(VerifierSection):
-    """The answer is the last `Answer:` line; it is correct if it is equivalent to the reference answer (docs/grading.md)."""
+    """The answer is the last `Answer:` line; it is correct if it is equivalent to the reference
+    answer (docs/grading.md)."""
 
     type: Literal["math"] = "math"
     rules: Literal["default", "recipe"] = "default"
-    """`recipe`: `math_dapo` of verl 0.9.1, which compares text, for results comparable with published ones. The settings
-    below are then not used."""
+    """`recipe`: `math_dapo` of verl 0.9.1, which compares text, for results comparable with
+    published ones. The settings below are then not used."""
     fallback: Literal["none", "boxed"] = "none"
-    r"""`boxed`: without an `Answer:` line, the last `\boxed{...}` is the answer. The paper's recipe does not do this."""
+    r"""`boxed`: without an `Answer:` line, the last `\boxed{...}` is the answer. The paper's recipe
+    does not do this."""
     relative_tolerance: Annotated[float, Field(ge=0.0, lt=0.1)] = 0.0
-    """Numbers within this fraction of the reference number count as correct (for answers in physics)."""
+    """Numbers within this fraction of the reference number count as correct (for answers in
+    physics)."""
 
     def written(self, answer: str) -> str:
         return f"Answer: {answer}"
 
 
 class RewardVerifier(VerifierSection):
-    """For data without reference answers: a response counts as correct if its reward is at least `at_least`."""
+    """For data without reference answers: a response counts as correct if its reward is at least
+    `at_least`."""
 
     type: Literal["reward"]
     at_least: float
@@ -177,10 +192,11 @@ class RewardVerifier(VerifierSection):
 
 
 class GymVerifier(VerifierSection):
-    """The answer follows the last `marker`; a Reasoning Gym data set's own `score_answer` gives it a score from 0 to 1.
+    """The answer follows the last `marker`; a Reasoning Gym data set's own `score_answer` gives it
+    a score from 0 to 1.
 
-    It ends with its line; where the data set's answer has several lines, with the response. The reward of a response
-    lies between `wrong` and `right` of the part `correctness` by its score.
+    It ends with its line; where the data set's answer has several lines, with the response. The
+    reward of a response lies between `wrong` and `right` of the part `correctness` by its score.
     """
 
     type: Literal["reasoning_gym"] = "reasoning_gym"
@@ -192,7 +208,8 @@ class GymVerifier(VerifierSection):
         return f"{self.marker} {answer}"
 
 
-Verifier = Annotated[MarkerVerifier | MathVerifier | RewardVerifier | GymVerifier, Field(discriminator="type"), default_type("marker")]  # fmt: skip  # noqa: E501
+AnyVerifier = MarkerVerifier | MathVerifier | RewardVerifier | GymVerifier
+Verifier = Annotated[AnyVerifier, Field(discriminator="type"), default_type("marker")]
 VERIFIERS: dict[str, type[VerifierSection]] = kinds_of(Verifier)
 
 
@@ -218,18 +235,19 @@ Sources = Annotated[_Some, listed(str, Path, dict, DataSource), _shown_all]
 class FileTask(TaskSection):
     """Your own problems: JSON-lines, Parquet or CSV files, or data sets on the Hugging Face hub.
 
-    Each row has a prompt (text, or a list of messages) and an answer. A column `demonstration` (a full response) is
-    needed only to warm-start a tiny model from scratch.
+    Each row has a prompt (text, or a list of messages) and an answer. A column `demonstration` (a
+    full response) is needed only to warm-start a tiny model from scratch.
     """
 
     type: Literal["file"]
     train: Annotated[Sources, BY_CONTENT]
     """A file, a mapping (a source, see below), or a list of these."""
     benchmarks: Annotated[dict[BenchmarkName, OneSource], BY_CONTENT]
-    """Benchmark name -> file (or mapping) of held-out problems. Those that also occur in `train` are not trained on."""
+    """Benchmark name -> file (or mapping) of held-out problems. Those that also occur in `train`
+    are not trained on."""
     strict: bool = False
-    """Repeated problems, problems with two answers and training problems that are in a benchmark are errors, instead of
-    being left out and listed."""
+    """Repeated problems, problems with two answers and training problems that are in a benchmark
+    are errors, instead of being left out and listed."""
     columns: FileColumns = FileColumns()
     template: Template = "{prompt}"
     """The user's message; `{prompt}` stands for the problem."""
@@ -261,23 +279,27 @@ class FileTask(TaskSection):
 
 
 class EnvironmentTask(FileTask):
-    """Your own problems, as of type file, on which the model works in turns with an environment (docs/turns.md).
+    """Your own problems, as of type file, on which the model works in turns with an environment
+    (docs/turns.md).
 
     What the environment says is part of the response that the model sees, and no part of any loss.
     """
 
     type: Literal["environment"]  # type: ignore[assignment]
     factory: Annotated[str, CODE, AfterValidator(module_function)]
-    """`module:Class`, as TRL's GRPOTrainer takes it, in a file beside the YAML file or in an installed package; or a
-    function that returns an instance. Its `reset` gets all columns of a problem's row."""
+    """`module:Class`, as TRL's GRPOTrainer takes it, in a file beside the YAML file or in an
+    installed package; or a function that returns an instance. Its `reset` gets all columns of a
+    problem's row."""
     calls: Positive = 4
     """Calls in a response that are answered."""
     call: Literal["json", "text"] = "json"
-    """What stands between the markers: {"name": ..., "arguments": {...}}, or the argument of the only tool as text."""
+    """What stands between the markers: {"name": ..., "arguments": {...}}, or the argument of the
+    only tool as text."""
     markers: tuple[Marker, Marker] = ("<tool_call>", "</tool_call>")
     reply: Annotated[str | None, NAME] = None
-    """What follows a call, with `{reply}` for what the tool returns; the call's end marker then ends the turn. null: as the
-    model's chat template writes a tool's message, and the turn ends with an end token."""
+    """What follows a call, with `{reply}` for what the tool returns; the call's end marker then
+    ends the turn. null: as the model's chat template writes a tool's message, and the turn ends
+    with an end token."""
     reply_characters: Positive = 2_000
     """Of what a tool returns or prints for one call; with more it fails."""
     network: bool = False
@@ -288,7 +310,8 @@ class EnvironmentTask(FileTask):
     digest: Annotated[str, CODE, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
     """Digest of the source, filled in when the file is read: a changed class makes another run."""
     beside: Annotated[Path | None, CODE, Field(exclude=True, repr=False)] = None
-    """Folder that is searched for the module first. Default: the folder of the file that names the class."""
+    """Folder that is searched for the module first. Default: the folder of the file that names the
+    class."""
 
     @property
     def function(self) -> str:
@@ -311,15 +334,16 @@ TIERS: tuple[Tier, ...] = get_args(Tier)
 
 
 class MathTask(TaskSection):
-    """Mathematics by the paper's recipe: a training set, and shipped benchmarks (AIME, AMC, ...) or your own.
+    """Mathematics by the paper's recipe: a training set, and shipped benchmarks (AIME, AMC, ...) or
+    your own.
 
     Training problems that also occur in a benchmark are left out, or only listed (`leaks`).
     """
 
     type: Literal["math"]
     train: Annotated[str, BY_CONTENT, PATH]
-    """A shipped training set (`dapo-math-17k-en`, `math-train`), a JSON-lines or Parquet file, or a YAML file that
-    describes a data set (docs/data.md)."""
+    """A shipped training set (`dapo-math-17k-en`, `math-train`), a JSON-lines or Parquet file, or a
+    YAML file that describes a data set (docs/data.md)."""
     benchmarks: Annotated[tuple[str, ...], BY_CONTENT, PATH] = ("aime24", "aime25", "amc23")
     """Names of shipped benchmarks, or paths to your own YAML files."""
     data: Annotated[Path | None, BY_CONTENT] = None
@@ -327,8 +351,9 @@ class MathTask(TaskSection):
     template: Template = RECIPE_TEMPLATE
     """The user's message; `{prompt}` stands for the problem."""
     leaks: tuple[Tier, ...] = ("similar",)
-    """Which leaks are left out of training: problems nearly the same as a benchmark's (`similar`), texts that contain one
-    (`contained`), and either with other letters and numbers (`renamed`). The others are only listed."""
+    """Which leaks are left out of training: problems nearly the same as a benchmark's (`similar`),
+    texts that contain one (`contained`), and either with other letters and numbers (`renamed`). The
+    others are only listed."""
     chat: Chat = Chat()
     verifier: MathVerifier = MathVerifier()
 
@@ -353,30 +378,34 @@ class MathTask(TaskSection):
 
 
 class WordsTask(GeneratedTask):
-    """Two-step arithmetic word problems in English, generated from templates, some of which are held out.
+    """Two-step arithmetic word problems in English, generated from templates, some of which are
+    held out.
 
-    A response ends with the result, after `Answer:`. Benchmarks: `words-known` has new problems from the templates used in
-    training, `words-new` has problems from the held-out templates.
+    A response ends with the result, after `Answer:`. Benchmarks: `words-known` has new problems
+    from the templates used in training, `words-new` has problems from the held-out templates.
     """
 
     type: Literal["words"]
     largest: Annotated[int, Field(ge=5, le=500)] = 10
-    """Largest number that is added or subtracted; minuends are at most twice as large, factors at most 9."""
+    """Largest number that is added or subtracted; minuends are at most twice as large, factors at
+    most 9."""
 
     def benchmark_names(self) -> tuple[str, ...]:
         return "words-known", "words-new"
 
 
 class OperatorsTask(GeneratedTask):
-    """Chains with missing operators: a problem has several correct answers, so diversity can be lost.
+    """Chains with missing operators: a problem has several correct answers, so diversity can be
+    lost.
 
-    Prompt ``a3b7c5=5`` (start at 3, then 7 and 5, and end at 5, modulo 10), response ``b+70c-55#+-``; the reward checks
-    that the operators after the last ``#`` give the result.
+    Prompt ``a3b7c5=5`` (start at 3, then 7 and 5, and end at 5, modulo 10), response
+    ``b+70c-55#+-``; the reward checks that the operators after the last ``#`` give the result.
     """
 
     type: Literal["operators"]
     operations: Annotated[int, Field(ge=2, le=6)] = 4
-    """Operators to fill in. About a tenth of the 3^n combinations are correct, and every problem has at least two such."""
+    """Operators to fill in. About a tenth of the 3^n combinations are correct, and every problem
+    has at least two such."""
     train_problems: Positive = 4_000
 
     def benchmark_names(self) -> tuple[str, ...]:
@@ -393,8 +422,9 @@ class GymDataset(Section):
     config: Annotated[dict[str, Any], PATH] = {}  # noqa: RUF012 (pydantic copies it)
     """Its settings as the package names them, e.g. `{min_terms: 2}`. `seed` and `size` are ours."""
     levels: tuple[Annotated[int, Field(ge=0)], ...] = ()
-    """Difficulty levels of its curriculum, from 0: the training problems are spread evenly over them, and each is a
-    benchmark, `<name>-level-<n>`. A setting in `config` goes over the curriculum's."""
+    """Difficulty levels of its curriculum, from 0: the training problems are spread evenly over
+    them, and each is a benchmark, `<name>-level-<n>`. A setting in `config` goes over the
+    curriculum's."""
 
     def benchmark_names(self) -> list[str]:
         return [f"{self.name}-level-{level}" for level in self.levels] or [self.name]
@@ -403,7 +433,8 @@ class GymDataset(Section):
 class GymTask(GeneratedTask):
     """Data sets of Reasoning Gym: problems made by code, graded by the data set's own scorer.
 
-    Needs the package (`pip install -c constraints.txt -e '.[tasks]'`), whose version is part of a run's identity.
+    Needs the package (`pip install -c constraints.txt -e '.[tasks]'`), whose version is part of a
+    run's identity.
     """
 
     type: Literal["reasoning_gym"]
@@ -411,7 +442,9 @@ class GymTask(GeneratedTask):
     """Each data set is a benchmark of its name, or one for each of its levels."""
     train_problems: Positive = 2_000
     """All data sets together; none of them is in a benchmark."""
-    template: Template = '{prompt}\nThe last line of your response should be "Answer:" and the answer.'
+    template: Template = (
+        '{prompt}\nThe last line of your response should be "Answer:" and the answer.'
+    )
     """The user's message; `{prompt}` stands for the problem."""
     verifier: GymVerifier = GymVerifier()
 
@@ -423,9 +456,11 @@ _YAML = (".yaml", ".yml")
 
 
 def is_name(train: object) -> bool:
-    """Whether `train` of a math task names a shipped training set and not a file, which has an extension."""
+    """Whether `train` of a math task names a shipped training set and not a file, which has an
+    extension."""
     return isinstance(train, str) and re.fullmatch(r"[a-z0-9][a-z0-9_-]*", train) is not None
 
 
-Task = Annotated[ChainTask | EnvironmentTask | FileTask | GymTask | MathTask | OperatorsTask | WordsTask, Field(discriminator="type"), default_type("chain")]  # fmt: skip  # noqa: E501
+AnyTask = ChainTask | EnvironmentTask | FileTask | GymTask | MathTask | OperatorsTask | WordsTask
+Task = Annotated[AnyTask, Field(discriminator="type"), default_type("chain")]
 TASKS: dict[str, type[TaskSection]] = kinds_of(Task)

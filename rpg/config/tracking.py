@@ -16,7 +16,8 @@ def _address(text: str) -> str:
 
 
 class TrackerSection(Section):
-    """Base of every tracker. It receives what is in the run's folder and can never disturb training."""
+    """Base of every tracker. It receives what is in the run's folder and can never disturb
+    training."""
 
     type: str
 
@@ -28,7 +29,8 @@ class TensorBoardTracker(TrackerSection):
 
 
 class WandbTracker(TrackerSection):
-    """Weights & Biases. Offline it writes to `<data folder>/tracking/wandb`; `wandb sync` uploads that later."""
+    """Weights & Biases. Offline it writes to `<data folder>/tracking/wandb`; `wandb sync` uploads
+    that later."""
 
     type: Literal["wandb"]
     mode: Literal["offline", "online"] = "offline"
@@ -47,7 +49,8 @@ class MlflowTracker(TrackerSection):
 
 
 class TrackioTracker(TrackerSection):
-    """Trackio's local database, in `<data folder>/tracking/trackio`; `trackio sync` can upload that later."""
+    """Trackio's local database, in `<data folder>/tracking/trackio`; `trackio sync` can upload that
+    later."""
 
     type: Literal["trackio"]
     project: Annotated[str, Field(min_length=1)] | None = None
@@ -65,7 +68,9 @@ def _distinct(trackers: tuple[TrackerSection, ...]) -> tuple[TrackerSection, ...
     return trackers
 
 
-Trackers = Annotated[tuple[Tracker, ...], listed(str, dict, TrackerSection), AfterValidator(_distinct)]
+Trackers = Annotated[
+    tuple[Tracker, ...], listed(str, dict, TrackerSection), AfterValidator(_distinct)
+]
 
 
 def tracker_of(value: dict[str, str]) -> TrackerSection:

@@ -23,8 +23,8 @@ class AdamW(Section):
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     """In optimizer steps."""
     schedule: Schedule = "constant"
-    """After the warm-up: constant, or falling to 0 at the end of `steps`. A run with a falling rate cannot continue a
-    shorter one, whose rate fell faster."""
+    """After the warm-up: constant, or falling to 0 at the end of `steps`. A run with a falling rate
+    cannot continue a shorter one, whose rate fell faster."""
 
 
 class ScheduleFreeAdamW(Section):
@@ -53,7 +53,8 @@ class TokenRecords(Section):
 
 
 class Training(Section):
-    """How rollouts are used for updates. A *step* is one rollout and its epochs x (prompts / mini-batch) optimizer steps."""
+    """How rollouts are used for updates. A *step* is one rollout and its epochs x (prompts /
+    mini-batch) optimizer steps."""
 
     steps: Annotated[int, Field(ge=1, le=10_000_000)] = 40
     """Rollout steps. A longer run continues from a shorter one that is otherwise the same."""
@@ -65,21 +66,27 @@ class Training(Section):
     micro_batch_rows: Annotated[Positive, OPERATES] = 128
     """Responses per forward and backward pass; affects memory, never the gradient."""
     micro_batch_tokens: Annotated[Positive | None, OPERATES] = None
-    """Tokens per pass, where a prompt counts once for all its responses. Default: chosen by the size of the model."""
+    """Tokens per pass, where a prompt counts once for all its responses. Default: chosen by the
+    size of the model."""
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
     entropy_coeff: Annotated[float, Field(ge=0)] = 0.0
-    """Entropy bonus: this coefficient times the policy's entropy at the response tokens is subtracted from the loss,
-    averaged like the loss (`loss_agg_mode`); its gradient is exact."""
+    """Entropy bonus: this coefficient times the policy's entropy at the response tokens is
+    subtracted from the loss, averaged like the loss (`loss_agg_mode`); its gradient is exact."""
     optimizer: Optimizer = AdamW()
     checkpoint_every: Annotated[Positive, OPERATES] = 1
-    """A killed run loses at most this many steps. Only the newest checkpoints and those of `keep_checkpoints` are kept."""
-    keep_checkpoints: Annotated[Literal["all", "last", "best"] | tuple[Step, ...], OPERATES] = "best"
-    """Which checkpoints keep their weights after evaluation: `best` (the last and the best), `last`, `all`, or a list of
-    steps (and the last). Checkpoints that are not evaluated yet are always kept."""
+    """A killed run loses at most this many steps. Only the newest checkpoints and those of
+    `keep_checkpoints` are kept."""
+    keep_checkpoints: Annotated[Literal["all", "last", "best"] | tuple[Step, ...], OPERATES] = (
+        "best"
+    )
+    """Which checkpoints keep their weights after evaluation: `best` (the last and the best),
+    `last`, `all`, or a list of steps (and the last). Checkpoints that are not evaluated yet are
+    always kept."""
 
     fidelity_every: Annotated[int, Field(ge=0), OPERATES] = 0
-    """Every this many steps, an extra backward pass measures how far the gradient of the loss is from the exact gradient of
-    its objective (metrics `gradient_cosine` and `gradient_bias`); 0: never. Embedded trainer only."""
+    """Every this many steps, an extra backward pass measures how far the gradient of the loss is
+    from the exact gradient of its objective (metrics `gradient_cosine` and `gradient_bias`); 0:
+    never. Embedded trainer only."""
 
     token_records: Annotated[TokenRecords, OPERATES] = TokenRecords()
 
@@ -103,11 +110,12 @@ class Training(Section):
 
 
 class Sampler(Section):
-    """The copy of the policy that draws samples, to study the mismatch between a cheap sampler and the trainer."""
+    """The copy of the policy that draws samples, to study the mismatch between a cheap sampler and
+    the trainer."""
 
     dtype: Literal["same", "bfloat16", "int8"] = "same"
-    """Precision of the copy's weights: bfloat16, or int8 with one scale per row of a matrix. The arithmetic is that of the
-    policy, so the copy's log-probabilities are known exactly."""
+    """Precision of the copy's weights: bfloat16, or int8 with one scale per row of a matrix. The
+    arithmetic is that of the policy, so the copy's log-probabilities are known exactly."""
 
 
 class TrainersDecoder(Section):
@@ -121,7 +129,9 @@ _AnyEngine = TrainersDecoder | VllmEngineSpec
 RolloutEngine = Annotated[_AnyEngine, Field(discriminator="type"), default_type("local"), _by_name]
 
 StopTexts = Annotated[
-    tuple[Annotated[str, NAME, Field(min_length=1, max_length=200)], ...], Field(max_length=16), listed(str)
+    tuple[Annotated[str, NAME, Field(min_length=1, max_length=200)], ...],
+    Field(max_length=16),
+    listed(str),
 ]
 
 
@@ -132,13 +142,15 @@ class Rollout(Section):
     """Responses per prompt (the paper: 16)."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Nucleus sampling: sample from the smallest set of most probable tokens whose total probability reaches this; 1: all
-    tokens. Log-probabilities are those of the restricted distribution (docs/trainer.md). Embedded trainer only, like
-    `top_k`, `min_p` and `min_response_tokens`."""
+    """Nucleus sampling: sample from the smallest set of most probable tokens whose total
+    probability reaches this; 1: all tokens. Log-probabilities are those of the restricted
+    distribution (docs/trainer.md). Embedded trainer only, like `top_k`, `min_p` and
+    `min_response_tokens`."""
     top_k: Annotated[int, Field(ge=2)] | None = None
     """Sample from this many most probable tokens; null: all tokens."""
     min_p: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Sample from tokens whose probability is at least this fraction of the most probable token's; 0: all tokens."""
+    """Sample from tokens whose probability is at least this fraction of the most probable token's;
+    0: all tokens."""
     stop: StopTexts = ()
     """Stop sequences. They remain part of the response, and are also used in evaluation."""
     max_prompt_tokens: Positive = 64
@@ -146,19 +158,21 @@ class Rollout(Section):
     min_response_tokens: Annotated[int, Field(ge=0)] = 0
     """The end-of-sequence token cannot be sampled before this many tokens, also in evaluation."""
     rows_at_once: Annotated[Positive | None, OPERATES] = None
-    """Responses drawn at a time, each with its own random numbers: bounds the memory of keys and values, and changes results
-    by rounding only. Default: as many as fit, up to all; the run records how many (`rpg show FILE --gpu 24GB` says it
-    beforehand). Embedded trainer only."""
+    """Responses drawn at a time, each with its own random numbers: bounds the memory of keys and
+    values, and changes results by rounding only. Default: as many as fit, up to all; the run
+    records how many (`rpg show FILE --gpu 24GB` says it beforehand). Embedded trainer only."""
     max_refills: Annotated[int, Field(ge=0)] = 8
-    """Dynamic sampling: maximum number of extra rounds to replace groups that are all correct or all wrong."""
+    """Dynamic sampling: maximum number of extra rounds to replace groups that are all correct or
+    all wrong."""
     staleness: Annotated[int, Field(ge=0)] = 0
-    """Each step uses samples from the policy of this many rollouts before. With verl, rollouts run this many steps ahead."""
+    """Each step uses samples from the policy of this many rollouts before. With verl, rollouts run
+    this many steps ahead."""
     sampler: Sampler = Sampler()
     """Embedded trainer only."""
     engine: RolloutEngine = TrainersDecoder()
-    """What draws the responses in the embedded trainer; `vllm` for `{type: vllm}`. vLLM gets the policy's weights at every
-    step, in memory, and `algorithm.rollout_correction` corrects for its own log-probabilities (docs/trainer.md). verl
-    has `backend.rollout`."""
+    """What draws the responses in the embedded trainer; `vllm` for `{type: vllm}`. vLLM gets the
+    policy's weights at every step, in memory, and `algorithm.rollout_correction` corrects for its
+    own log-probabilities (docs/trainer.md). verl has `backend.rollout`."""
 
     @model_validator(mode="after")
     def _room(self) -> Self:

@@ -1,8 +1,9 @@
-"""`backend.verl`: settings of verl itself, by their dotted names, for which this project has no field.
+"""`backend.verl`: settings of verl itself, by their dotted names, for which this project has no
+field.
 
-A setting that follows from one of our fields (verl_keys.yaml) is refused here and the field named, so that a run never
-trains something its file does not say. Every other key is passed to verl unchanged; `unknown` compares it with verl's
-own configuration if verl is installed.
+A setting that follows from one of our fields (verl_keys.yaml) is refused here and the field named,
+so that a run never trains something its file does not say. Every other key is passed to verl
+unchanged; `unknown` compares it with verl's own configuration if verl is installed.
 """
 
 import importlib.util
@@ -46,7 +47,8 @@ def _table() -> dict[str, str]:
 
 
 def refused(settings: dict[str, Any]) -> str | None:
-    """What is wrong with the first setting that our fields decide or that is no dotted name; None if there is none."""
+    """What is wrong with the first setting that our fields decide or that is no dotted name; None
+    if there is none."""
     fields = derived() if settings else {}
     for key in settings:
         name = key.removeprefix("+")
@@ -56,15 +58,18 @@ def refused(settings: dict[str, Any]) -> str | None:
         field = next((fields[at] for at in _above(parts) if at in fields), None)
         if field is not None:
             return f"{key}: cannot be set {field if field.startswith('(') else f'here; set {field} instead'}"
-        below = next((derived_key for derived_key in fields if derived_key.startswith(f"{name}.")), None)
+        below = next(
+            (derived_key for derived_key in fields if derived_key.startswith(f"{name}.")), None
+        )
         if below is not None:
             return f"{key}: contains {below}, which cannot be set here; name single settings of the section"
     return None
 
 
 def unknown(settings: dict[str, Any]) -> list[str]:
-    """Which of these settings verl does not have, or has with another type of value; nothing if verl is not installed.
-    A key with a leading `+` is one that verl's YAML lacks; it is passed on unchanged."""
+    """Which of these settings verl does not have, or has with another type of value; nothing if
+    verl is not installed. A key with a leading `+` is one that verl's YAML lacks; it is passed on
+    unchanged."""
     schema = _schema()
     if schema is None:
         return []
@@ -73,7 +78,9 @@ def unknown(settings: dict[str, Any]) -> list[str]:
         if key.startswith("+") or _is_open(key, schema):
             continue
         if key not in schema:
-            lines.append(f"backend.verl: verl has no setting {key!r} (got {value!r}){nearest(key, schema)}")
+            lines.append(
+                f"backend.verl: verl has no setting {key!r} (got {value!r}){nearest(key, schema)}"
+            )
         elif isinstance(schema[key], dict):
             if not isinstance(value, dict) or schema[key]:
                 section = f"{key} is a section of verl's configuration"
@@ -84,8 +91,9 @@ def unknown(settings: dict[str, Any]) -> list[str]:
 
 
 def capability(key: str, value: Any) -> Capability | None:
-    """What a setting of verl can reach. Declared are those for which its configuration has a number: most of its texts name
-    files, addresses, modules or commands, and what its configuration lacks (null, or `+key`) may be anything.
+    """What a setting of verl can reach. Declared are those for which its configuration has a
+    number: most of its texts name files, addresses, modules or commands, and what its configuration
+    lacks (null, or `+key`) may be anything.
     """
     if key.rpartition(".")[2] in _CODE_SWITCHES:
         return CODE
@@ -95,9 +103,12 @@ def capability(key: str, value: Any) -> Capability | None:
 
 
 def is_added(key: str) -> bool:
-    """Whether the key must be given to Hydra with a leading `+`, as one that its configuration lacks."""
+    """Whether the key must be given to Hydra with a leading `+`, as one that its configuration
+    lacks."""
     schema = _schema()
-    return key.startswith("+") or (schema is not None and key not in schema and _is_open(key, schema))
+    return key.startswith("+") or (
+        schema is not None and key not in schema and _is_open(key, schema)
+    )
 
 
 def sections() -> list[str]:
@@ -121,12 +132,15 @@ def _fits(value: Any, default: Any) -> bool:
     kind = type(default)
     if kind not in (bool, int, float, str, list):
         return True
-    return isinstance(value, _WIDER.get(kind, kind)) and (kind is bool or not isinstance(value, bool))
+    return isinstance(value, _WIDER.get(kind, kind)) and (
+        kind is bool or not isinstance(value, bool)
+    )
 
 
 @cache
 def _schema() -> dict[str, Any] | None:
-    """Every key of verl's configuration with its default, sections too ({} for those that take any key)."""
+    """Every key of verl's configuration with its default, sections too ({} for those that take any
+    key)."""
     spec = importlib.util.find_spec("verl")
     if spec is None or spec.origin is None:
         return None

@@ -22,7 +22,8 @@ MAX_FILES = 20  # longest chain of `base` files
 
 
 class StrictLoader(SafeLoader):
-    """safe_load that also refuses a key given twice and reads 1e-4 as a number (YAML 1.1 reads it as text)."""
+    """safe_load that also refuses a key given twice and reads 1e-4 as a number (YAML 1.1 reads it
+    as text)."""
 
 
 def _no_duplicates(loader: StrictLoader, node: yaml.MappingNode) -> dict[str, Any]:
@@ -47,14 +48,17 @@ _DECIMAL = re.compile(r"^[-+]?(?:0|[1-9][\d_]*)$")
 StrictLoader.add_implicit_resolver("tag:yaml.org,2002:int", _DECIMAL, list("-+0123456789"))
 StrictLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:\d[\d_]*\.[\d_]*(?:[eE][-+]?\d+)?|\d[\d_]*[eE][-+]?\d+|\.\d+(?:[eE][-+]?\d+)?)$"),
+    re.compile(
+        r"^[-+]?(?:\d[\d_]*\.[\d_]*(?:[eE][-+]?\d+)?|\d[\d_]*[eE][-+]?\d+|\.\d+(?:[eE][-+]?\d+)?)$"
+    ),
     list("-+0123456789."),
 )
 
 
 def place(file: Path, field: Sequence[str], value: object) -> Place | None:
-    """(file, line from 1) where `file` or one of its bases sets `field` to `value`; None if the value comes from the
-    command line or is a default. `field` is the path within a run, or within the file.
+    """(file, line from 1) where `file` or one of its bases sets `field` to `value`; None if the
+    value comes from the command line or is a default. `field` is the path within a run, or within
+    the file.
     """
     for _ in range(MAX_FILES):
         try:
@@ -77,8 +81,11 @@ def place(file: Path, field: Sequence[str], value: object) -> Place | None:
     return None
 
 
-def _under(node: yaml.Node, field: list[str], line: int | None = None) -> Iterator[tuple[int, yaml.Node]]:
-    """(line from 0, value) of everything at the path below `node`; a key may itself be a path (`a.b: 1`)."""
+def _under(
+    node: yaml.Node, field: list[str], line: int | None = None
+) -> Iterator[tuple[int, yaml.Node]]:
+    """(line from 0, value) of everything at the path below `node`; a key may itself be a path
+    (`a.b: 1`)."""
     if not field:
         yield node.start_mark.line if line is None else line, node
     elif isinstance(node, yaml.MappingNode):
@@ -86,7 +93,11 @@ def _under(node: yaml.Node, field: list[str], line: int | None = None) -> Iterat
             parts = str(key.value).split(".")
             if field[: len(parts)] == parts:
                 yield from _under(inner, field[len(parts) :], key.start_mark.line)
-    elif isinstance(node, yaml.SequenceNode) and field[0].isdigit() and int(field[0]) < len(node.value):
+    elif (
+        isinstance(node, yaml.SequenceNode)
+        and field[0].isdigit()
+        and int(field[0]) < len(node.value)
+    ):
         yield from _under(node.value[int(field[0])], field[1:])
 
 

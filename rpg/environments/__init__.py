@@ -1,1 +1,2 @@
-"""Environments with which a policy takes turns: `Environments` (process) runs them in a bounded process (worker)."""
+"""Environments with which a policy takes turns: `Environments` (process) runs them in a bounded
+process (worker)."""

@@ -28,27 +28,34 @@ class _Raised(Failed):
 class Environments(AbstractContextManager["Environments"]):
     """One environment for each conversation; a context manager, or to be closed.
 
-    A tool that fails, hangs, needs too much memory or ends its process costs one reply. What other conversations had said
-    by then is told to a new process, so that they go on as if nothing had happened.
+    A tool that fails, hangs, needs too much memory or ends its process costs one reply. What other
+    conversations had said by then is told to a new process, so that they go on as if nothing had
+    happened.
     """
 
     def __init__(self, task: EnvironmentTask, sources: Sequence[Mapping[str, str]]):
         self.task = task
         begin = {
-            "function": task.factory, "sources": list(sources), "memory_gib": task.memory_gib, "form": task.call,
-            "characters": task.reply_characters, "network": task.network,
-        }  # fmt: skip
+            "function": task.factory,
+            "sources": list(sources),
+            "memory_gib": task.memory_gib,
+            "form": task.call,
+            "characters": task.reply_characters,
+            "network": task.network,
+        }
         self._process = UserProcess("rpg.environments.worker", begin, "task")
         self._events: dict[int, list[dict[str, Any]]] = {}
         self._there: set[int] = set()  # conversations that the process has been told
 
     def schemas(self) -> list[Any]:
-        """Descriptions of the tools for a chat template, from their docstrings. Raises EnvironmentFault."""
+        """Descriptions of the tools for a chat template, from their docstrings. Raises
+        EnvironmentFault."""
         schemas: list[Any] = self._required({"what": "schemas"}, "the tools' docstrings", 120.0)
         return schemas
 
     def begin(self, row: int, columns: Mapping[str, Any], key: str) -> str | None:
-        """Begin conversation `row`; what `reset` says. Everything random follows from `key`. Raises EnvironmentFault."""
+        """Begin conversation `row`; what `reset` says. Everything random follows from `key`. Raises
+        EnvironmentFault."""
         event = {"what": "begin", "row": row, "columns": dict(columns), "key": key, "number": 0}
         self._events[row] = [event]
         observation = self._required(event, "reset")
@@ -65,12 +72,15 @@ class Environments(AbstractContextManager["Environments"]):
             reply = Reply(str(self._ask(event)), False)
         except Failed as failure:
             reply = Reply(f"Error: {failure}", True)
-        if row in self._there:  # else the process has ended, and with it went whatever the call had done
+        if (
+            row in self._there
+        ):  # else the process has ended, and with it went whatever the call had done
             events.append({**event, "failed": reply.failed})
         return reply
 
     def reward(self, row: int, turns: Sequence[str]) -> float | None:
-        """What `get_reward` returns, which may ask for `turns`; None without one. Raises EnvironmentFault."""
+        """What `get_reward` returns, which may ask for `turns`; None without one. Raises
+        EnvironmentFault."""
         try:
             self._tell(row)
         except Failed as failure:
@@ -109,10 +119,13 @@ class Environments(AbstractContextManager["Environments"]):
         try:
             return self._ask(event, seconds)
         except Failed as failure:
-            raise EnvironmentFault(f"task.factory: {self.task.factory}: {what}: {failure}") from None
+            raise EnvironmentFault(
+                f"task.factory: {self.task.factory}: {what}: {failure}"
+            ) from None
 
     def _ask(self, event: Mapping[str, Any], seconds: float = 0.0) -> Any:
-        """What an event comes to. Raises Failed; EnvironmentFault: the class cannot be imported or made."""
+        """What an event comes to. Raises Failed; EnvironmentFault: the class cannot be imported or
+        made."""
         try:
             if error := self._process.start().get("error"):
                 raise EnvironmentFault(f"task.factory: {error}")

@@ -1,8 +1,9 @@
 """The process in which environments run: `python -m rpg.environments.worker`.
 
-A line of JSON in: first the source of the class, then one event of one conversation each; a line of JSON out. Environments
-are classes as TRL's GRPOTrainer takes them (`environment_factory`, TRL 1.16): `reset(**columns)` before a conversation,
-every other public method a tool, and `get_reward()`.
+A line of JSON in: first the source of the class, then one event of one conversation each; a line of
+JSON out. Environments are classes as TRL's GRPOTrainer takes them (`environment_factory`, TRL
+1.16): `reset(**columns)` before a conversation, every other public method a tool, and
+`get_reward()`.
 """
 
 import inspect
@@ -43,8 +44,9 @@ def tools_of(environment: object) -> dict[str, Callable[..., Any]]:
 
 
 def asked(text: str, tools: Mapping[str, Callable[..., Any]], form: str) -> Any:
-    """What the tool that `text` calls returns. Form `json`: {"name": ..., "arguments": {...}}; `text`: the one argument of
-    the only tool. Raises ValueError for another text, and whatever the tool raises.
+    """What the tool that `text` calls returns. Form `json`: {"name": ..., "arguments": {...}};
+    `text`: the one argument of the only tool. Raises ValueError for another text, and whatever the
+    tool raises.
     """
     if form == "json":
         try:
@@ -62,8 +64,8 @@ def asked(text: str, tools: Mapping[str, Callable[..., Any]], form: str) -> Any:
 
 
 class _Conversations:
-    """The environments of unfinished conversations, by number. What they draw at random follows from a conversation's key
-    and the number of the event, whatever other conversations do.
+    """The environments of unfinished conversations, by number. What they draw at random follows
+    from a conversation's key and the number of the event, whatever other conversations do.
     """
 
     def __init__(self, begin: Mapping[str, Any]):
@@ -81,7 +83,9 @@ class _Conversations:
     def answer(self, event: Mapping[str, Any]) -> Any:
         """What an event comes to; raises what the environment raises."""
         what, row = event["what"], event.get("row", 0)
-        if what == "schemas":  # descriptions of the tools from their docstrings, for a chat template
+        if (
+            what == "schemas"
+        ):  # descriptions of the tools from their docstrings, for a chat template
             from transformers.utils import get_json_schema
 
             return [get_json_schema(tool) for tool in tools_of(self.factory()).values()]
@@ -98,7 +102,9 @@ class _Conversations:
         if what == "call":
             text = str(asked(event["text"], tools_of(self.there[row]), self.begin["form"]))
             if len(text) > self.begin["characters"]:
-                raise ValueError(f"returned {len(text)} characters, more than {self.begin['characters']}")
+                raise ValueError(
+                    f"returned {len(text)} characters, more than {self.begin['characters']}"
+                )
             return text
         reward = getattr(self.there[row], "get_reward", None)
         if reward is None:
@@ -112,7 +118,9 @@ class _Conversations:
 
 def _refuse_network(event: str, arguments: tuple[Any, ...]) -> None:
     """As an audit hook: Python code of this process that asks for a network is refused."""
-    local = len(arguments) == 2 and isinstance(arguments[1], str | bytes)  # a socket of this machine: a path
+    local = len(arguments) == 2 and isinstance(
+        arguments[1], str | bytes
+    )  # a socket of this machine: a path
     if event in _NETWORK and not local:
         raise PermissionError("the network is not allowed (task.network)")
 

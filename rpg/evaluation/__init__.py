@@ -1,4 +1,5 @@
-"""Evaluating checkpoints: pending evaluations are derived from files, graded samples are written to them.
+"""Evaluating checkpoints: pending evaluations are derived from files, graded samples are written to
+them.
 
 `evaluate`, for a model outside of a sweep, is imported when it is first used.
 """

@@ -1,9 +1,10 @@
-"""python -m rpg.evaluation SWEEP_DIR: evaluate the checkpoints of all runs of a sweep as they appear.
+"""python -m rpg.evaluation SWEEP_DIR: evaluate the checkpoints of all runs of a sweep as they
+appear.
 
-It ends when its standard input is closed (all trainings are over) and no checkpoint has a pending evaluation; with
---drain it evaluates the existing checkpoints and ends. Exit codes: 0 done, 1 it cannot continue, 75 another process
-evaluates this sweep. A checkpoint that cannot be evaluated is a warning and a file `step-*.error.json`, and does not
-stop the rest.
+It ends when its standard input is closed (all trainings are over) and no checkpoint has a pending
+evaluation; with --drain it evaluates the existing checkpoints and ends. Exit codes: 0 done, 1 it
+cannot continue, 75 another process evaluates this sweep. A checkpoint that cannot be evaluated is a
+warning and a file `step-*.error.json`, and does not stop the rest.
 """
 
 import argparse
@@ -20,7 +21,9 @@ from rpg.store.locks import Busy, only_one
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m rpg.evaluation", description=__doc__)
     parser.add_argument("sweep", type=Path, help="the sweep's folder, with a folder per run")
-    parser.add_argument("--drain", action="store_true", help="evaluate the existing checkpoints, then end")
+    parser.add_argument(
+        "--drain", action="store_true", help="evaluate the existing checkpoints, then end"
+    )
     share = "only the I-th of N parts"
     parser.add_argument("--share", type=_share, default=(1, 1), metavar="I/N", help=share)
     options = parser.parse_args(arguments)
@@ -31,7 +34,11 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{sweep}: no such folder; expected a sweep's", file=sys.stderr)
         return 1
     try:
-        lock = ".evaluator" if options.share == (1, 1) else ".evaluator-{}-of-{}".format(*options.share)
+        lock = (
+            ".evaluator"
+            if options.share == (1, 1)
+            else ".evaluator-{}-of-{}".format(*options.share)
+        )
         with only_one(sweep / lock, f"{sweep} is already being evaluated"):
             _evaluate(sweep, options.drain, options.share)
     except UserError as error:

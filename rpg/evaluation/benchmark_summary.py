@@ -1,4 +1,5 @@
-"""Summary of the graded samples of one model on one benchmark; the standard errors resample problems."""
+"""Summary of the graded samples of one model on one benchmark; the standard errors resample
+problems."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -25,18 +26,25 @@ class Summary:
     truncation_rate: Estimate
 
     def as_json(self) -> dict[str, Any]:
-        """Nested dicts; each estimate with its mean, standard error, interval and numbers of problems."""
-        numbers = {name: v._asdict() if isinstance(v, Estimate) else v for name, v in vars(self).items()}
-        return {**numbers, "pass_at": {str(n): estimate._asdict() for n, estimate in self.pass_at.items()}}
+        """Nested dicts; each estimate with its mean, standard error, interval and numbers of
+        problems."""
+        numbers = {
+            name: v._asdict() if isinstance(v, Estimate) else v for name, v in vars(self).items()
+        }
+        return {
+            **numbers,
+            "pass_at": {str(n): estimate._asdict() for n, estimate in self.pass_at.items()},
+        }
 
 
 def summarise(rows: Iterable[Mapping[str, Any]]) -> Summary:
     """Summary of samples with the columns problem_id, correct, extracted, tokens, truncated.
 
-    mean@k is the mean accuracy, pass@k the chance that one of k samples is right (arXiv 2107.03374, eq. 1), maj@k
-    the chance that the most frequent answer is right (answers that are the same number or text vote together). The
-    problems are a sample of all possible problems, so the errors come from their spread: with 30 problems, that spread
-    and not the number of samples limits the precision.
+    mean@k is the mean accuracy, pass@k the chance that one of k samples is right (arXiv 2107.03374,
+    eq. 1), maj@k the chance that the most frequent answer is right (answers that are the same
+    number or text vote together). The problems are a sample of all possible problems, so the errors
+    come from their spread: with 30 problems, that spread and not the number of samples limits the
+    precision.
 
     Raises ValueError: no rows, or problems with different numbers of samples.
     """

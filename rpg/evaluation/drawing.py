@@ -1,5 +1,5 @@
-"""How responses are drawn from a model: an engine when one is needed, in this process or on a Ray cluster, and the responses
-that are stored.
+"""How responses are drawn from a model: an engine when one is needed, in this process or on a Ray
+cluster, and the responses that are stored.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -45,15 +45,27 @@ class Drawing(NamedTuple):
         rollout, e = spec.rollout, spec.evaluation
         lengths = rollout.max_prompt_tokens, rollout.max_response_tokens
         sampling = Sampling(e.temperature, *lengths, evaluation_restriction(spec))
-        names = {"factory", "digest", "calls", "call", "markers", "reply", "reply_characters", "network"}
+        names = {
+            "factory",
+            "digest",
+            "calls",
+            "call",
+            "markers",
+            "reply",
+            "reply_characters",
+            "network",
+        }
         talks = isinstance(spec.task, EnvironmentTask)
         turns = spec.task.model_dump(mode="json", include=names) if talks else None
-        return cls(e.engine, e.place, sampling, spec.seed, spec.backend.device, bfloat16(spec.model), turns)
+        return cls(
+            e.engine, e.place, sampling, spec.seed, spec.backend.device, bfloat16(spec.model), turns
+        )
 
     def start(self, say: Say = print) -> Engine:
-        """An engine where `place` says; its model comes with `load`. On a Ray cluster the place decides about the device;
-        `say` reports what the cluster does. Raises ModelError: the engine's package is not installed; EngineError:
-        there is no such device, or the cluster cannot be used.
+        """An engine where `place` says; its model comes with `load`. On a Ray cluster the place
+        decides about the device; `say` reports what the cluster does. Raises ModelError: the
+        engine's package is not installed; EngineError: there is no such device, or the cluster
+        cannot be used.
         """
         begin = partial(_in_process, self.engine, self.sampling, self.bfloat16)
         if isinstance(self.place, OnRay):
@@ -79,20 +91,24 @@ class Drawing(NamedTuple):
     def draws(self, home: Path, checkpoint: str | Path, revision: str | None = None) -> Draws:
         """The stored responses of a model.
 
-        It is known by the digest of its files, or on the hub by its commit (`revision`), never by a name alone. The digest
-        covers the tokenizer, and with it the chat template.
+        It is known by the digest of its files, or on the hub by its commit (`revision`), never by a
+        name alone. The digest covers the tokenizer, and with it the chat template.
         """
         folder, where = Path(checkpoint).expanduser(), self.place
         sampling = self.sampling.record()
         del sampling["max_prompt_tokens"]  # a longer prompt is an error
-        engine = {x.dotted: x.value for x in leaves(self.engine, kind=EVALUATES) if x.kind is EVALUATES}
+        engine = {
+            x.dotted: x.value for x in leaves(self.engine, kind=EVALUATES) if x.kind is EVALUATES
+        }
         local, on_hub = folder.is_dir(), f"{checkpoint}@{revision}"
         settings: dict[str, Any] = {
             "model": model_files_digest(folder, home) if local else on_hub,
             "engine": {"type": self.engine.type, **engine},
             "sampling": sampling,
             "seed": self.seed,
-            "device": ("cuda" if where.gpus else "cpu") if isinstance(where, OnRay) else self.device,
+            "device": ("cuda" if where.gpus else "cpu")
+            if isinstance(where, OnRay)
+            else self.device,
             "bfloat16": self.bfloat16,
         }
         if self.environment is not None:

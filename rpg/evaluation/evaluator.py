@@ -41,7 +41,8 @@ SAY_SECONDS = 15.0
 
 @dataclass
 class Evaluator:
-    """Runs the pending evaluations of a sweep; equal checkpoints with equal settings are sampled once."""
+    """Runs the pending evaluations of a sweep; equal checkpoints with equal settings are sampled
+    once."""
 
     layout: Layout
     sweep: str
@@ -49,7 +50,8 @@ class Evaluator:
     limits: ThisMachine | None = None
     """The limits of this process (rpg.evaluation.resource_limits)."""
     share: tuple[int, int] = (1, 1)
-    """(i, n): this process does the i-th of n parts of the work; processes on other GPUs do the rest."""
+    """(i, n): this process does the i-th of n parts of the work; processes on other GPUs do the
+    rest."""
     _specs: dict[str, RunSpec] = field(default_factory=dict)
     _engines: dict[str, Engine] = field(default_factory=dict)
     _loaded: dict[str, str] = field(default_factory=dict)
@@ -61,7 +63,8 @@ class Evaluator:
         self._drift = DriftMeter(self.layout.home, self.say)
 
     def pass_over(self) -> int:
-        """Run all evaluations that are possible now; returns the number of (run, benchmark, step) that were done."""
+        """Run all evaluations that are possible now; returns the number of (run, benchmark, step)
+        that were done."""
         count = 0
         for folder in current_runs(self.layout, self.sweep):
             if not folder.manifest_path.exists():
@@ -74,13 +77,15 @@ class Evaluator:
         return count
 
     def _is_ours(self, key: tuple[str, str, int]) -> bool:
-        """Decided by name, so that processes need not communicate; step 0, which runs share, goes to one of them."""
+        """Decided by name, so that processes need not communicate; step 0, which runs share, goes
+        to one of them."""
         part, parts = self.share
         run, benchmark, step = key
         return zlib.crc32(f"{run if step else ''} {benchmark} {step}".encode()) % parts == part - 1
 
     def _evaluate(self, folder: RunFolder, benchmark: str, step: int) -> bool:
-        """True if the samples were written; a failure is reported beside them and not retried by this process."""
+        """True if the samples were written; a failure is reported beside them and not retried by
+        this process."""
         began = time.perf_counter()
         try:
             target = folder.eval_path(benchmark, step)
@@ -129,7 +134,9 @@ class Evaluator:
         )
         asked = requests(problems, spec.evaluation.samples, spec.seed, draws)
         if drift := self._drift.measure(spec, draws, asked, engine):
-            atomic_write_json(drift_path(target), drift)  # before the samples, which say that all is done
+            atomic_write_json(
+                drift_path(target), drift
+            )  # before the samples, which say that all is done
         clear_progress(folder.path / EVALUATION)
         write_eval(folder, benchmark, step, rows, rules_name(verifier_of(spec.task)), draws.about)
         for done in (fewer, target.with_suffix(".partial.jsonl")):  # the latter of an older version
@@ -137,12 +144,14 @@ class Evaluator:
         return not used
 
     def _engine(self, spec: RunSpec, checkpoint: Path, weights: str) -> Engine:
-        """The engine for these settings with this checkpoint loaded; engines are started once per settings."""
+        """The engine for these settings with this checkpoint loaded; engines are started once per
+        settings."""
         drawing = Drawing.of(spec)
         key = repr(drawing._replace(seed=0))
         if key not in self._engines:
             self._engines[key] = drawing.start(self.say)
-        loaded = f"{weights} {chat_of(spec.task).model_dump_json()}"  # the tokenizer's template is the task's
+        # the tokenizer's template is the task's
+        loaded = f"{weights} {chat_of(spec.task).model_dump_json()}"
         if self._loaded.get(key) != loaded:
             self._loaded.pop(key, None)
             self._engines[key].load(checkpoint)
@@ -157,7 +166,8 @@ class Evaluator:
                 self._engines.pop(key).close()
 
     def _scorer(self, folder: RunFolder, spec: RunSpec) -> Scorer:
-        """The scorer of a run; runs with the same verifier, reward and prefix of responses share one."""
+        """The scorer of a run; runs with the same verifier, reward and prefix of responses share
+        one."""
         limit = spec.rollout.max_response_tokens
         begins = chat_of(spec.task).prefix, getattr(spec.task, "reply", "")
         key = repr((verifier_of(spec.task), spec.reward, limit, begins))
@@ -174,8 +184,11 @@ class Evaluator:
             self._environments[key] = Conversations(spec.task, kept)
         return self._environments[key]
 
-    def _report_progress(self, folder: RunFolder, step: int, benchmark: str) -> Callable[[Progress], None]:
-        """Write progress to the run's folder when samples are finished, and to the log from time to time."""
+    def _report_progress(
+        self, folder: RunFolder, step: int, benchmark: str
+    ) -> Callable[[Progress], None]:
+        """Write progress to the run's folder when samples are finished, and to the log from time to
+        time."""
         last, written = time.monotonic(), float("-inf")
 
         def say(progress: Progress) -> None:
@@ -183,10 +196,16 @@ class Evaluator:
             if time.monotonic() - written > WRITE_SECONDS:
                 written = time.monotonic()
                 record = {
-                    "step": step, "phase": f"evaluation on {benchmark}", "done": progress.done, "of": progress.total,
-                    "what": "samples", "tokens": progress.tokens, "tokens_per_second": progress.tokens_per_second,
-                    "seconds": progress.seconds, "left": progress.seconds_left,
-                }  # fmt: skip
+                    "step": step,
+                    "phase": f"evaluation on {benchmark}",
+                    "done": progress.done,
+                    "of": progress.total,
+                    "what": "samples",
+                    "tokens": progress.tokens,
+                    "tokens_per_second": progress.tokens_per_second,
+                    "seconds": progress.seconds,
+                    "left": progress.seconds_left,
+                }
                 write_progress(folder.path / EVALUATION, record)
             if time.monotonic() - last > SAY_SECONDS:
                 last = time.monotonic()
@@ -215,6 +234,8 @@ def limits_of(layout: Layout, sweep: str) -> ThisMachine | None:
     """The limits of a process that evaluates this sweep; None if all evaluations run elsewhere."""
     places = []
     for folder in current_runs(layout, sweep):
-        with contextlib.suppress(UserError):  # an unreadable manifest is reported when its run's turn comes
+        with contextlib.suppress(
+            UserError
+        ):  # an unreadable manifest is reported when its run's turn comes
             places.append(spec_of(folder).evaluation.place)
     return strictest(places)

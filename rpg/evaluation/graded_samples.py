@@ -1,4 +1,5 @@
-"""One checkpoint's responses to one benchmark: those that are stored, and those that are still to be drawn; then graded."""
+"""One checkpoint's responses to one benchmark: those that are stored, and those that are still to
+be drawn; then graded."""
 
 import json
 import time
@@ -72,13 +73,15 @@ def evaluate_problems(
     graded_rows: Iterable[Mapping[str, Any]] = (),
     progress: Callable[[Progress], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """One row per sample, with the columns of rpg.store.samples.EVAL_COLUMNS, in the order of problems and samples.
+    """One row per sample, with the columns of rpg.store.samples.EVAL_COLUMNS, in the order of
+    problems and samples.
 
-    Samples in `draws` are not drawn again, nor those of the same text among `graded_rows`, which an older version stored;
-    what is missing is added there before it is graded. `engine` gives one that has the model, and is not called if nothing
-    is missing. Sample k of a problem depends only on the seed, the problem's id and k: another order of problems or more
-    samples per problem give the same ones. Raises DataError: a prompt is too long; GradingError, RewardError: answers
-    cannot be graded; StoreError: samples cannot be read or written.
+    Samples in `draws` are not drawn again, nor those of the same text among `graded_rows`, which an
+    older version stored; what is missing is added there before it is graded. `engine` gives one
+    that has the model, and is not called if nothing is missing. Sample k of a problem depends only
+    on the seed, the problem's id and k: another order of problems or more samples per problem give
+    the same ones. Raises DataError: a prompt is too long; GradingError, RewardError: answers cannot
+    be graded; StoreError: samples cannot be read or written.
     """
     wanted = requests(problems, samples_per_problem, seed, draws)
     keys = {(key.problem, key.sample): key for key in wanted}
@@ -102,7 +105,8 @@ def _drawn(
     draws: Draws,
     progress: Callable[[Progress], None] | None,
 ) -> Mapping[Key, Draw]:
-    """Everything that is wanted: what is stored, what is drawn here, and what other processes draw meanwhile."""
+    """Everything that is wanted: what is stored, what is drawn here, and what other processes draw
+    meanwhile."""
     began, tokens, fresh = time.monotonic(), 0, 0
 
     def tell() -> None:
@@ -121,7 +125,9 @@ def _drawn(
     tell()
     while missing := [key for key in wanted if key not in stored]:
         with draws.claimed({key.problem for key in missing}) as claimed:
-            stored = draws.read()  # with what another process had finished before it gave up its claim
+            stored = (
+                draws.read()
+            )  # with what another process had finished before it gave up its claim
             missing = [key for key in missing if key not in stored and key.problem in claimed]
             batch: dict[Key, Draw] = {}
             flushed = time.monotonic()
@@ -139,10 +145,14 @@ def _drawn(
     return stored
 
 
-def requests(problems: Sequence[Problem], number: int, seed: int, draws: Draws) -> dict[Key, Request]:
+def requests(
+    problems: Sequence[Problem], number: int, seed: int, draws: Draws
+) -> dict[Key, Request]:
     """What an engine is asked for, in the order of problems and samples, to be stored in `draws`."""
     asked = [
-        Request(problem.given(), (seed, "evaluation", problem.id, k), problem.columns, draws.with_turns)
+        Request(
+            problem.given(), (seed, "evaluation", problem.id, k), problem.columns, draws.with_turns
+        )
         for problem in problems
         for k in range(number)
     ]

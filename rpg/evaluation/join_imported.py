@@ -1,7 +1,8 @@
-"""Evaluate a checkpoint that was trained elsewhere like a sweep's own checkpoints; its samples join an imported run.
+"""Evaluate a checkpoint that was trained elsewhere like a sweep's own checkpoints; its samples join
+an imported run.
 
-Problems, prompts, engine, sampling and grading are those of the sweep's runs, and the seed is the imported run's, so that
-the report can pair them problem by problem.
+Problems, prompts, engine, sampling and grading are those of the sweep's runs, and the seed is the
+imported run's, so that the report can pair them problem by problem.
 """
 
 import difflib
@@ -40,17 +41,21 @@ def join(
     revision: str | None = None,
     say: Callable[[str], None] = print,
 ) -> dict[str, Path]:
-    """Benchmark -> file with the samples of `checkpoint`, which is step `step` of the imported run `name` (SWEEP/RUN).
+    """Benchmark -> file with the samples of `checkpoint`, which is step `step` of the imported run
+    `name` (SWEEP/RUN).
 
-    Existing samples are replaced when all samples of a benchmark are drawn. Raises JoinError: there is no such imported
-    run, or the sweep has no run whose evaluation to copy; UserError: the model, the problems or the engine cannot be used.
+    Existing samples are replaced when all samples of a benchmark are drawn. Raises JoinError: there
+    is no such imported run, or the sweep has no run whose evaluation to copy; UserError: the model,
+    the problems or the engine cannot be used.
     """
     sweep, _, run = name.partition("/")
     folder = _imported(layout, sweep, run)
     manifest = folder.read_manifest()
     if step > manifest["steps"]:
         updates = manifest["imported"].get("updates", 1)
-        in_log = f" (step {updates * manifest['steps']} of its log: --updates {updates})" * (updates > 1)
+        in_log = f" (step {updates * manifest['steps']} of its log: --updates {updates})" * (
+            updates > 1
+        )
         raise JoinError(
             f"--step {step}: {sweep}/{folder.name} ends at step {manifest['steps']}{in_log}. Import a longer log first, or "
             "name the step of the run to which the checkpoint belongs"
@@ -79,7 +84,10 @@ def join(
     draws = drawing.draws(layout.home, checkpoint, revision)
     rules, written = rules_name(verifier_of(spec.task)), {}
     rewards = model_run.read_manifest().get("rewards") or {}
-    with drawing.when_needed(checkpoint, revision, say) as engine, scorer_of(spec, rewards) as scorer:
+    with (
+        drawing.when_needed(checkpoint, revision, say) as engine,
+        scorer_of(spec, rewards) as scorer,
+    ):
         for benchmark in spec.benchmarks():
             rows = evaluate_problems(
                 engine,
@@ -99,7 +107,9 @@ def join(
 def _imported(layout: Layout, sweep: str, run: str) -> RunFolder:
     runs = current_runs(layout, sweep)
     imported = [folder for folder in runs if is_imported(folder)]
-    named = [folder for folder in imported if run in (folder.name, folder.read_manifest()["variant"])]
+    named = [
+        folder for folder in imported if run in (folder.name, folder.read_manifest()["variant"])
+    ]
     if len(named) == 1:
         return named[0]
     names = [folder.name for folder in imported]

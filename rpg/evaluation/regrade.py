@@ -49,11 +49,13 @@ class Regraded:
 def regrade(
     folder: Path, rules: str | None = None, workers: int = 1, say: Callable[[str], None] = print
 ) -> list[Regraded]:
-    """Grade the samples in a folder by `default` or `recipe` rules (None: the rules that were not used).
+    """Grade the samples in a folder by `default` or `recipe` rules (None: the rules that were not
+    used).
 
-    `folder` is that of an evaluation, a run, a sweep, or a checkpoint of a run. Existing grades by the same version of the
-    rules are used. Raises ConfigError: the folder has no samples, or their answers were not graded as mathematics;
-    GradingError, StoreError: answers cannot be graded, a file cannot be read or written.
+    `folder` is that of an evaluation, a run, a sweep, or a checkpoint of a run. Existing grades by
+    the same version of the rules are used. Raises ConfigError: the folder has no samples, or their
+    answers were not graded as mathematics; GradingError, StoreError: answers cannot be graded, a
+    file cannot be read or written.
     """
     stored = list(_stored(folder))
     if not stored:
@@ -63,7 +65,12 @@ def regrade(
 
 
 def _regrade_file(
-    what: str, samples: Path, graded_by: Verifier, rules: str | None, workers: int, say: Callable[[str], None]
+    what: str,
+    samples: Path,
+    graded_by: Verifier,
+    rules: str | None,
+    workers: int,
+    say: Callable[[str], None],
 ) -> Regraded:
     if not isinstance(graded_by, MathVerifier):
         why = f"{samples}: these answers follow a marker; only answers of type math have two sets of rules"
@@ -76,7 +83,10 @@ def _regrade_file(
     grades = read_grades(path, origin) if path.exists() else None
     if grades is None:
         last = [json.loads(row[TURNS])[-1] if TURNS in row else row["response"] for row in rows]
-        items = [Item(turn, row["answer"], row["truncated"]) for turn, row in zip(last, rows, strict=True)]
+        items = [
+            Item(turn, row["answer"], row["truncated"])
+            for turn, row in zip(last, rows, strict=True)
+        ]
         with grader_for(verifier, workers) as grader:
             graded = grader.grade(items)
         grades = [
@@ -112,12 +122,16 @@ def _stored(folder: Path) -> Iterator[tuple[str, Path, Verifier]]:
                 verifier = as_section(Verifier, entry["identity"]["verifier"], str(folder / RECORD))
                 yield name, folder / f"{name}.parquet", verifier
         return
-    run = next((path for path in (folder, *folder.parents[:2]) if (path / "manifest.json").is_file()), None)
+    run = next(
+        (path for path in (folder, *folder.parents[:2]) if (path / "manifest.json").is_file()), None
+    )
     runs = [run] if run else sorted(path.parent for path in folder.glob("*/manifest.json"))
     for path in runs:
         run_folder = RunFolder(path)
         manifest = run_folder.read_manifest()
-        verifier = verifier_of(as_section(Task, manifest["spec"]["task"], str(run_folder.manifest_path)))
+        verifier = verifier_of(
+            as_section(Task, manifest["spec"]["task"], str(run_folder.manifest_path))
+        )
         for benchmark in run_folder.benchmarks():
             for step in run_folder.eval_steps(benchmark):
                 what = f"{run_folder.name}, step {step} on {benchmark}"

@@ -16,19 +16,25 @@ class LimitError(UserError):
 
 
 def strictest(places: Iterable[Place]) -> ThisMachine | None:
-    """One process evaluates all runs of a sweep: the strictest of each limit applies. None if none is on this machine."""
+    """One process evaluates all runs of a sweep: the strictest of each limit applies. None if none
+    is on this machine."""
     local = [place for place in places if isinstance(place, ThisMachine)]
     if not local:
         return None
-    memory = min((place.memory_gib for place in local if place.memory_gib is not None), default=None)
+    memory = min(
+        (place.memory_gib for place in local if place.memory_gib is not None), default=None
+    )
     gpu = min((place.gpu_memory for place in local if place.gpu_memory is not None), default=None)
-    threads, niceness = min(place.threads for place in local), max(place.niceness for place in local)
+    threads, niceness = (
+        min(place.threads for place in local),
+        max(place.niceness for place in local),
+    )
     return ThisMachine(threads=threads, niceness=niceness, memory_gib=memory, gpu_memory=gpu)
 
 
 def confine(place: ThisMachine) -> None:
-    """Apply the limits of `place` to this process and to the threads and processes it starts. Raises LimitError: the process
-    uses more memory already.
+    """Apply the limits of `place` to this process and to the threads and processes it starts.
+    Raises LimitError: the process uses more memory already.
     """
     os.nice(place.niceness)
     import torch  # noqa: PLC0415 (the limits below count from before it is loaded)

@@ -47,9 +47,11 @@ class Result:
     notes: list[str]
     checks: Checks
     rules: str | None
-    """The rules by which its samples were graded (rpg.rewards.graders); None for samples older than the names of rules."""
+    """The rules by which its samples were graded (rpg.rewards.graders); None for samples older than
+    the names of rules."""
     without_leaks: Summary | None
-    """The numbers over the problems that are not in the training data; None if none or all of them are."""
+    """The numbers over the problems that are not in the training data; None if none or all of them
+    are."""
 
     def as_json(self) -> dict[str, Any]:
         """Its part of evaluation.json."""
@@ -88,31 +90,42 @@ def evaluate(
         checkpoint: a Hugging Face model folder or hub id.
         benchmarks: names (`rpg.tasks.benchmarks.benchmarks()`) or paths of YAML files.
         engine: `local`, `huggingface`, `vllm`, or a mapping with the `type` and its settings.
-        place: where on a Ray cluster, e.g. `{"address": "auto", "workers": 8, "gpus": 1}`; None is this process.
-        out: folder of the results (default: `<home>/evaluations/<name of the checkpoint>`); it receives
-            `<benchmark>.parquet` with every graded sample and `evaluation.json`.
+        place: where on a Ray cluster, e.g. `{"address": "auto", "workers": 8, "gpus": 1}`; None is
+            this process.
+        out: folder of the results (default: `<home>/evaluations/<name of the checkpoint>`); it
+            receives `<benchmark>.parquet` with every graded sample and `evaluation.json`.
         data: folder with local copies of the benchmarks (default: $RPG_DATA, then the hub).
-        training: what the model was trained on (a JSON-lines, Parquet or YAML file, as `task.train` of a run).
-            Benchmark problems that occur in it, verbatim or nearly so, are listed, and counted separately.
-        samples_per_problem: k, or what gives it for the name of a benchmark (default: each benchmark's own). Temperature
-            0 is greedy and takes one sample.
-        prompts: ask every problem in this many ways; a note says how far the accuracy moves (rpg.evaluation.variation).
-        max_response_tokens: default: what the model has room for behind the longest prompt, at most 32,768.
+        training: what the model was trained on (a JSON-lines, Parquet or YAML file, as `task.train`
+            of a run). Benchmark problems that occur in it, verbatim or nearly so, are listed, and
+            counted separately.
+        samples_per_problem: k, or what gives it for the name of a benchmark (default: each
+            benchmark's own). Temperature 0 is greedy and takes one sample.
+        prompts: ask every problem in this many ways; a note says how far the accuracy moves
+            (rpg.evaluation.variation).
+        max_response_tokens: default: what the model has room for behind the longest prompt, at most
+            32,768.
         restriction: which tokens can be sampled, and stop strings.
         limit: the number of problems to take from each benchmark, to try things out.
-        home: the data folder, whose samples/ has every response (default: $RPG_HOME, then ./rpg-data).
+        home: the data folder, whose samples/ has every response (default: $RPG_HOME, then
+            ./rpg-data).
 
-    Calls at the same time draw nothing twice: each draws what no other is drawing, and waits for the rest.
+    Calls at the same time draw nothing twice: each draws what no other is drawing, and waits for
+    the rest.
 
-    Raises ConfigError, DataError, ModelError, EngineError, GradingError, StoreError: each with one readable line.
+    Raises ConfigError, DataError, ModelError, EngineError, GradingError, StoreError: each with one
+    readable line.
     """
     layout = Layout.at(home)
     checkpoint = pretrained_folder(str(checkpoint), layout.home, say)
-    where = as_section(OnRay, {"type": "ray", **place}, "place") if isinstance(place, dict) else place
+    where = (
+        as_section(OnRay, {"type": "ray", **place}, "place") if isinstance(place, dict) else place
+    )
     spec, chosen = as_section(EngineSpec, engine, "engine"), _distinct(benchmarks)
     named = [asked for each in chosen for asked in with_prompts(each, prompts)]
     if not Path(checkpoint).expanduser().is_dir():
-        revision = hub_commit(str(checkpoint), revision)  # before the benchmarks: it may not be there
+        revision = hub_commit(
+            str(checkpoint), revision
+        )  # before the benchmarks: it may not be there
     loaded_benchmarks = [load_benchmark(each, folder=data) for each in named]
     train = None if training is None else load_training(training_set(training), data)
     training_data = (train.problems, train.source) if train else ()
@@ -129,7 +142,9 @@ def evaluate(
             if limit is not None:  # the digest stays that of the whole benchmark
                 loaded = replace(loaded, problems=loaded.problems[:limit])
             name, verifier = loaded.benchmark.name, loaded.benchmark.verifier
-            wanted = samples_per_problem(name) if callable(samples_per_problem) else samples_per_problem
+            wanted = (
+                samples_per_problem(name) if callable(samples_per_problem) else samples_per_problem
+            )
             k = 1 if temperature == 0 else wanted or loaded.benchmark.samples_per_problem
             identity = {**drawn, "samples_per_problem": k, **_benchmark_identity(loaded)}
             if limit is not None:
@@ -138,9 +153,12 @@ def evaluate(
             entry = _record(folder).get(name, {})
             same = entry.get("identity") == identity and path.exists()
             rows = samples.read_samples(path).to_pylist() if same else []
-            # The digest in the identity leaves out typesetting, units and blanks; prompts and grading do not.
+            # The digest in the identity leaves out typesetting, units and blanks; prompts and
+            # grading do not.
             asked = {(problem.id, problem.text, problem.answer) for problem in loaded.problems}
-            if done := asked == {(row["problem_id"], row["problem"], row["answer"]) for row in rows}:
+            if done := asked == {
+                (row["problem_id"], row["problem"], row["answer"]) for row in rows
+            }:
                 say(f"{name}: already done")
             else:
                 with Scorer(verifier, workers=grading_workers) as scorer:
@@ -174,7 +192,9 @@ def evaluate(
 
 def _note_prompts(folder: Path, asked: Sequence[Result]) -> None:
     """Say how far the accuracy moves between prompts, and record it with the first."""
-    moved = spread_over_prompts([samples.read_samples(result.samples).to_pylist() for result in asked])
+    moved = spread_over_prompts(
+        [samples.read_samples(result.samples).to_pylist() for result in asked]
+    )
     asked[0].notes.append(
         f"{asked[0].benchmark}: standard deviation of the accuracy {moved['prompt']:.3f} with another prompt, "
         f"{moved['problem']:.3f} with other problems, {moved['sampling']:.3f} with other samples ({len(asked)} prompts)"
@@ -189,8 +209,11 @@ def _record(folder: Path) -> dict[str, Any]:
     return read_json_object(folder / RECORD) if (folder / RECORD).exists() else {}
 
 
-def _older(folder: Path, name: str, identity: Mapping[str, Any], draws: str) -> list[dict[str, Any]]:
-    """Graded samples of a benchmark that were drawn in the same way, in the folder or set aside in it."""
+def _older(
+    folder: Path, name: str, identity: Mapping[str, Any], draws: str
+) -> list[dict[str, Any]]:
+    """Graded samples of a benchmark that were drawn in the same way, in the folder or set aside in
+    it."""
     rows = []
     for record in (folder / RECORD, *folder.glob(f"*/{RECORD}")):
         entry, path = _record(record.parent).get(name, {}), record.with_name(f"{name}.parquet")
@@ -200,19 +223,25 @@ def _older(folder: Path, name: str, identity: Mapping[str, Any], draws: str) -> 
 
 
 def _alike(entry: Mapping[str, Any], identity: Mapping[str, Any], draws: str, *parts: str) -> bool:
-    """Whether a result has samples of the same model and settings, and these parts of its identity are the same."""
+    """Whether a result has samples of the same model and settings, and these parts of its identity
+    are the same."""
     if "draws" not in entry:  # of an older version
         parts = (*parts, "model", "engine", "sampling", "seed", "device", "bfloat16")
     old = entry.get("identity", {})
-    return entry.get("draws", draws) == draws and all(old.get(part) == identity[part] for part in parts)
+    return entry.get("draws", draws) == draws and all(
+        old.get(part) == identity[part] for part in parts
+    )
 
 
 def _set_aside(
     folder: Path, record: dict[str, Any], name: str, identity: Mapping[str, Any], draws: str
 ) -> None:
-    """Move what an earlier call has written to a folder of its own, unless the new samples contain it."""
+    """Move what an earlier call has written to a folder of its own, unless the new samples contain
+    it."""
     before, path = record.pop(name, None), folder / f"{name}.parquet"
-    (folder / digest(identity)[:8] / path.name).unlink(missing_ok=True)  # the same evaluation: it comes back
+    (folder / digest(identity)[:8] / path.name).unlink(
+        missing_ok=True
+    )  # the same evaluation: it comes back
     if before is None or not path.exists():
         return
     old = before["identity"]
@@ -236,7 +265,8 @@ def _list(folder: Path, layout: Layout) -> None:
 
 
 def _room(checkpoint: str | Path, revision: str | None, prompt: int) -> int:
-    """Tokens that a response can have: 32,768, as reasoning models are evaluated, or what the model's context leaves."""
+    """Tokens that a response can have: 32,768, as reasoning models are evaluated, or what the
+    model's context leaves."""
     folder = Path(checkpoint).expanduser()
     file = folder / "config.json" if folder.is_dir() else hub_file(str(checkpoint), revision)
     context = read_json_object(file).get("max_position_embeddings", 0) if file.is_file() else 0
@@ -248,13 +278,21 @@ def _said(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Notes on responses without an answer line, and on answers that could not be read."""
     notes = []
     if without := sum(row["extracted"] is None for row in rows) / len(rows):
-        notes.append(f"{name}: {without:.1%} of the responses have no answer line (docs/grading.md)")
-    unread = Counter(form for row in rows if (form := samples.unread_form(row["correct"], row["reason"])))
+        notes.append(
+            f"{name}: {without:.1%} of the responses have no answer line (docs/grading.md)"
+        )
+    unread = Counter(
+        form for row in rows if (form := samples.unread_form(row["correct"], row["reason"]))
+    )
     if unread.total() > samples.UNREAD_SHARE * len(rows):
         forms = "; ".join(f"{form} ({count})" for form, count in unread.most_common(10))
         seconds, count = Counter(row.get(samples.SECOND) for row in rows), unread.total()
-        second = f"a second reader found {seconds[True]} right and {seconds[False]} wrong of {count}"
-        share = f"{name}: {count / len(rows):.1%} of the answers could not be read and count as wrong"
+        second = (
+            f"a second reader found {seconds[True]} right and {seconds[False]} wrong of {count}"
+        )
+        share = (
+            f"{name}: {count / len(rows):.1%} of the answers could not be read and count as wrong"
+        )
         notes.append(f"{share}; {second}: {forms}")
     return notes
 
@@ -277,16 +315,27 @@ def as_section(kind: Any, value: Any, field: str) -> Any:
         first = error.errors(include_url=False)[0]
         if first["type"] == "union_tag_invalid":
             accepted = first["ctx"]["expected_tags"].replace("'", "")
-            raise ConfigError(f"{field}: {first['ctx']['tag']!r} is not known; known: {accepted}") from None
-        where = ".".join([field, *(str(part) for part in first["loc"] if part not in ("local", "ray"))])
+            raise ConfigError(
+                f"{field}: {first['ctx']['tag']!r} is not known; known: {accepted}"
+            ) from None
+        where = ".".join(
+            [field, *(str(part) for part in first["loc"] if part not in ("local", "ray"))]
+        )
         raise ConfigError(f"{where}: {first['msg']} (got {first['input']!r})") from None
 
 
-def _result(loaded: LoadedBenchmark, rows: list[dict[str, Any]], path: Path, checks: Checks) -> Result:
-    leaked = {leak.problem for leak in checks.leaks if leak.tier != "renamed"}  # these are only listed
+def _result(
+    loaded: LoadedBenchmark, rows: list[dict[str, Any]], path: Path, checks: Checks
+) -> Result:
+    leaked = {
+        leak.problem for leak in checks.leaks if leak.tier != "renamed"
+    }  # these are only listed
     clean = [row for row in rows if row["problem_id"] not in leaked]
     without = summarise(clean) if leaked and clean else None
-    notes, rules = [*loaded.notes, *_said(loaded.benchmark.name, rows)], samples.metadata(path).get("rules")
+    notes, rules = (
+        [*loaded.notes, *_said(loaded.benchmark.name, rows)],
+        samples.metadata(path).get("rules"),
+    )
     return Result(loaded.benchmark.name, summarise(rows), path, notes, checks, rules, without)
 
 
@@ -299,7 +348,8 @@ def _benchmark_identity(loaded: LoadedBenchmark) -> dict[str, Any]:
 
 
 def _identity(checkpoint: str | Path, revision: str | None) -> str:
-    """The identity of a model: its recorded digest, or else the names, sizes and times of its files."""
+    """The identity of a model: its recorded digest, or else the names, sizes and times of its
+    files."""
     folder = Path(checkpoint).expanduser()
     if not folder.is_dir():
         return f"{checkpoint}@{revision}"

@@ -1,4 +1,5 @@
-"""What else an accuracy depends on: sampling settings as others use them, and the words of the prompt."""
+"""What else an accuracy depends on: sampling settings as others use them, and the words of the
+prompt."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,7 +34,9 @@ class Preset(Section):
     @model_validator(mode="after")
     def _covers_all(self) -> Self:
         if OTHERS not in self.samples_per_problem:
-            raise ValueError(f"samples_per_problem: {OTHERS} is missing, for benchmarks that are not named")
+            raise ValueError(
+                f"samples_per_problem: {OTHERS} is missing, for benchmarks that are not named"
+            )
         return self
 
     def k(self, benchmark: str) -> int:
@@ -43,8 +46,8 @@ class Preset(Section):
 
 
 def load_preset(name: str) -> Preset:
-    """A shipped preset, by name, or a user's, by the path of its YAML file. Raises ConfigError: unknown name, or a file
-    that is not a preset; the message names file, field and value.
+    """A shipped preset, by name, or a user's, by the path of its YAML file. Raises ConfigError:
+    unknown name, or a file that is not a preset; the message names file, field and value.
     """
     path = shipped(_SETS / "presets", name, "preset")
     return checked(Preset, read_mapping(path), path)
@@ -60,17 +63,21 @@ def with_prompts(benchmark: Benchmark, count: int) -> list[Benchmark]:
     if not 1 <= count <= most:
         raise ConfigError(f"prompts: {count}; accepted: 1 to {most} for {benchmark.name}")
     asked = [
-        benchmark.model_copy(update={"name": f"{benchmark.name}{ASKED}{i}", "prompt": Prompt(template=text)})
+        benchmark.model_copy(
+            update={"name": f"{benchmark.name}{ASKED}{i}", "prompt": Prompt(template=text)}
+        )
         for i, text in enumerate(others[: count - 1], 2)
     ]
     return [benchmark, *asked]
 
 
 def spread_over_prompts(asked: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, float]:
-    """How far the accuracy of a benchmark moves, as standard deviations: `prompt` with other words, `problem` with as many
-    other problems, `sampling` with other samples. `asked` are the graded samples by prompt, each in the order of problems.
+    """How far the accuracy of a benchmark moves, as standard deviations: `prompt` with other words,
+    `problem` with as many other problems, `sampling` with other samples. `asked` are the graded
+    samples by prompt, each in the order of problems.
 
-    From the variance components of single answers (rpg.stats.variance_components); a negative estimate counts as 0.
+    From the variance components of single answers (rpg.stats.variance_components); a negative
+    estimate counts as 0.
     """
     cells = []
     for rows in asked:
@@ -82,6 +89,8 @@ def spread_over_prompts(asked: Sequence[Sequence[Mapping[str, Any]]]) -> dict[st
     problems, k = np.shape(cells)[1:]
     parts = variance_components(shares, k, ("prompt", "problem"))
     mixed = next(value for name, value in parts.items() if name.startswith(TOGETHER)) / problems
-    variances = {name: parts[name] / count + mixed for name, count in (("prompt", 1), ("problem", problems))}
+    variances = {
+        name: parts[name] / count + mixed for name, count in (("prompt", 1), ("problem", problems))
+    }
     variances["sampling"] = parts.get(SAMPLING, 0.0) / (problems * k)
     return {name: float(max(variance, 0.0)) ** 0.5 for name, variance in variances.items()}

@@ -1,9 +1,11 @@
-"""A fork server for programs: one process imports torch and the rest once, and every child is forked from it.
+"""A fork server for programs: one process imports torch and the rest once, and every child is
+forked from it.
 
-The server is that of `multiprocessing`. Its own `Process` would execute the caller's main module again in every child,
-and loses exit codes when several threads ask for them; what is forked here is `main(arguments)` of a module, in a session
-of its own. A child ends with the server, and the server with the thread that started it. Where there is no server
-(another system than Linux, or it was killed) programs are started as `python -m`.
+The server is that of `multiprocessing`. Its own `Process` would execute the caller's main module
+again in every child, and loses exit codes when several threads ask for them; what is forked here is
+`main(arguments)` of a module, in a session of its own. A child ends with the server, and the server
+with the thread that started it. Where there is no server (another system than Linux, or it was
+killed) programs are started as `python -m`.
 """
 
 import atexit
@@ -31,7 +33,8 @@ LOG = "RPG_FORK_SERVER_LOG"
 
 @dataclass(frozen=True)
 class Program:
-    """A program: the module with its main(arguments), its name in `ps`, and what else the server imports for it."""
+    """A program: the module with its main(arguments), its name in `ps`, and what else the server
+    imports for it."""
 
     main: str
     title: str
@@ -63,19 +66,25 @@ class ForkedProcess:
 
 
 class ForkServer(forkserver.ForkServer):
-    """Starts the server. `programs` are named by their modules, as in `python -m`; `marks` is added to the environment
-    of all processes, and what the server itself has to say to the file `log`.
+    """Starts the server. `programs` are named by their modules, as in `python -m`; `marks` is added
+    to the environment of all processes, and what the server itself has to say to the file `log`.
     """
 
     _forkserver_pid: int | None
 
-    def __init__(self, log: Path, programs: Mapping[str, Program], marks: Mapping[str, str]) -> None:
+    def __init__(
+        self, log: Path, programs: Mapping[str, Program], marks: Mapping[str, str]
+    ) -> None:
         super().__init__()
         self._programs = programs
-        modules = [name for program in programs.values() for name in (*program.preload, program.main)]
+        modules = [
+            name for program in programs.values() for name in (*program.preload, program.main)
+        ]
         self.set_forkserver_preload([f"{__name__}.before", *modules, f"{__name__}.after"])
-        resource_tracker.ensure_running()  # before the marks: it serves later sweeps of this process, too
-        # The server gets the environment of this process. PYTHONSAFEPATH is `-P`, for which see rpg.processes.python_module.
+        # before the marks: it serves later sweeps of this process, too
+        resource_tracker.ensure_running()
+        # The server gets the environment of this process. PYTHONSAFEPATH is `-P`, for which see
+        # rpg.processes.python_module.
         before = dict(os.environ)
         changes = {LOG: str(log), "PYTHONSAFEPATH": "1", **thread_environment(1), **marks}
         os.environ.update(changes)
@@ -87,17 +96,26 @@ class ForkServer(forkserver.ForkServer):
             os.environ.update(before)
 
     def ensure_running(self) -> None:
-        """Once: the server ends with the thread that starts it, and the thread that finds it dead may be a short one."""
+        """Once: the server ends with the thread that starts it, and the thread that finds it dead
+        may be a short one."""
         if self._forkserver_pid is None:
             super().ensure_running()
 
     def start(
-        self, module: str, arguments: Sequence[str], log: int, *, pipe: bool = False, keep: Sequence[int] = (),
+        self,
+        module: str,
+        arguments: Sequence[str],
+        log: int,
+        *,
+        pipe: bool = False,
+        keep: Sequence[int] = (),
         environment: Mapping[str, str],
-    ) -> ForkedProcess | None:  # fmt: skip
-        """A new child, its output appended to the open file `log`; None when the server is gone, or not for this module.
+    ) -> ForkedProcess | None:
+        """A new child, its output appended to the open file `log`; None when the server is gone, or
+        not for this module.
 
-        With `pipe` its standard input is a pipe, else empty. `keep` are open files that it holds as long as it lives.
+        With `pipe` its standard input is a pipe, else empty. `keep` are open files that it holds as
+        long as it lives.
         """
         if module not in self._programs:
             return None
@@ -129,7 +147,8 @@ class ForkServer(forkserver.ForkServer):
 
 @dataclass(frozen=True)
 class _Child:
-    """Sent to the server, which calls `_bootstrap` in the forked process as it would that of a Process."""
+    """Sent to the server, which calls `_bootstrap` in the forked process as it would that of a
+    Process."""
 
     program: Program
     arguments: list[str]

@@ -1,4 +1,5 @@
-"""What the fork server imports last: all children compute with what is loaded now, whatever becomes of the files."""
+"""What the fork server imports last: all children compute with what is loaded now, whatever becomes
+of the files."""
 
 import gc
 

@@ -1,8 +1,10 @@
-"""Runs that were trained elsewhere, taken over as files: their numbers stand in the same pages and tables.
+"""Runs that were trained elsewhere, taken over as files: their numbers stand in the same pages and
+tables.
 
-`read(kind, path, ...)` makes steps and scores of a log, `take_over(...)` a run folder of those. What such a run lacks (its
-samples, its settings) stays missing, and is said. rpg.importing.recording writes the same folder while another trainer
-runs (`rpg.record`), rpg.importing.merge takes over the runs of another data folder.
+`read(kind, path, ...)` makes steps and scores of a log, `take_over(...)` a run folder of those.
+What such a run lacks (its samples, its settings) stays missing, and is said.
+rpg.importing.recording writes the same folder while another trainer runs (`rpg.record`),
+rpg.importing.merge takes over the runs of another data folder.
 """
 
 from rpg.importing.imported_runs import own_benchmarks, take_over

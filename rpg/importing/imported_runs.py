@@ -33,12 +33,15 @@ def take_over(
 ) -> RunFolder:
     """Write (or overwrite) the run of a variant and seed in a new or existing sweep.
 
-    Raises LogError: a run that was trained here has this variant and seed, or a benchmark is called `mean`. StoreError: the
-    folder cannot be written, or the sweep's record cannot be read (then nothing is written).
+    Raises LogError: a run that was trained here has this variant and seed, or a benchmark is called
+    `mean`. StoreError: the folder cannot be written, or the sweep's record cannot be read (then
+    nothing is written).
     """
     _record(layout, sweep)  # before anything is written
     folder = run_of(layout, kind, sweep, variant, seed)
-    evaluated = [step for name, scores in log.scores.items() if benchmark_name(name) for step in scores]
+    evaluated = [
+        step for name, scores in log.scores.items() if benchmark_name(name) for step in scores
+    ]
     steps = max([row["step"] for row in log.steps] + evaluated, default=0)
     # `rpg evaluate --join` may have added benchmarks to a run that is imported again.
     benchmarks = sorted({*log.scores, *folder.benchmarks()})
@@ -46,9 +49,16 @@ def take_over(
     origin["sha256"] = hashlib.sha256(source.read_bytes()).hexdigest()
     created = time.time()
     manifest = {
-        "variant": variant, "algorithm": algorithm or variant, "seed": seed, "axes": dict(axes or {}), "spec": {},
-        "created": created, "steps": steps, "benchmarks": benchmarks, "imported": origin,
-    }  # fmt: skip
+        "variant": variant,
+        "algorithm": algorithm or variant,
+        "seed": seed,
+        "axes": dict(axes or {}),
+        "spec": {},
+        "created": created,
+        "steps": steps,
+        "benchmarks": benchmarks,
+        "imported": origin,
+    }
     lines = "".join(json.dumps({"time": created, **row, "attempt": 1}) + "\n" for row in log.steps)
     atomic_write_text(folder.metrics_path(1), lines)
     write_scores(folder, log.scores)
@@ -60,7 +70,9 @@ def take_over(
 def benchmark_name(name: str) -> str:
     """The name of a benchmark, checked. Raises LogError: it is that of the average over benchmarks."""
     if name == "mean":
-        raise LogError("benchmark 'mean': the average over benchmarks has this name; choose another")
+        raise LogError(
+            "benchmark 'mean': the average over benchmarks has this name; choose another"
+        )
     return folder_name(name, "benchmark")
 
 
@@ -90,12 +102,17 @@ def run_of(layout: Layout, kind: str, sweep: str, variant: str, seed: int) -> Ru
 def register(
     layout: Layout, folder: RunFolder, manifest: Mapping[str, Any], baseline: str | None = None
 ) -> None:
-    """Write the manifest, and name the run in its sweep's record, which is made if there is none. Raises StoreError: the
-    record exists and cannot be read (then nothing is written)."""
+    """Write the manifest, and name the run in its sweep's record, which is made if there is none.
+    Raises StoreError: the record exists and cannot be read (then nothing is written)."""
     origin, variant, seed = manifest["imported"], manifest["variant"], manifest["seed"]
-    identity = {"run_id": _identity(origin["from"], folder.sweep, variant, seed), "display_name": variant}
+    identity = {
+        "run_id": _identity(origin["from"], folder.sweep, variant, seed),
+        "display_name": variant,
+    }
     folder.path.mkdir(parents=True, exist_ok=True)
-    with in_turn(layout.sweep_folder(folder.sweep) / ".imports.lock"):  # seeds may be recorded side by side
+    with in_turn(
+        layout.sweep_folder(folder.sweep) / ".imports.lock"
+    ):  # seeds may be recorded side by side
         record = _record(layout, folder.sweep)
         defaults = {"created": time.time(), "versions": {}, "eval_steps": [], "benchmarks": []}
         write_manifest(folder, {**defaults, **identity, **manifest})
@@ -120,15 +137,23 @@ def _identity(kind: str, sweep: str, variant: str, seed: int) -> str:
 
 
 def own_benchmarks(layout: Layout, sweep: str) -> list[str]:
-    """The benchmarks of the runs that were trained here; none in a new sweep or one with imported runs only."""
+    """The benchmarks of the runs that were trained here; none in a new sweep or one with imported
+    runs only."""
     if sweep not in layout.sweeps() or all(map(is_imported, current_runs(layout, sweep))):
         return []
     return list(layout.read_sweep(sweep).get("benchmarks", []))
 
 
 def _record(layout: Layout, sweep: str) -> dict[str, Any]:
-    """The contents of sweep.json, existing or to be written. A file that cannot be read is an error, not a new sweep."""
+    """The contents of sweep.json, existing or to be written. A file that cannot be read is an
+    error, not a new sweep."""
     if (layout.sweep_folder(sweep) / "sweep.json").exists():
         return layout.read_sweep(sweep)
-    new: dict[str, Any] = {"name": sweep, "source": "", "path": "", "baseline": None, "created": time.time()}
+    new: dict[str, Any] = {
+        "name": sweep,
+        "source": "",
+        "path": "",
+        "baseline": None,
+        "created": time.time(),
+    }
     return new | {"runs": [], "benchmarks": [], "description": "imported runs"}

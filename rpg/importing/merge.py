@@ -25,23 +25,27 @@ class Merged:
 
 
 def merge(layout: Layout, other: Layout) -> Merged:
-    """Copy the runs of `other`, which stays unchanged. Raises StoreError: there are no results, or a folder cannot be
-    read or written."""
+    """Copy the runs of `other`, which stays unchanged. Raises StoreError: there are no results, or
+    a folder cannot be read or written."""
     if other.home.resolve() == layout.home.resolve():
         raise StoreError(f"{other.home}: this is the data folder itself")
     if not other.sweeps() and not folders(other.evaluations):
-        raise StoreError(f"{other.home}: contains no sweeps; expected a data folder (with runs/ in it)")
+        raise StoreError(
+            f"{other.home}: contains no sweeps; expected a data folder (with runs/ in it)"
+        )
     merged = Merged()
     for sweep in other.sweeps():
         runs = [folder for folder in other.run_folders(sweep) if folder.manifest_path.exists()]
-        _join(layout, other, sweep, [folder.name for folder in runs if _take(layout, folder, merged)])
+        _join(
+            layout, other, sweep, [folder.name for folder in runs if _take(layout, folder, merged)]
+        )
     _samples(layout, other)
     return merged
 
 
 def _samples(layout: Layout, other: Layout) -> None:
-    """Copy stored samples, whose files have a name for each process that drew some, and evaluations by hand of models that
-    have none here."""
+    """Copy stored samples, whose files have a name for each process that drew some, and evaluations
+    by hand of models that have none here."""
     for path in sorted(other.samples.glob("*/*.json*")):
         target = layout.samples / path.relative_to(other.samples)
         if not target.exists():
@@ -78,7 +82,8 @@ def _take(layout: Layout, theirs: RunFolder, merged: Merged) -> bool:
 
 
 def _difference(ours: RunFolder, theirs: RunFolder) -> str | None:
-    """The first number that differs between two folders of one run; None if everything in both agrees."""
+    """The first number that differs between two folders of one run; None if everything in both
+    agrees."""
     rows = {row["step"]: row for row in theirs.read_metrics()}
     for row in ours.read_metrics():
         other = rows.get(row["step"], {})
@@ -96,7 +101,9 @@ def _difference(ours: RunFolder, theirs: RunFolder) -> str | None:
 
 
 def _verdicts(folder: RunFolder, benchmark: str, step: int) -> dict[tuple[str, int], bool]:
-    rows = read_eval(folder, benchmark, step).select(["problem_id", "sample", "correct"]).to_pylist()
+    rows = (
+        read_eval(folder, benchmark, step).select(["problem_id", "sample", "correct"]).to_pylist()
+    )
     return {(row["problem_id"], row["sample"]): row["correct"] for row in rows}
 
 
@@ -117,5 +124,7 @@ def _join(layout: Layout, other: Layout, sweep: str, runs: list[str]) -> None:
     except StoreError:
         ours = {**theirs, "runs": [], "created": theirs.get("created") or time.time()}
     current = [run for run in theirs["runs"] if run in runs and run not in ours["runs"]]
-    benchmarks = list(dict.fromkeys([*(ours.get("benchmarks") or []), *(theirs.get("benchmarks") or [])]))
+    benchmarks = list(
+        dict.fromkeys([*(ours.get("benchmarks") or []), *(theirs.get("benchmarks") or [])])
+    )
     layout.write_sweep({**ours, "runs": [*ours["runs"], *current], "benchmarks": benchmarks})

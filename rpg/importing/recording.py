@@ -1,8 +1,9 @@
 """Any trainer's run, written into our own run folders while it trains: what `rpg.record` returns.
 
-The folder is the one that an import writes (rpg.importing.imported_runs), with what a live run has besides: a lease, an
-attempt for each start, provenance, FAILED.json. Killed at any moment, it has every step that was logged; started again,
-it goes on in the same folder, and a step that is logged again replaces what an earlier attempt logged.
+The folder is the one that an import writes (rpg.importing.imported_runs), with what a live run has
+besides: a lease, an attempt for each start, provenance, FAILED.json. Killed at any moment, it has
+every step that was logged; started again, it goes on in the same folder, and a step that is logged
+again replaces what an earlier attempt logged.
 """
 
 import contextlib
@@ -34,19 +35,23 @@ _DEFAULTS = {"answer": "", "extracted": None, "reason": "", "tokens": 0, "trunca
 
 
 class Recording:
-    """A run of any trainer, recorded live in the sweep of this name, which may be new, or have runs of ours.
+    """A run of any trainer, recorded live in the sweep of this name, which may be new, or have runs
+    of ours.
 
         with rpg.record("my-sweep", variant="my loop", seed=0) as run:
             for step in range(run.last_step + 1, 101):
                 run.log(step, reward=..., loss=...)
 
-    An exception that leaves the block makes the run `failed`, Ctrl-C or a kill `interrupted`, the end of the block `done`.
+    An exception that leaves the block makes the run `failed`, Ctrl-C or a kill `interrupted`, the
+    end of the block `done`.
 
-    algorithm: its name in the catalogue. axes: {field: value}, in a sweep with axes. spec: settings, kept as given. steps:
-    how many are planned. updates: the trainer's steps per rollout, which become one step here. names: {the trainer's name
-    of a metric: ours}. baseline: the variant that others are compared with, in a sweep without one. home: the data folder.
+    algorithm: its name in the catalogue. axes: {field: value}, in a sweep with axes. spec:
+    settings, kept as given. steps: how many are planned. updates: the trainer's steps per rollout,
+    which become one step here. names: {the trainer's name of a metric: ours}. baseline: the variant
+    that others are compared with, in a sweep without one. home: the data folder.
 
-    Raises LogError: a name or number cannot be used, or a run that came in another way has this variant and seed.
+    Raises LogError: a name or number cannot be used, or a run that came in another way has this
+    variant and seed.
     """
 
     def __init__(
@@ -74,10 +79,14 @@ class Recording:
         self.updates, self._names, self._baseline = updates, dict(names or {}), baseline
         source = str(Path(sys.argv[0] or ".").resolve())
         self._manifest: dict[str, Any] = {
-            "variant": variant, "seed": seed, "algorithm": algorithm or variant, "axes": dict(axes or {}),
-            "spec": _plain(spec or {}), "steps": steps or 0,
+            "variant": variant,
+            "seed": seed,
+            "algorithm": algorithm or variant,
+            "axes": dict(axes or {}),
+            "spec": _plain(spec or {}),
+            "steps": steps or 0,
             "imported": {"from": RECORDED, "file": source, "updates": updates},
-        }  # fmt: skip
+        }
         self._planned = steps or 0
         self._rows: dict[int, dict[str, Any]] = {}
         self._told: set[str] = set()
@@ -87,7 +96,8 @@ class Recording:
         """In all but the first process of a distributed training nothing is written."""
 
     def __enter__(self) -> Self:
-        """Raises StoreError: another live process records this run. LogError: it was trained here, or imported."""
+        """Raises StoreError: another live process records this run. LogError: it was trained here,
+        or imported."""
         if not self.idle:
             run_writer.claim_run(self.folder)
         earlier = self.folder.read_metrics()
@@ -103,7 +113,9 @@ class Recording:
         self.folder.done_path.unlink(missing_ok=True)
         run_provenance.write(self.folder, self._attempt)
         self._started = time.time()
-        threading.Thread(target=self._beat, daemon=True, name=f"heartbeat of {self.folder.name}").start()
+        threading.Thread(
+            target=self._beat, daemon=True, name=f"heartbeat of {self.folder.name}"
+        ).start()
         return self
 
     def __exit__(
@@ -131,39 +143,51 @@ class Recording:
     # --- what a trainer calls
 
     def log(self, step: int, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
-        """Append one step's metrics. Names of ours, of TRL and of verl get their meaning here (docs/importing.md); any other
-        number keeps its name. More values for the step last logged are added to it.
+        """Append one step's metrics. Names of ours, of TRL and of verl get their meaning here
+        (docs/importing.md); any other number keeps its name. More values for the step last logged
+        are added to it.
 
-        step: the trainer's own, from 0; with `updates`, that number of them is one step here. None stands for NaN, which is
-        what TRL makes of it. What is no number is left out, with a warning.
-        Raises LogError: the step is no whole number. StoreError: the file cannot be written.
+        step: the trainer's own, from 0; with `updates`, that number of them is one step here. None
+        stands for NaN, which is what TRL makes of it. What is no number is left out, with a
+        warning. Raises LogError: the step is no whole number. StoreError: the file cannot be
+        written.
         """
         _check("log", step)
         if self.idle:
             return
         if not self._attempt or self._over.is_set():
-            why = "run.log: nothing is being recorded; call it within `with rpg.record(...) as run:`"
+            why = (
+                "run.log: nothing is being recorded; call it within `with rpg.record(...) as run:`"
+            )
             raise LogError(why)
         rollout = math.ceil(step / self.updates)
-        self._rows = {old: row for old, row in self._rows.items() if math.ceil(old / self.updates) == rollout}
+        self._rows = {
+            old: row for old, row in self._rows.items() if math.ceil(old / self.updates) == rollout
+        }
         self._rows.setdefault(step, {"step": step}).update(self._ours({**(values or {}), **more}))
         merged = [*self._rows.values()]
         row = merged[-1] if self.updates == 1 else rollouts(merged, self.updates)[-1]
         run_writer.append_metrics(self.folder, self._attempt, row)
 
     def evaluate(self, benchmark: str, step: int, samples: Iterable[Mapping[str, Any]]) -> Path:
-        """Store the graded samples of a checkpoint: rows with `problem`, `response` and `correct`, and what there is of the
-        other columns of `evals` (docs/database.md). Without `problem_id`, a problem has the id of the same text in the
-        sweep's other runs, with which it is paired. Returns the file.
+        """Store the graded samples of a checkpoint: rows with `problem`, `response` and `correct`,
+        and what there is of the other columns of `evals` (docs/database.md). Without `problem_id`,
+        a problem has the id of the same text in the sweep's other runs, with which it is paired.
+        Returns the file.
 
-        Raises LogError: a row lacks one of the three, or has a column that is none of these; or as `log`.
+        Raises LogError: a row lacks one of the three, or has a column that is none of these; or as
+        `log`.
         """
         _check("evaluate", step)
         ids, counts, rows = self._ids(benchmark_name(benchmark)), Counter[str](), []
         for number, sample in enumerate(samples):
             missing = sorted({"problem", "response", "correct"} - sample.keys())
             if missing or (unknown := sorted(sample.keys() - EVAL_COLUMNS.keys())):
-                what = f"lacks {', '.join(missing)}" if missing else f"has unknown {', '.join(unknown)}"
+                what = (
+                    f"lacks {', '.join(missing)}"
+                    if missing
+                    else f"has unknown {', '.join(unknown)}"
+                )
                 why = f"run.evaluate: {benchmark}: row {number} {what}; accepted: {', '.join(EVAL_COLUMNS)}"
                 raise LogError(why)
             text = str(sample["problem"])
@@ -174,7 +198,9 @@ class Recording:
             counts[name] += 1
         if len(set(counts.values())) != 1:
             sizes = " or ".join(map(str, sorted(set(counts.values())))) or "no"
-            why = f"run.evaluate: {benchmark}: {sizes} samples per problem; expected as many of each"
+            why = (
+                f"run.evaluate: {benchmark}: {sizes} samples per problem; expected as many of each"
+            )
             raise LogError(why)
         if not self.idle:
             write_eval(self.folder, benchmark, step, rows)
@@ -182,9 +208,12 @@ class Recording:
         return self.folder.eval_path(benchmark, step)
 
     def score(self, benchmark: str, step: int, accuracy: float) -> None:
-        """Store an accuracy (0 to 1) on a benchmark whose samples are not at hand. Raises LogError: as `evaluate`."""
+        """Store an accuracy (0 to 1) on a benchmark whose samples are not at hand. Raises LogError:
+        as `evaluate`."""
         if not is_number(accuracy) or not 0 <= accuracy <= 1:
-            raise LogError(f"run.score: {benchmark}: {accuracy!r}; expected an accuracy from 0 to 1")
+            raise LogError(
+                f"run.score: {benchmark}: {accuracy!r}; expected an accuracy from 0 to 1"
+            )
         _check("score", step)
         benchmark_name(benchmark)
         if self.idle:
@@ -195,7 +224,8 @@ class Recording:
         self._evaluated(benchmark)
 
     def describe(self, spec: Mapping[str, Any], steps: int | None = None) -> None:
-        """Put the trainer's settings, as they were given, and the number of steps into the manifest."""
+        """Put the trainer's settings, as they were given, and the number of steps into the
+        manifest."""
         self._planned = steps or self._planned
         self._write(spec=_plain(spec), steps=max(self._planned, self.last_step))
 
@@ -205,7 +235,8 @@ class Recording:
         return math.ceil(max(self._rows) / self.updates)
 
     def _ours(self, values: Mapping[str, Any]) -> dict[str, float]:
-        """The values under our names; a name that is taken, or counts something here, gets `their_` before it."""
+        """The values under our names; a name that is taken, or counts something here, gets `their_`
+        before it."""
         parsed = {name: self._number(name, value) for name, value in values.items()}
         numbers = {name: number for name, number in parsed.items() if number is not None}
         table = {**{f"train/{name}": ours for name, ours in TRL.items()}, **VERL, **TRL}
@@ -239,7 +270,9 @@ class Recording:
         """Problem -> id, of the samples that the sweep's other runs have."""
         for folder in current_runs(self._layout, self.folder.sweep):
             for step in folder.eval_steps(benchmark)[:1]:
-                columns = read_eval(folder, benchmark, step).select(["problem", "problem_id"]).to_pydict()
+                columns = (
+                    read_eval(folder, benchmark, step).select(["problem", "problem_id"]).to_pydict()
+                )
                 return dict(zip(columns["problem"], columns["problem_id"], strict=True))
         return {}
 

@@ -21,7 +21,8 @@ Row = dict[str, Any]
 
 
 class LogError(UserError):
-    """A log that cannot be imported. `str(error)` names the file, the line or column, and what was expected."""
+    """A log that cannot be imported. `str(error)` names the file, the line or column, and what was
+    expected."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,9 @@ class Log:
     """Those among them that look like accuracies on benchmarks and could be `scores`."""
 
 
-_NAMES: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("names.toml").read_text("utf-8"))
+_NAMES: dict[str, dict[str, str]] = tomllib.loads(
+    Path(__file__).with_name("names.toml").read_text("utf-8")
+)
 TRL, VERL = _NAMES["trl"], _NAMES["verl"]
 """Name in the log -> our name of the same quantity."""
 
@@ -49,17 +52,21 @@ def read(
     scores: Mapping[str, str] | None = None,
     updates: int = 1,
 ) -> Log:
-    """A log of one of the KINDS. `mapping`: our name -> the log's name of a metric; `scores`: benchmark -> the log's name of
-    its accuracy; `updates`: steps of the log per rollout, which become one step of ours, as their mean.
+    """A log of one of the KINDS. `mapping`: our name -> the log's name of a metric; `scores`:
+    benchmark -> the log's name of its accuracy; `updates`: steps of the log per rollout, which
+    become one step of ours, as their mean.
 
-    Raises LogError: the file cannot be read, is not such a log, or lacks a column of that name or what it should hold.
+    Raises LogError: the file cannot be read, is not such a log, or lacks a column of that name or
+    what it should hold.
     """
     our_names, parse, expected = KINDS[kind]
     scores = scores or {}
     try:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise LogError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise LogError(
+            f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from error
     rows = list(parse(text, path))
     if not rows:
         raise LogError(f"{path}: contains no step; expected {expected}")
@@ -72,12 +79,18 @@ def read(
     _require(path, names, (*columns.values(), *scores.values()))
     if not columns and not scores:
         shown = ", ".join(names)
-        raise LogError(f"{path}: say which column holds what: --map reward=COLUMN. There are: {shown}")
+        raise LogError(
+            f"{path}: say which column holds what: --map reward=COLUMN. There are: {shown}"
+        )
     for column in (*(mapping or {}).values(), *scores.values()):
-        _require_measured(path, rows, column, once=kind == "csv")  # trainers write steps again after a kill
+        _require_measured(
+            path, rows, column, once=kind == "csv"
+        )  # trainers write steps again after a kill
     steps: dict[int, Row] = {}
     for row in rows:
-        values = {ours: row[theirs] for ours, theirs in columns.items() if _is_logged(row.get(theirs))}
+        values = {
+            ours: row[theirs] for ours, theirs in columns.items() if _is_logged(row.get(theirs))
+        }
         if values:
             steps.setdefault(row["step"], {"step": row["step"]}).update(values)
     ascending = [steps[step] for step in sorted(steps)]
@@ -91,17 +104,21 @@ def read(
     if not ascending and not any(curves.values()):
         raise LogError(f"{path}: no number in {', '.join(sorted(taken))}")
     accuracies = {folder_name(name, "benchmark"): curve for name, curve in curves.items()}
-    return Log(ascending if updates == 1 else rollouts(ascending, updates), accuracies, others, offered)
+    return Log(
+        ascending if updates == 1 else rollouts(ascending, updates), accuracies, others, offered
+    )
 
 
 def columns_of(our_names: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
-    """Our name -> theirs, of those among a log's `names` whose meaning is known; {} without a table of `our_names`."""
+    """Our name -> theirs, of those among a log's `names` whose meaning is known; {} without a table
+    of `our_names`."""
     if not our_names:
         return {}
     columns = {ours: name for name, ours in our_names.items() if name in names}
     functions = (re.fullmatch(r"(?:train/)?rewards/(.+)/mean", name) for name in names)
     columns |= {f"reward_{match[1]}": match[0] for match in functions if match}
-    # What our losses log inside other trainers (rpg.integrations) is measured by them, under our names.
+    # What our losses log inside other trainers (rpg.integrations) is measured by them, under our
+    # names.
     ours = (re.fullmatch(r"(?:train/|actor/)?rpg/(.+)", name) for name in names)
     return columns | {match[1]: match[0] for match in ours if match}
 
@@ -118,7 +135,8 @@ def _require(path: Path, names: Iterable[str], columns: Iterable[str]) -> None:
 
 
 def _require_measured(path: Path, rows: list[Row], column: str, *, once: bool) -> None:
-    """Raises LogError if the column has no number; or different ones at a step, where it should have `once` one."""
+    """Raises LogError if the column has no number; or different ones at a step, where it should
+    have `once` one."""
     found: dict[int, Any] = {}
     for row in rows:
         step, value = row["step"], row.get(column)
@@ -127,7 +145,9 @@ def _require_measured(path: Path, rows: list[Row], column: str, *, once: bool) -
     if not found:
         texts = [row.get(column) for row in rows]
         number = next((number for number, text in enumerate(texts, 1) if text not in (None, "")), 1)
-        raise LogError(f"{path}: column {column!r} has no number (row {number}: {texts[number - 1]!r})")
+        raise LogError(
+            f"{path}: column {column!r} has no number (row {number}: {texts[number - 1]!r})"
+        )
 
 
 def _scores(path: Path, rows: Iterable[Row], column: str, updates: int) -> dict[int, float]:
@@ -136,7 +156,9 @@ def _scores(path: Path, rows: Iterable[Row], column: str, updates: int) -> dict[
     scores = {math.ceil(row["step"] / updates): float(row[column]) for row in measured}
     for step, value in scores.items():
         if not 0 <= value <= 1:
-            raise LogError(f"{path}: step {step}: {column} is {value:g}; expected an accuracy from 0 to 1")
+            raise LogError(
+                f"{path}: step {step}: {column} is {value:g}; expected an accuracy from 0 to 1"
+            )
     return scores
 
 
@@ -146,7 +168,8 @@ _SCORE = re.compile(r"eval[_/](?:.*rewards?/.+/mean|.*accuracy)|val-core/.+/mean
 
 
 def _timed(steps: list[Row]) -> list[Row]:
-    """Rows of transformers, which counts optimizer steps and logs the mean duration of the steps since its last record."""
+    """Rows of transformers, which counts optimizer steps and logs the mean duration of the steps
+    since its last record."""
     timed = [row | {"optimizer_step": row["step"]} for row in steps]
     for last, row in itertools.pairwise([{"step": 0}, *timed]):
         if "seconds_step" in row:
@@ -155,7 +178,8 @@ def _timed(steps: list[Row]) -> list[Row]:
 
 
 def rollouts(steps: list[Row], updates: int) -> list[Row]:
-    """One step for each `updates` steps of the log: sums of times, last values of counters, means of everything else."""
+    """One step for each `updates` steps of the log: sums of times, last values of counters, means
+    of everything else."""
 
     def merged(name: str, values: list[float]) -> float:
         if name == "optimizer_step":
@@ -184,19 +208,26 @@ def _trl(text: str, path: Path) -> Iterable[Row]:
     if not isinstance(history, list):
         expected = "expected a trainer_state.json of transformers or TRL"
         raise LogError(f"{path}: field log_history is missing; {expected}")
-    return [of_one_set(row) for row in history if isinstance(row, dict) and is_step(row.get("step"))]
+    return [
+        of_one_set(row) for row in history if isinstance(row, dict) and is_step(row.get("step"))
+    ]
 
 
 def of_one_set(row: Row) -> Row:
-    """An evaluation on one of several data sets (`eval_dataset={"easy": ...}`), with the set in the name of every value.
+    """An evaluation on one of several data sets (`eval_dataset={"easy": ...}`), with the set in the
+    name of every value.
 
-    transformers has it in its names, `eval_easy_runtime`; TRL's trainers log `eval_reward` for every set.
+    transformers has it in its names, `eval_easy_runtime`; TRL's trainers log `eval_reward` for
+    every set.
     """
     sets = [match[1] for name in row if (match := re.fullmatch(r"eval_(.+)_runtime", name))]
     if len(sets) != 1:
         return row
     prefix = f"eval_{sets[0]}_"
-    return {re.sub(rf"^eval_(?!{re.escape(sets[0])}_)", prefix, name): value for name, value in row.items()}
+    return {
+        re.sub(rf"^eval_(?!{re.escape(sets[0])}_)", prefix, name): value
+        for name, value in row.items()
+    }
 
 
 _CONSOLE = re.compile(r"\bstep:(\d+) - (.+)$")
@@ -205,7 +236,8 @@ _WRAPPED = re.compile(r"np\.\w+\(")
 
 
 def _verl(text: str, path: Path) -> Iterable[Row]:
-    """Lines of verl's file logger, {"step", "data"}, or of its console, `step:3 - actor/lr:1e-06 - ...`."""
+    """Lines of verl's file logger, {"step", "data"}, or of its console, `step:3 - actor/lr:1e-06 -
+    ...`."""
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):
         if line.startswith('{"'):  # a console also prints dictionaries, in Python's notation
@@ -220,7 +252,8 @@ def _verl(text: str, path: Path) -> Iterable[Row]:
 
 
 def _table(text: str, path: Path) -> Iterable[Row]:
-    """CSV with a header, JSON lines, or a JSON list; the step is the first of the columns _STEP that there is."""
+    """CSV with a header, JSON lines, or a JSON list; the step is the first of the columns _STEP
+    that there is."""
     stripped = text.lstrip()
     if stripped.startswith("["):
         rows = _json(text, path)
@@ -233,7 +266,9 @@ def _table(text: str, path: Path) -> Iterable[Row]:
             raise LogError(f"{path}: several columns have the same name: {', '.join(twice)}")
         rows = [{k: _value(v) for k, v in row.items() if k} for row in table]
     rows = [_of_one_run(row, f"{path}: row {number}") for number, row in enumerate(rows, 1)]
-    column = next((name for name in _STEP if any(row.get(name) not in (None, "") for row in rows)), None)
+    column = next(
+        (name for name in _STEP if any(row.get(name) not in (None, "") for row in rows)), None
+    )
     if rows and column is None:
         raise LogError(f"{path}: row 1: no step: it has none of the columns {', '.join(_STEP)}")
     for number, row in enumerate(rows, 1):
@@ -243,27 +278,47 @@ def _table(text: str, path: Path) -> Iterable[Row]:
         if isinstance(step, float) and step.is_integer():
             step = int(step)
         if not is_step(step):
-            raise LogError(f"{path}: row {number}: {column} is {step!r}; expected a whole number from 0")
+            raise LogError(
+                f"{path}: row {number}: {column} is {step!r}; expected a whole number from 0"
+            )
         yield {**row, "step": step}
 
 
 def _of_one_run(row: Row, where: str) -> Row:
-    """Without the run's name, which the web page of wandb puts before each column: `my-run - train/reward`."""
+    """Without the run's name, which the web page of wandb puts before each column: `my-run -
+    train/reward`."""
     if not isinstance(row, dict):
         raise LogError(f"{where}: expected an object with a value for each column")
     short = {key.rpartition(" - ")[2]: value for key, value in row.items()}
     if len(short) < len(row):
-        runs = ", ".join(dict.fromkeys(key.rpartition(" - ")[0] or key for key in row if key not in _STEP))
-        raise LogError(f"{where}: columns of several runs, {runs}; export each run to a file of its own")
+        runs = ", ".join(
+            dict.fromkeys(key.rpartition(" - ")[0] or key for key in row if key not in _STEP)
+        )
+        raise LogError(
+            f"{where}: columns of several runs, {runs}; export each run to a file of its own"
+        )
     return short
 
 
-_STEP = ("step", "global_step", "train/global_step", "training/global_step", "_step", "Step", "iteration")
-"""Columns of steps, the trainer's first: wandb counts the records that it is sent, evaluations among them."""
+_STEP = (
+    "step",
+    "global_step",
+    "train/global_step",
+    "training/global_step",
+    "_step",
+    "Step",
+    "iteration",
+)
+"""Columns of steps, the trainer's first: wandb counts the records that it is sent, evaluations
+among them."""
 _WANDB = {**{f"train/{name}": ours for name, ours in TRL.items()}, **VERL}
 KINDS: dict[str, tuple[Mapping[str, str], Callable[[str, Path], Iterable[Row]], str]] = {
     "trl": (TRL, _trl, "the trainer_state.json of a checkpoint, with numbers in its log_history"),
-    "verl": (VERL, _verl, "lines of verl's file logger or console, such as `step:3 - actor/lr:1e-06`"),
+    "verl": (
+        VERL,
+        _verl,
+        "lines of verl's file logger or console, such as `step:3 - actor/lr:1e-06`",
+    ),
     "wandb": (_WANDB, _table, "an exported CSV, or the history as JSON"),
     "csv": ({}, _table, "a table with a column of steps"),
 }

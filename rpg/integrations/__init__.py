@@ -1,3 +1,3 @@
-"""Our losses and advantages inside other trainers (rpg.integrations.trl, rpg.integrations.verl), and graded samples as logs
-of Inspect AI (rpg.integrations.inspect).
+"""Our losses and advantages inside other trainers (rpg.integrations.trl, rpg.integrations.verl),
+and graded samples as logs of Inspect AI (rpg.integrations.inspect).
 """

@@ -1,4 +1,5 @@
-"""Graded samples as logs of Inspect AI (inspect.aisi.org.uk), so that its viewer shows ours; and its logs as ours."""
+"""Graded samples as logs of Inspect AI (inspect.aisi.org.uk), so that its viewer shows ours; and
+its logs as ours."""
 
 import hashlib
 import re
@@ -25,8 +26,8 @@ SCORER = "rpg"
 
 
 def export_logs(layout: Layout, target: Path, sweeps: Sequence[str]) -> Iterator[Path]:
-    """Write a log, `<name>.eval`, for every file of graded samples: those of the sweeps, or of all evaluations by hand if
-    none is named. Raises StoreError: a file cannot be read.
+    """Write a log, `<name>.eval`, for every file of graded samples: those of the sweeps, or of all
+    evaluations by hand if none is named. Raises StoreError: a file cannot be read.
     """
     for name, samples in _files(layout, sweeps):
         path = target.absolute() / f"{name.replace('/', '--')}.eval"
@@ -53,7 +54,9 @@ def _as_log(name: str, path: Path) -> log.EvalLog:
     of, _, benchmark = name.rpartition("/")
     ids = list(dict.fromkeys(row["problem_id"] for row in rows))
     k = max((row["sample"] for row in rows), default=0) + 1
-    metric = log.EvalMetric(name="accuracy", value=sum(row["correct"] for row in rows) / max(len(rows), 1))
+    metric = log.EvalMetric(
+        name="accuracy", value=sum(row["correct"] for row in rows) / max(len(rows), 1)
+    )
     samples = []
     for row in rows:
         reason = "max_tokens" if row["truncated"] else "stop"
@@ -63,8 +66,14 @@ def _as_log(name: str, path: Path) -> log.EvalLog:
         verdict = scorer.Score(value=value, answer=row["extracted"], explanation=row["reason"])
         asked = model.ChatMessageUser(content=row["problem"])
         which = {"id": row["problem_id"], "epoch": row["sample"] + 1}
-        given = {"input": row["problem"], "target": row["answer"], "messages": [asked, output.message]}
-        samples.append(log.EvalSample(**which, **given, output=output, scores={SCORER: verdict}, metadata={}))
+        given = {
+            "input": row["problem"],
+            "target": row["answer"],
+            "messages": [asked, output.message],
+        }
+        samples.append(
+            log.EvalSample(**which, **given, output=output, scores={SCORER: verdict}, metadata={})
+        )
     written = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")
     dataset = log.EvalDataset(name=benchmark, samples=len(ids), sample_ids=ids)
     how = {"dataset": dataset, "config": log.EvalConfig(epochs=k), "metadata": about}
@@ -75,10 +84,12 @@ def _as_log(name: str, path: Path) -> log.EvalLog:
 
 
 def import_log(layout: Layout, file: Path) -> Path:
-    """Store the samples of a log beside the evaluations by hand, in `evaluations/<model>/<task>.parquet`; returns that file.
+    """Store the samples of a log beside the evaluations by hand, in
+    `evaluations/<model>/<task>.parquet`; returns that file.
 
-    Verdicts are those of the log's first scorer: right is its `C`, or a value of 1. Raises ConfigError: it is no log, has
-    no samples or scores, epochs are missing, or another evaluation has its place.
+    Verdicts are those of the log's first scorer: right is its `C`, or a value of 1. Raises
+    ConfigError: it is no log, has no samples or scores, epochs are missing, or another evaluation
+    has its place.
     """
     if not file.is_file():
         raise ConfigError(f"{file}: no such file; expected a log of Inspect AI (.eval or .json)")
@@ -92,7 +103,9 @@ def import_log(layout: Layout, file: Path) -> Path:
     counts = Counter(row["problem_id"] for row in rows)
     if not rows or len(set(counts.values())) > 1:
         sizes = f"{min(counts.values())} to {max(counts.values())}" if rows else "no"
-        raise ConfigError(f"{file}: {sizes} samples per problem; expected as many of each, one at least")
+        raise ConfigError(
+            f"{file}: {sizes} samples per problem; expected as many of each, one at least"
+        )
     [k] = set(counts.values())
     digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
     folder, benchmark = layout.evaluations / _as_name(whole.eval.model), _as_name(whole.eval.task)
@@ -122,7 +135,9 @@ def _row(sample: log.EvalSample, file: Path) -> Mapping[str, Any]:
         why = f": {sample.error.message.splitlines()[0][:200]}" if sample.error else ""
         raise ConfigError(f"{file}: sample {sample.id!r}, epoch {sample.epoch}, has no score{why}")
     score, output = next(iter(sample.scores.values())), sample.output
-    text = sample.input if isinstance(sample.input, str) else "\n\n".join(m.text for m in sample.input)
+    text = (
+        sample.input if isinstance(sample.input, str) else "\n\n".join(m.text for m in sample.input)
+    )
     target = sample.target if isinstance(sample.target, str) else sample.target[0]
     return {
         "problem_id": str(sample.id),

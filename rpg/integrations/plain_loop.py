@@ -1,4 +1,5 @@
-"""A hand-written training loop that goes on after a kill where it was, in the folder of its recorded run.
+"""A hand-written training loop that goes on after a kill where it was, in the folder of its
+recorded run.
 
 with rpg.record("my-sweep", variant="my loop") as run:
     for step in steps(run, 100, model=model, optimizer=optimizer):
@@ -18,10 +19,11 @@ from rpg.store.atomic_files import atomic_path
 
 
 def steps(run: Recording, last: int, *, every: int = 1, **parts: Any) -> Iterator[int]:
-    """The steps that are left until `last`, from 1. After each `every`-th, what `parts` hold (models, optimizers, schedules:
-    what has state_dict and load_state_dict) is kept, with the state of torch's and Python's random numbers; a kill loses
-    the steps since. In a distributed training the process with RANK 0 does so; the others load what it kept, but for the
-    random numbers. Raises UserError: another loop, with other parts, was kept.
+    """The steps that are left until `last`, from 1. After each `every`-th, what `parts` hold
+    (models, optimizers, schedules: what has state_dict and load_state_dict) is kept, with the state
+    of torch's and Python's random numbers; a kill loses the steps since. In a distributed training
+    the process with RANK 0 does so; the others load what it kept, but for the random numbers.
+    Raises UserError: another loop, with other parts, was kept.
     """
     path = run.folder.path / "plain-loop.pt"
     done = 0

@@ -1,11 +1,14 @@
-"""Our losses inside TRL: a GRPOTrainer whose loss and advantages are those of an algorithm of the catalogue.
+"""Our losses inside TRL: a GRPOTrainer whose loss and advantages are those of an algorithm of the
+catalogue.
 
-    from rpg.integrations.trl import RPGTrainer
-    RPGTrainer(model, reward_funcs=..., args=GRPOConfig(...), train_dataset=..., algorithm="rpg-reinforce-urkl").train()
+    from rpg.integrations.trl import RPGTrainer RPGTrainer(model, reward_funcs=...,
+    args=GRPOConfig(...), train_dataset=..., algorithm="rpg-reinforce-urkl").train()
 
-Everything else (generation, rewards, optimizer, logging, distribution) is TRL's. Written against TRL 1.16.
+Everything else (generation, rewards, optimizer, logging, distribution) is TRL's. Written against
+TRL 1.16.
 
-And the other way round, any trainer of TRL or transformers recorded in our run folders while it trains:
+And the other way round, any trainer of TRL or transformers recorded in our run folders while it
+trains:
 
     with rpg.record("my-sweep", variant="TRL GRPO", seed=0) as run:
         GRPOTrainer(..., callbacks=[RecordCallback(run)]).train()
@@ -34,18 +37,26 @@ from rpg.losses.policy_loss import policy_loss
 class RPGTrainer(GRPOTrainer):
     """TRL's trainer with the loss and the advantages of `algorithm`.
 
-    `algorithm` is a name of the catalogue or what `rpg.algorithm(...)` returns. Its reference policy is `old` (the paper)
-    or `fixed`, which is TRL's reference model. TRL's own settings of loss and advantages are not read: `loss_type`,
-    `scale_rewards`, `epsilon`, `epsilon_high`, `importance_sampling_level`, and `beta` but for `algorithm.beta`.
+    `algorithm` is a name of the catalogue or what `rpg.algorithm(...)` returns. Its reference
+    policy is `old` (the paper) or `fixed`, which is TRL's reference model. TRL's own settings of
+    loss and advantages are not read: `loss_type`, `scale_rewards`, `epsilon`, `epsilon_high`,
+    `importance_sampling_level`, and `beta` but for `algorithm.beta`.
     """
 
     def __init__(
-        self, model: Any, reward_funcs: Any = None, args: GRPOConfig | None = None, *more: Any,
-        algorithm: str | Algorithm = "rpg-reinforce-urkl", **named: Any,
-    ):  # fmt: skip
+        self,
+        model: Any,
+        reward_funcs: Any = None,
+        args: GRPOConfig | None = None,
+        *more: Any,
+        algorithm: str | Algorithm = "rpg-reinforce-urkl",
+        **named: Any,
+    ):
         self.algorithm = find(algorithm) if isinstance(algorithm, str) else algorithm
         _check(self.algorithm, args)
-        args = GRPOConfig() if args is None else copy.copy(args)  # yours may be another trainer's, too
+        args = (
+            GRPOConfig() if args is None else copy.copy(args)
+        )  # yours may be another trainer's, too
         # TRL loads its reference model where beta is positive.
         args.beta = self.algorithm.beta if self.algorithm.needs_reference else 0.0
         super().__init__(model, reward_funcs, args, *more, **named)
@@ -54,10 +65,13 @@ class RPGTrainer(GRPOTrainer):
     # --- advantages
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
-        """TRL's, (responses of all processes, functions); their weighted sums are kept, NaN where all are None."""
+        """TRL's, (responses of all processes, functions); their weighted sums are kept, NaN where
+        all are None."""
         rewards: Tensor = super()._calculate_rewards(*args, **kwargs)
         weights = self.reward_weights.to(rewards.device).unsqueeze(0)
-        self._earned = (rewards * weights).nansum(dim=1).masked_fill(rewards.isnan().all(1), torch.nan)
+        self._earned = (
+            (rewards * weights).nansum(dim=1).masked_fill(rewards.isnan().all(1), torch.nan)
+        )
         return rewards
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
@@ -85,7 +99,9 @@ class RPGTrainer(GRPOTrainer):
         attended = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
         width = inputs["completion_ids"].size(1)
         # Further inputs of a multimodal model, by the names of TRL's own parameters.
-        more = {name: inputs[name] for name in inspect.signature(forward).parameters if name in inputs}
+        more = {
+            name: inputs[name] for name in inspect.signature(forward).parameters if name in inputs
+        }
         balanced = getattr(self, "aux_loss_enabled", False)  # a mixture of experts
         more |= {"compute_entropy": True, "compute_aux_loss": balanced}
         log_prob, entropies, balance = forward(model, ids, attended, width, **more)
@@ -116,7 +132,8 @@ class RPGTrainer(GRPOTrainer):
         return loss + self.router_aux_loss_coef * balance / parts if balanced else loss
 
     def _counts(self, inputs: dict[str, Any]) -> Counts:
-        """Of all processes and parts of an optimizer step, which has its even share of a generation's tokens, as in TRL."""
+        """Of all processes and parts of an optimizer step, which has its even share of a
+        generation's tokens, as in TRL."""
         parts = self.current_gradient_accumulation_steps
         tokens = inputs["num_items_in_batch"].clamp(min=1) * parts / self.args.steps_per_generation
         sequences = len(inputs["completion_mask"]) * parts * self.accelerator.num_processes
@@ -124,9 +141,10 @@ class RPGTrainer(GRPOTrainer):
 
 
 class RecordCallback(TrainerCallback):
-    """Hands what a trainer of transformers logs to `run`, and its arguments as the run's settings. Its steps are optimizer
-    steps: `rpg.record(updates=...)` says how many of them a rollout has. scores: {benchmark: the logged name of its
-    accuracy}, e.g. {"easy": "eval_easy_rewards/right/mean"}.
+    """Hands what a trainer of transformers logs to `run`, and its arguments as the run's settings.
+    Its steps are optimizer steps: `rpg.record(updates=...)` says how many of them a rollout has.
+    scores: {benchmark: the logged name of its accuracy}, e.g. {"easy":
+    "eval_easy_rewards/right/mean"}.
     """
 
     def __init__(self, run: Recording, scores: Mapping[str, str] | None = None):
@@ -135,7 +153,9 @@ class RecordCallback(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
         """Before the first step, or the first after a checkpoint."""
         self._last = state.global_step
-        self.run.describe(args.to_sanitized_dict(), steps=math.ceil(state.max_steps / self.run.updates))
+        self.run.describe(
+            args.to_sanitized_dict(), steps=math.ceil(state.max_steps / self.run.updates)
+        )
 
     def on_log(
         self, _args: Any, state: Any, _control: Any, logs: Mapping[str, Any] | None = None, **_: Any
@@ -148,7 +168,9 @@ class RecordCallback(TrainerCallback):
         self.run.log(state.global_step, {"optimizer_step": state.global_step, **row})
         for benchmark, name in self.scores.items():
             if row.get(name) is not None:
-                self.run.score(benchmark, math.ceil(state.global_step / self.run.updates), row[name])
+                self.run.score(
+                    benchmark, math.ceil(state.global_step / self.run.updates), row[name]
+                )
 
 
 def _mask(inputs: dict[str, Any]) -> Tensor:
@@ -158,28 +180,56 @@ def _mask(inputs: dict[str, Any]) -> Tensor:
 
 
 _NOT_READ = {
-    "use_liger_kernel": False, "entropy_coef": 0.0, "use_adaptive_entropy": False, "top_entropy_quantile": 1.0,
-    "off_policy_mask_threshold": None, "delta": None, "multi_objective_aggregation": "sum_then_normalize",
-}  # fmt: skip
-"""Settings of TRL that add something to its loss or advantages, and what they are where they do not."""
+    "use_liger_kernel": False,
+    "entropy_coef": 0.0,
+    "use_adaptive_entropy": False,
+    "top_entropy_quantile": 1.0,
+    "off_policy_mask_threshold": None,
+    "delta": None,
+    "multi_objective_aggregation": "sum_then_normalize",
+}
+"""Settings of TRL that add something to its loss or advantages, and what they are where they do
+not."""
 
 
 def _check(algorithm: Algorithm, config: Any) -> None:
     """Raises AlgorithmError for what TRL's trainer cannot give an algorithm."""
     kl, reference, lm = algorithm.kl.type, algorithm.reference.type, algorithm.positive_lm_loss
-    absent, other = "is not available in GRPOTrainer", algorithm.needs_reference and reference != "fixed"
+    absent, other = (
+        "is not available in GRPOTrainer",
+        algorithm.needs_reference and reference != "fixed",
+    )
     of_trl = "is of TRL's own loss and advantages, and would do nothing"
     given = {name: getattr(config, name, default) for name, default in _NOT_READ.items()}
     rules = [
-        (algorithm.advantage.type == "gae", "advantage", "gae", "group, group_then_batch, batch",
-         "needs a critic, and GRPOTrainer has none"),
-        (kl == "reward" and algorithm.beta > 0, "kl", kl, "a KL in the loss or the objective, or beta=0",
-         "has no place in GRPOTrainer"),
-        (kl == "distribution" or not algorithm.rewarded, "kl", kl, "a KL of the sampled tokens, with rewards", absent),
+        (
+            algorithm.advantage.type == "gae",
+            "advantage",
+            "gae",
+            "group, group_then_batch, batch",
+            "needs a critic, and GRPOTrainer has none",
+        ),
+        (
+            kl == "reward" and algorithm.beta > 0,
+            "kl",
+            kl,
+            "a KL in the loss or the objective, or beta=0",
+            "has no place in GRPOTrainer",
+        ),
+        (
+            kl == "distribution" or not algorithm.rewarded,
+            "kl",
+            kl,
+            "a KL of the sampled tokens, with rewards",
+            absent,
+        ),
         (lm > 0, "positive_lm_loss", lm, "0", absent),
         (other, "reference", reference, "old, fixed", absent),
-        *((given[name] != default, name, given[name], repr(default), of_trl) for name, default in _NOT_READ.items()),
-    ]  # fmt: skip
+        *(
+            (given[name] != default, name, given[name], repr(default), of_trl)
+            for name, default in _NOT_READ.items()
+        ),
+    ]
     for broken, field, value, accepted, why in rules:
         if broken:
             raise AlgorithmError(field, value, accepted, f"{field}: {value!r} {why}")

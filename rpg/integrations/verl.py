@@ -1,15 +1,20 @@
-"""Our losses and advantages in verl's own trainers, by one import: VERL_USE_EXTERNAL_MODULES=rpg.integrations.verl.
+"""Our losses and advantages in verl's own trainers, by one import:
+VERL_USE_EXTERNAL_MODULES=rpg.integrations.verl.
 
-Registers every algorithm of the catalogue whose KL, if it has one, refers to the policy that sampled the rollout: verl
-passes no other reference to a registered loss. They are chosen by name in verl's configuration,
+Registers every algorithm of the catalogue whose KL, if it has one, refers to the policy that
+sampled the rollout: verl passes no other reference to a registered loss. They are chosen by name in
+verl's configuration,
 
-    actor_rollout_ref.actor.policy_loss.loss_mode=rpg/rpg-reinforce-urkl algorithm.adv_estimator=rpg/rpg-reinforce-urkl
+    actor_rollout_ref.actor.policy_loss.loss_mode=rpg/rpg-reinforce-urkl
+    algorithm.adv_estimator=rpg/rpg-reinforce-urkl
 
-and have the catalogue's default settings, except for the aggregation, which is verl's `actor.loss_agg_mode`. Everything
-else (reference schedules, dynamic sampling, rewards) needs the trainer mode of rpg.backends.verl.
+and have the catalogue's default settings, except for the aggregation, which is verl's
+`actor.loss_agg_mode`. Everything else (reference schedules, dynamic sampling, rewards) needs the
+trainer mode of rpg.backends.verl.
 
-The same import registers a tracker: with trainer.logger=[console,rpg], a run of verl's own trainers is recorded live as one
-of our runs (rpg.record), in the sweep `trainer.project_name`, as the variant `trainer.experiment_name`.
+The same import registers a tracker: with trainer.logger=[console,rpg], a run of verl's own trainers
+is recorded live as one of our runs (rpg.record), in the sweep `trainer.project_name`, as the
+variant `trainer.experiment_name`.
 """
 
 import re
@@ -39,11 +44,14 @@ def policy_loss(
     config: Any = None,
     rollout_is_weights: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, float]]:
-    """verl's contract of a policy loss; (B, T) each. The counts of the whole mini-batch are in config.global_batch_info."""
+    """verl's contract of a policy loss; (B, T) each. The counts of the whole mini-batch are in
+    config.global_batch_info."""
     info = dict(config.global_batch_info) if config is not None else {}
     counts = None
     if info.get("batch_num_tokens") and info.get("global_batch_size"):
-        counts = Counts(info["batch_num_tokens"], info["global_batch_size"], info.get("loss_scale_factor"))
+        counts = Counts(
+            info["batch_num_tokens"], info["global_batch_size"], info.get("loss_scale_factor")
+        )
     inputs = {"log_prob": log_prob, "old_log_prob": old_log_prob, "advantages": advantages}
     inputs["response_mask"] = response_mask
     algo = override(algorithm, loss_agg_mode=loss_agg_mode)
@@ -53,9 +61,14 @@ def policy_loss(
 
 
 def advantage(
-    algorithm: Algorithm, token_level_rewards: Tensor, response_mask: Tensor, index: Any = None, **_: Any
+    algorithm: Algorithm,
+    token_level_rewards: Tensor,
+    response_mask: Tensor,
+    index: Any = None,
+    **_: Any,
 ) -> tuple[Tensor, Tensor]:
-    """verl's contract of an advantage estimator: (advantages, returns), (B, T); `index` names each row's prompt."""
+    """verl's contract of an advantage estimator: (advantages, returns), (B, T); `index` names each
+    row's prompt."""
     numbers = {name: number for number, name in enumerate(dict.fromkeys(index))}
     rewards, group = token_level_rewards.sum(-1), torch.tensor([numbers[name] for name in index])
     result = advantages_of(algorithm, rewards=rewards, group=group, response_mask=response_mask)
@@ -63,7 +76,8 @@ def advantage(
 
 
 def registered() -> dict[str, Algorithm]:
-    """Algorithms by their names in verl. verl has its own losses named gspo, cispo, ..., hence the prefix."""
+    """Algorithms by their names in verl. verl has its own losses named gspo, cispo, ..., hence the
+    prefix."""
     algos = {f"rpg/{name}": algo for name, algo in algorithms().items() if not algo.needs_reference}
     return {name: algo for name, algo in algos.items() if algo.advantage.type != "gae"}
 
@@ -76,8 +90,9 @@ for _name, _algorithm in registered().items():
 
 
 class Tracker:
-    """verl's contract of a logger. The seed is `data.seed`, `val-core/<set>/<what>/mean@k` are accuracies on <set>, until
-    one is no share: verl logs rewards there if a set's reward function returns no `acc`."""
+    """verl's contract of a logger. The seed is `data.seed`, `val-core/<set>/<what>/mean@k` are
+    accuracies on <set>, until one is no share: verl logs rewards there if a set's reward function
+    returns no `acc`."""
 
     def __init__(self, project: str, experiment: str, config: Any):
         settings = flat(config or {})
@@ -85,26 +100,34 @@ class Tracker:
         planned = (settings.get(f"{part}.total_training_steps") for part in parts)
         self._steps = next((int(steps) for steps in planned if steps), 0)
         seed = settings.get("data.seed") or 0
-        self._run = Recording(project, variant=experiment, seed=seed, spec=config, steps=self._steps)
+        self._run = Recording(
+            project, variant=experiment, seed=seed, spec=config, steps=self._steps
+        )
         self._run.__enter__()
         self._step = 0
         self._rewards: set[str] = set()
 
     def log(self, data: dict[str, Any], step: int) -> None:
         self._step = step
-        self._run.log(step, {name: value for name, value in data.items() if name != "training/global_step"})
+        self._run.log(
+            step, {name: value for name, value in data.items() if name != "training/global_step"}
+        )
         for name, value in data.items():
             match = re.fullmatch(r"val-core/(.+)/[^/]+/mean@\d+", name)
             if match and name not in self._rewards and 0 <= float(value) <= 1:
                 self._run.score(match[1].replace("/", "-"), step, float(value))
             elif match and name not in self._rewards:
                 self._rewards.add(name)
-                self._run._say(f"{name} is {value:g} at step {step}, no accuracy: from here on a metric only")
+                self._run._say(
+                    f"{name} is {value:g} at step {step}, no accuracy: from here on a metric only"
+                )
 
     def finish(self, exit_code: int = 0) -> None:
         """verl calls it at whatever end, so the run counts as done if its last step was logged."""
         ended = exit_code == 0 and self._step >= self._steps
-        self._run.__exit__(*((None, None, None) if ended else (KeyboardInterrupt, KeyboardInterrupt(), None)))
+        self._run.__exit__(
+            *((None, None, None) if ended else (KeyboardInterrupt, KeyboardInterrupt(), None))
+        )
 
 
 def _with_tracker() -> None:

@@ -1,1 +1,2 @@
-"""Pure torch functions: the loss of any algorithm, its parts, the advantages. No effects, no configuration files."""
+"""Pure torch functions: the loss of any algorithm, its parts, the advantages. No effects, no
+configuration files."""

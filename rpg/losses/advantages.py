@@ -1,7 +1,7 @@
 """Advantages: from one reward per response to (B, T), for every estimator of the catalogue.
 
-Shapes: B responses (rows), T token positions. Standard deviations are the unbiased ones (n - 1) plus
-EPSILON, as in verl (TRL: 1e-4). Groups need not be contiguous nor of equal size.
+Shapes: B responses (rows), T token positions. Standard deviations are the unbiased ones (n - 1)
+plus EPSILON, as in verl (TRL: 1e-4). Groups need not be contiguous nor of equal size.
 """
 
 import warnings
@@ -28,17 +28,21 @@ def advantages(
     ref_log_prob: Tensor | None = None,
     values: Tensor | None = None,
 ) -> Tensor:
-    """Advantages of `algo`, (B, T), zero where masked; float64 for float64 rewards, float32 otherwise.
+    """Advantages of `algo`, (B, T), zero where masked; float64 for float64 rewards, float32
+    otherwise.
 
     rewards (B,): one per response. group (B,): integers, equal for responses to the same prompt.
-    response_mask (B, T): non-zero where a token counts. old_log_prob and ref_log_prob (B, T) are read when
-    `algo.kl` is of type reward (ref_log_prob=None only where the reference is `old`: that KL is zero); values (B,
-    T) by gae only. A group of one response, or of equal rewards, has advantage zero exactly; a warning says so where
-    every group is one response. Raises TypeError for what is no tensor or no algorithm, ValueError for wrong shapes,
-    FloatingPointError for rewards that are not finite.
+    response_mask (B, T): non-zero where a token counts. old_log_prob and ref_log_prob (B, T) are
+    read when `algo.kl` is of type reward (ref_log_prob=None only where the reference is `old`: that
+    KL is zero); values (B, T) by gae only. A group of one response, or of equal rewards, has
+    advantage zero exactly; a warning says so where every group is one response. Raises TypeError
+    for what is no tensor or no algorithm, ValueError for wrong shapes, FloatingPointError for
+    rewards that are not finite.
     """
     optional = {"old_log_prob": old_log_prob, "ref_log_prob": ref_log_prob, "values": values}
-    require_types(algo, {"rewards": rewards, "group": group, "response_mask": response_mask, **optional})
+    require_types(
+        algo, {"rewards": rewards, "group": group, "response_mask": response_mask, **optional}
+    )
     if algo.kl.type == "reward":
         require_reference(algo, ref_log_prob)
     mask = response_mask != 0
@@ -47,10 +51,14 @@ def advantages(
         raise ValueError(f"response_mask: shape {tuple(mask.shape)}, accepted: (responses, tokens)")
     for name, value in (("rewards", rewards), ("group", group)):
         if tuple(value.shape) != (rows,):
-            raise ValueError(f"{name}: shape {tuple(value.shape)}, accepted: ({rows},), one per response")
+            raise ValueError(
+                f"{name}: shape {tuple(value.shape)}, accepted: ({rows},), one per response"
+            )
     if not rewards.isfinite().all():
         row = int((~rewards.isfinite()).nonzero()[0])
-        raise FloatingPointError(f"rewards[{row}] is {rewards[row].item()}, accepted: finite numbers")
+        raise FloatingPointError(
+            f"rewards[{row}] is {rewards[row].item()}, accepted: finite numbers"
+        )
     dtype = torch.float64 if rewards.dtype == torch.float64 else torch.float32
     with torch.no_grad():
         reward = rewards.detach().double() * algo.rewarded
@@ -71,13 +79,16 @@ def advantages(
 
 
 def value_targets(algo: Algorithm, *, values: Tensor, **inputs: Any) -> Tensor:
-    """What a critic of `algo`, whose advantage is of type gae, learns: values (B, T) plus its advantages, with `critic_lam`
-    and not whitened, (B, T). The other inputs are those of :func:`advantages`.
+    """What a critic of `algo`, whose advantage is of type gae, learns: values (B, T) plus its
+    advantages, with `critic_lam` and not whitened, (B, T). The other inputs are those of
+    :func:`advantages`.
     """
     assert isinstance(algo.advantage, GAE)
     lam = algo.advantage.lam if algo.advantage.critic_lam is None else algo.advantage.critic_lam
     kind = algo.advantage.model_copy(update={"lam": lam, "std": False})
-    critic_advantages = advantages(algo.model_copy(update={"advantage": kind}), values=values, **inputs)
+    critic_advantages = advantages(
+        algo.model_copy(update={"advantage": kind}), values=values, **inputs
+    )
     return torch.where(inputs["response_mask"] != 0, values + critic_advantages, 0)
 
 
@@ -90,8 +101,9 @@ def value_loss(
     clip: float | None,
     counts: Counts | None = None,
 ) -> Tensor:
-    """PPO's clipped value loss, a mean over tokens, differentiable in `values`; all (B, T). `old_values`: before the step's
-    updates; `clip`: catalogue.GAE's value_clip; `counts` as of :func:`aggregate`.
+    """PPO's clipped value loss, a mean over tokens, differentiable in `values`; all (B, T).
+    `old_values`: before the step's updates; `clip`: catalogue.GAE's value_clip; `counts` as of
+    :func:`aggregate`.
     """
     error = (values - targets) ** 2
     if clip is not None:
@@ -101,8 +113,9 @@ def value_loss(
 
 
 def positive_lm_weights(algo: Algorithm, correct: Tensor, response_mask: Tensor) -> Tensor | None:
-    """Weights (B, T) of -log_prob, whose mean over all tokens of the rollout is to be added to the loss: mu times VAPO's
-    L_NLL, the mean of -log_prob over the tokens of right responses (arXiv 2504.05118). None where mu is zero.
+    """Weights (B, T) of -log_prob, whose mean over all tokens of the rollout is to be added to the
+    loss: mu times VAPO's L_NLL, the mean of -log_prob over the tokens of right responses (arXiv
+    2504.05118). None where mu is zero.
 
     correct (B,): non-zero for right responses; response_mask (B, T): non-zero where a token counts.
     """
@@ -114,9 +127,14 @@ def positive_lm_weights(algo: Algorithm, correct: Tensor, response_mask: Tensor)
 
 
 def require_types(algo: object, tensors: Mapping[str, object]) -> None:
-    """Raises TypeError: `algo` is no algorithm, or one of the named values is neither a tensor nor None."""
+    """Raises TypeError: `algo` is no algorithm, or one of the named values is neither a tensor nor
+    None."""
     if not isinstance(algo, Algorithm):
-        meant = f"rpg.algorithm({algo!r})" if isinstance(algo, str) else "what rpg.algorithm(...) returns"
+        meant = (
+            f"rpg.algorithm({algo!r})"
+            if isinstance(algo, str)
+            else "what rpg.algorithm(...) returns"
+        )
         raise TypeError(f"algo: {type(algo).__name__} {algo!r:.60}, accepted: {meant}")
     for name, value in tensors.items():
         if not isinstance(value, Tensor | None):
@@ -127,7 +145,8 @@ def require_types(algo: object, tensors: Mapping[str, object]) -> None:
 
 
 def require_reference(algo: Algorithm, ref_log_prob: Tensor | None) -> None:
-    """Raises ValueError if the algorithm needs the log-probabilities of a reference policy and there are none."""
+    """Raises ValueError if the algorithm needs the log-probabilities of a reference policy and
+    there are none."""
     if ref_log_prob is None and algo.needs_reference:
         raise ValueError(
             f"ref_log_prob: {algo.name} has its KL to another reference policy than old (reference: {algo.reference.type}); "
@@ -197,9 +216,12 @@ def _whiten(values: Tensor, mask: Tensor, scale: bool) -> Tensor:
 
 
 def _gae(kind: GAE, reward: Tensor, penalty: Tensor, values: Tensor | None, mask: Tensor) -> Tensor:
-    """Schulman et al. 2016, eq. 16: the outcome comes with the last token, the KL with each; masked ones are skipped."""
+    """Schulman et al. 2016, eq. 16: the outcome comes with the last token, the KL with each; masked
+    ones are skipped."""
     if values is None:
-        raise ValueError("values: advantage type gae needs a critic's values of shape (responses, tokens)")
+        raise ValueError(
+            "values: advantage type gae needs a critic's values of shape (responses, tokens)"
+        )
     if values.shape != mask.shape:
         raise ValueError(f"values: shape {tuple(values.shape)}, accepted: {tuple(mask.shape)}")
     last = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).argmax(-1)

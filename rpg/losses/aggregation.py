@@ -12,10 +12,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Counts:
-    """Sizes of the WHOLE mini-batch, so that the losses of its micro-batches add up to the loss of the mini-batch.
+    """Sizes of the WHOLE mini-batch, so that the losses of its micro-batches add up to the loss of
+    the mini-batch.
 
-    tokens: response tokens; sequences: responses with at least one token; horizon: the response budget in tokens, the
-    constant that `seq-mean-token-sum-norm` divides by (None: the width of the tensors, which depends on padding).
+    tokens: response tokens; sequences: responses with at least one token; horizon: the response
+    budget in tokens, the constant that `seq-mean-token-sum-norm` divides by (None: the width of the
+    tensors, which depends on padding).
     """
 
     tokens: float
@@ -32,10 +34,11 @@ class Counts:
 def token_weights(
     mask: Tensor, mode: str, counts: Counts | None = None, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """The weight of every token in the aggregated loss, (B, T), zero where `mask` (B, T, bool) is False.
+    """The weight of every token in the aggregated loss, (B, T), zero where `mask` (B, T, bool) is
+    False.
 
-    `sum(weights * loss)` is verl's `agg_loss` of the same mode. An empty batch has all-zero weights. Raises
-    ValueError for an unknown mode.
+    `sum(weights * loss)` is verl's `agg_loss` of the same mode. An empty batch has all-zero
+    weights. Raises ValueError for an unknown mode.
     """
     weights = mask.to(dtype)
     if mode == "seq-mean-token-mean":
@@ -51,7 +54,10 @@ def token_weights(
     return weights / (max(total, 1) if isinstance(total, (int, float)) else total)
 
 
-def aggregate(loss: Tensor, response_mask: Tensor, mode: str, counts: Counts | None = None) -> Tensor:
-    """Scalar mean of a per-token loss (B, T) under `mode`; masked positions may hold anything, NaN included."""
+def aggregate(
+    loss: Tensor, response_mask: Tensor, mode: str, counts: Counts | None = None
+) -> Tensor:
+    """Scalar mean of a per-token loss (B, T) under `mode`; masked positions may hold anything, NaN
+    included."""
     mask = response_mask != 0
     return (torch.where(mask, loss, 0) * token_weights(mask, mode, counts, loss.dtype)).sum()

@@ -16,16 +16,19 @@ from rpg.losses.policy_loss import LOG_PROB_FLOOR
 def distribution_kl(setting: DistributionKL, log_p: Tensor, log_q: Tensor) -> Tensor:
     """D of catalogue.DistributionKL at every position, (...), nats, differentiable in `log_p`.
 
-    log_p, log_q (..., V): log-probabilities of all tokens under the policy and the reference. Raises ValueError: their
-    shapes differ.
+    log_p, log_q (..., V): log-probabilities of all tokens under the policy and the reference.
+    Raises ValueError: their shapes differ.
     """
     return kl_and_left_out(setting, log_p, log_q)[0]
 
 
 def kl_and_left_out(setting: DistributionKL, log_p: Tensor, log_q: Tensor) -> tuple[Tensor, Tensor]:
-    """:func:`distribution_kl`, and the reference's probability of the tokens that a top k does not tell apart, (...)."""
+    """:func:`distribution_kl`, and the reference's probability of the tokens that a top k does not
+    tell apart, (...)."""
     if log_p.shape != log_q.shape:
-        raise ValueError(f"log_q: shape {tuple(log_q.shape)}, accepted: {tuple(log_p.shape)} like log_p")
+        raise ValueError(
+            f"log_q: shape {tuple(log_q.shape)}, accepted: {tuple(log_p.shape)} like log_p"
+        )
     dtype = torch.promote_types(log_p.dtype, torch.float32)
     log_p, log_q = (x.to(dtype).clamp(min=LOG_PROB_FLOOR) for x in (log_p, log_q))
     k, left_out = setting.top_k, torch.zeros_like(log_q[..., 0])
@@ -41,6 +44,7 @@ def kl_and_left_out(setting: DistributionKL, log_p: Tensor, log_q: Tensor) -> tu
 
 
 def _first_and_others(log_p: Tensor, top: Tensor) -> Tensor:
-    """Log-probabilities of the tokens `top` (..., k) and, as one outcome, of all others, (..., k + 1)."""
+    """Log-probabilities of the tokens `top` (..., k) and, as one outcome, of all others, (..., k +
+    1)."""
     others = log_p.scatter(-1, top, -torch.inf).logsumexp(-1, keepdim=True)
     return torch.cat([log_p.gather(-1, top), others], -1)

@@ -1,8 +1,8 @@
 """KL terms as (value, slope) pairs: a per-token loss and its derivative with respect to log pi.
 
-w = pi/old, v = ref/old, d = log(pi/ref); x is sampled from `old`. All tensors broadcast. A pair's slope is
-exactly what autograd finds for its value, but it is written down, because it is the quantity that has to be
-right. MATHEMATICS holds what :mod:`rpg.catalogue.divergences` names.
+w = pi/old, v = ref/old, d = log(pi/ref); x is sampled from `old`. All tensors broadcast. A pair's
+slope is exactly what autograd finds for its value, but it is written down, because it is the
+quantity that has to be right. MATHEMATICS holds what :mod:`rpg.catalogue.divergences` names.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,8 @@ from torch import Tensor
 
 from rpg.catalogue import DIVERGENCES, AlgorithmError, Divergence
 
-LIMIT = 20.0  # every exponent is clamped to [-20, 20]: ratios between 2e-9 and 5e8, squares finite in float32
+# every exponent is clamped to [-20, 20]: ratios between 2e-9 and 5e8, squares finite in float32
+LIMIT = 20.0
 
 
 def bounded_exp(x: Tensor) -> Tensor:
@@ -23,7 +24,8 @@ def bounded_exp(x: Tensor) -> Tensor:
 
 
 def k3(x: Tensor) -> Tensor:
-    """exp(x) - 1 - x, never negative, without the cancellation that would swamp it in float32 near x = 0."""
+    """exp(x) - 1 - x, never negative, without the cancellation that would swamp it in float32 near
+    x = 0."""
     return torch.expm1(x.clamp(-LIMIT, LIMIT)) - x
 
 
@@ -42,7 +44,8 @@ def estimator(name: str, d: Tensor) -> tuple[Tensor, Tensor]:
     raise ValueError(f"unknown KL estimator {name!r}; accepted: k1, k2, k3")
 
 
-# --- divergences ---------------------------------------------------------------------------------------
+# --- divergences
+# ---------------------------------------------------------------------------------------
 
 Pair = tuple[Tensor, Tensor]  # (value, slope)
 Term = Callable[[Tensor, Tensor, Tensor, Tensor], Pair]  # of (log_prob, w, v, d)
@@ -50,15 +53,17 @@ Term = Callable[[Tensor, Tensor, Tensor, Tensor], Pair]  # of (log_prob, w, v, d
 
 @dataclass(frozen=True)
 class Mathematics:
-    """The formulas of one divergence D (paper, Tables 1 and 4; with three policies, the same derivation with
-    x ~ old and the KL to ref). A part that is None is not known; catalogue.Algorithm refuses what needs it.
+    """The formulas of one divergence D (paper, Tables 1 and 4; with three policies, the same
+    derivation with x ~ old and the KL to ref). A part that is None is not known;
+    catalogue.Algorithm refuses what needs it.
 
-    exact: D itself, from log pi and log ref (..., outcomes) of every outcome, summed over the last dimension, with masses
-    if D has them. The audit differentiates it, so it must not be derived from `term`.
-    term: the pair of a sample whose mean over `old` has the value (up to a constant) and the gradient of D.
-    prefix: the same for whole responses, token by token: w and v (B, T) are products *up to and including* each token,
-    and the slopes of a response's tokens add up to that of D between responses. Masked tokens have d = 0, or carry no slope.
-    advantage_slope: dA / d log pi of the regularised advantage A = R - beta slope / w, from (beta, w, v, d).
+    exact: D itself, from log pi and log ref (..., outcomes) of every outcome, summed over the last
+    dimension, with masses if D has them. The audit differentiates it, so it must not be derived
+    from `term`. term: the pair of a sample whose mean over `old` has the value (up to a constant)
+    and the gradient of D. prefix: the same for whole responses, token by token: w and v (B, T) are
+    products *up to and including* each token, and the slopes of a response's tokens add up to that
+    of D between responses. Masked tokens have d = 0, or carry no slope. advantage_slope: dA / d log
+    pi of the regularised advantage A = R - beta slope / w, from (beta, w, v, d).
     """
 
     exact: Callable[[Tensor, Tensor], Tensor]
@@ -96,8 +101,9 @@ def _urkl(_log_prob: Tensor, w: Tensor, _v: Tensor, d: Tensor, prefix: bool = Fa
 
 
 def _from_here_on(terms: Tensor) -> Tensor:
-    """The reverse KL of a response is the sum of its tokens' E[w d]; token s moves the terms of tokens t >= s only, so its
-    slope is their sum. The forward KL of token s depends on token s alone.
+    """The reverse KL of a response is the sum of its tokens' E[w d]; token s moves the terms of
+    tokens t >= s only, so its slope is their sum. The forward KL of token s depends on token s
+    alone.
     """
     return terms.flip(-1).cumsum(-1).flip(-1)
 
@@ -115,7 +121,10 @@ MATHEMATICS: dict[str, Mathematics] = {
     "rkl": Mathematics(_kl, _rkl, partial(_rkl, prefix=True), _reverse_advantage),
     "ufkl": Mathematics(lambda p, q: _kl(q, p) + _surplus(p, q), _ufkl, _ufkl, _forward_advantage),
     "urkl": Mathematics(
-        lambda p, q: _kl(p, q) - _surplus(p, q), _urkl, partial(_urkl, prefix=True), _reverse_advantage
+        lambda p, q: _kl(p, q) - _surplus(p, q),
+        _urkl,
+        partial(_urkl, prefix=True),
+        _reverse_advantage,
     ),
 }
 
@@ -133,7 +142,9 @@ def check(records: Mapping[str, Divergence], formulas: Mapping[str, Mathematics]
         record, formula = records.get(name), formulas.get(name)
         if record is None or formula is None:
             place = "rpg/catalogue/divergences.yaml" if record is None else "rpg/losses/kl_terms.py"
-            raise RuntimeError(f"divergence {name!r} is missing in {place}: it needs a record there, too")
+            raise RuntimeError(
+                f"divergence {name!r} is missing in {place}: it needs a record there, too"
+            )
         if record.name != name or record.normalised not in records:
             raise RuntimeError(f"divergence {name!r}: its name or its `normalised` names no record")
         for part in ("prefix", "advantage_slope"):

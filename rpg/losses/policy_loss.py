@@ -1,8 +1,9 @@
 """policy_loss: the loss of any algorithm of the catalogue on one batch.
 
-Shapes: B responses (rows), T token positions; log-probabilities are natural logs, of the sampled tokens.
-:mod:`rpg.losses.surrogates` writes each token's loss as (value, slope); here the slopes are weighted, summed up and handed
-to autograd in one piece. That is one pass without a graph of temporaries, and masked positions can hold anything.
+Shapes: B responses (rows), T token positions; log-probabilities are natural logs, of the sampled
+tokens. :mod:`rpg.losses.surrogates` writes each token's loss as (value, slope); here the slopes are
+weighted, summed up and handed to autograd in one piece. That is one pass without a graph of
+temporaries, and masked positions can hold anything.
 """
 
 import warnings
@@ -21,13 +22,16 @@ from rpg.losses.kl_terms import bounded_exp, estimator, k3
 from rpg.losses.surrogates import CLIPS, Cuts, TokenInputs, token_loss
 
 LOG_PROB_FLOOR = -1e4  # log 0 = -inf becomes this, so that it can be multiplied by a weight of zero
-POSITIVE = 0.25  # log-probabilities are at most 0; bfloat16 rounds a difference of logits of 30 to eighths
+POSITIVE = (
+    0.25  # log-probabilities are at most 0; bfloat16 rounds a difference of logits of 30 to eighths
+)
 _CHUNK = 65_536  # tokens per pass on a CPU: the temporaries of a pass then stay in its cache
 
 
 @dataclass(frozen=True)
 class LossOutput:
-    """loss: scalar to call backward() on; metrics: plain floats; weight: how many tokens they are a mean over."""
+    """loss: scalar to call backward() on; metrics: plain floats; weight: how many tokens they are a
+    mean over."""
 
     loss: Tensor
     metrics: dict[str, float]
@@ -48,29 +52,34 @@ def policy_loss(
 ) -> LossOutput:
     """The loss of `algo` on one (micro-)batch.
 
-    log_prob, old_log_prob, ref_log_prob (B, T): log-probabilities of the sampled tokens under the trained,
-    the sampling and the reference policy; None for an algorithm whose reference is `old`, or that has no KL. Only
-    `log_prob` receives a gradient. advantages (B, T): rewards minus baseline, without KL; for the ratio levels prefix
-    and sequence one value per response, spread over its tokens. response_mask (B, T): non-zero where a
-    token counts; values elsewhere, even NaN, are never read. rollout_weights (B, T) or (B, 1):
-    correction for a sampler that differs from `old`, multiplied onto the loss as a constant. token_kl (B, T): of an
-    algorithm whose kl is of type distribution, the divergence at each token (:func:`rpg.distribution_kl`), which receives
-    a gradient, too, and no `rollout_weights`, because it does not depend on the token that was sampled. counts: sizes of
-    the whole mini-batch (default: this batch).
+    log_prob, old_log_prob, ref_log_prob (B, T): log-probabilities of the sampled tokens under the
+    trained, the sampling and the reference policy; None for an algorithm whose reference is `old`,
+    or that has no KL. Only `log_prob` receives a gradient. advantages (B, T): rewards minus
+    baseline, without KL; for the ratio levels prefix and sequence one value per response, spread
+    over its tokens. response_mask (B, T): non-zero where a token counts; values elsewhere, even
+    NaN, are never read. rollout_weights (B, T) or (B, 1): correction for a sampler that differs
+    from `old`, multiplied onto the loss as a constant. token_kl (B, T): of an algorithm whose kl is
+    of type distribution, the divergence at each token (:func:`rpg.distribution_kl`), which receives
+    a gradient, too, and no `rollout_weights`, because it does not depend on the token that was
+    sampled. counts: sizes of the whole mini-batch (default: this batch).
 
-    bfloat16 and float16 are computed in float32. Exponents are clamped to [-20, 20]; a log-probability of
-    -inf counts as -1e4. Inputs are not modified. Raises TypeError for what is no tensor or no algorithm, ValueError
-    for wrong shapes or a missing `ref_log_prob`, FloatingPointError if an unmasked NaN or infinity makes the loss
-    meaningless. Warns of log-probabilities above 0: of probabilities, or a wrong sign.
+    bfloat16 and float16 are computed in float32. Exponents are clamped to [-20, 20]; a
+    log-probability of -inf counts as -1e4. Inputs are not modified. Raises TypeError for what is no
+    tensor or no algorithm, ValueError for wrong shapes or a missing `ref_log_prob`,
+    FloatingPointError if an unmasked NaN or infinity makes the loss meaningless. Warns of
+    log-probabilities above 0: of probabilities, or a wrong sign.
 
-    Metrics are means over unmasked tokens (over responses for the ratio of a whole response): `loss`;
-    `kl_p_to_q` (nats per token, estimates of KL(p || q) that are never negative); `ratio_mean`, `ratio_max`,
-    `ratio_count` and `ess`, the effective sample size (sum w)^2 / (n sum w^2); `clip_fraction` of tokens without a
-    gradient from the advantage, and its parts `_upper`, `_lower` and `_dual`.
+    Metrics are means over unmasked tokens (over responses for the ratio of a whole response):
+    `loss`; `kl_p_to_q` (nats per token, estimates of KL(p || q) that are never negative);
+    `ratio_mean`, `ratio_max`, `ratio_count` and `ess`, the effective sample size (sum w)^2 / (n sum
+    w^2); `clip_fraction` of tokens without a gradient from the advantage, and its parts `_upper`,
+    `_lower` and `_dual`.
     """
     named: dict[str, Tensor | None] = {"log_prob": log_prob, "old_log_prob": old_log_prob}
     named |= {"advantages": advantages, "ref_log_prob": ref_log_prob, "token_kl": token_kl}
-    require_types(algo, {**named, "response_mask": response_mask, "rollout_weights": rollout_weights})
+    require_types(
+        algo, {**named, "response_mask": response_mask, "rollout_weights": rollout_weights}
+    )
     whole = algo.kl.type == "distribution" and algo.beta > 0
     if whole != (token_kl is not None):
         raise ValueError(
@@ -99,7 +108,9 @@ def policy_loss(
             part_sums, peak = _measure(x, ratio, cuts, (value * weights[part]).sum())
             sums += part_sums
             peaks.append(torch.stack([peak, highest]))
-        *numbers, ratio_max, highest_log_prob = torch.cat([sums, torch.stack(peaks).amax(0)]).tolist()
+        *numbers, ratio_max, highest_log_prob = torch.cat(
+            [sums, torch.stack(peaks).amax(0)]
+        ).tolist()
     # The line above is the only one that waits for the device.
     measured = dict(zip(_SUMS, numbers, strict=True))
     loss = cast(Tensor, _KnownSlope.apply(log_prob, sums[0], slope))  # type: ignore[no-untyped-call]
@@ -114,16 +125,21 @@ def policy_loss(
 
 
 def weighted_likelihood(log_prob: Tensor, weights: Tensor, mask: Tensor, counts: Counts) -> Tensor:
-    """The mean over tokens of log_prob times `weights` (advantages.positive_lm_weights), (B, T) each: a scalar."""
+    """The mean over tokens of log_prob times `weights` (advantages.positive_lm_weights), (B, T)
+    each: a scalar."""
     return aggregate(log_prob.clamp(min=LOG_PROB_FLOOR) * weights, mask, "token-mean", counts)
 
 
-def token_terms(algo: Algorithm, *, response_mask: Tensor, **inputs: Tensor | None) -> dict[str, Tensor]:
-    """What the loss made of each token, of which its metrics are means; (B, T), zero where masked. `inputs` are the
-    log-probabilities and the advantages as in :func:`policy_loss`, which has checked them.
+def token_terms(
+    algo: Algorithm, *, response_mask: Tensor, **inputs: Tensor | None
+) -> dict[str, Tensor]:
+    """What the loss made of each token, of which its metrics are means; (B, T), zero where masked.
+    `inputs` are the log-probabilities and the advantages as in :func:`policy_loss`, which has
+    checked them.
 
-    ratio: the importance ratio; where it is that of a whole response, each of its tokens has it. clipped: uint8, the bound
-    that took the token's gradient from the advantage, CLIPS[n - 1], 0 for none. kl: its part of `kl_policy_to_ref`, nats.
+    ratio: the importance ratio; where it is that of a whole response, each of its tokens has it.
+    clipped: uint8, the bound that took the token's gradient from the advantage, CLIPS[n - 1], 0 for
+    none. kl: its part of `kl_policy_to_ref`, nats.
     """
     with torch.no_grad():
         mask = response_mask != 0
@@ -153,8 +169,11 @@ class _KnownSlope(torch.autograd.Function):
 
 
 def _read(inputs: Mapping[str, Tensor | None], mask: Tensor) -> tuple[TokenInputs, Tensor]:
-    """Zeros where masked, before any arithmetic: NaN times zero is NaN. Also the highest log-probability."""
-    tensors = [inputs.get(name) for name in ("advantages", "log_prob", "old_log_prob", "ref_log_prob")]
+    """Zeros where masked, before any arithmetic: NaN times zero is NaN. Also the highest
+    log-probability."""
+    tensors = [
+        inputs.get(name) for name in ("advantages", "log_prob", "old_log_prob", "ref_log_prob")
+    ]
     clean = [torch.where(mask, value, 0) for value in tensors if value is not None]
     dtype = torch.promote_types(clean[1].dtype, torch.float32)
     advantages, *log_probs = (value.to(dtype) for value in clean)
@@ -165,18 +184,34 @@ def _read(inputs: Mapping[str, Tensor | None], mask: Tensor) -> tuple[TokenInput
     return TokenInputs(mask, log_prob, advantages, log_w, d, log_v), highest
 
 
-# --- metrics -----------------------------------------------------------------------------------------
+# --- metrics
+# -----------------------------------------------------------------------------------------
 
 _SUMS = (
-    *("loss", "tokens", "kl_old_to_policy", "kl_policy_to_old", "kl_ref_to_policy", "kl_policy_to_ref"),
-    *("ratios", "ratio", "ratio_squared", "clip_fraction_upper", "clip_fraction_lower", "clip_fraction_dual"),
+    *(
+        "loss",
+        "tokens",
+        "kl_old_to_policy",
+        "kl_policy_to_old",
+        "kl_ref_to_policy",
+        "kl_policy_to_ref",
+    ),
+    *(
+        "ratios",
+        "ratio",
+        "ratio_squared",
+        "clip_fraction_upper",
+        "clip_fraction_lower",
+        "clip_fraction_dual",
+    ),
 )
 
 
 def _measure(x: TokenInputs, ratio: Tensor, cuts: Cuts, loss: Tensor) -> tuple[Tensor, Tensor]:
     """The sums of _SUMS over unmasked tokens, and the largest ratio; nothing leaves the device.
 
-    KL(p || q) = E_p[q/p - 1 - log(q/p)] (paper, Appendix D), its expectation carried over to samples from `old`.
+    KL(p || q) = E_p[q/p - 1 - log(q/p)] (paper, Appendix D), its expectation carried over to
+    samples from `old`.
     """
     w = bounded_exp(x.log_w)
     kls = [k3(x.log_w).sum(), (w * k3(-x.log_w)).sum()]
@@ -189,7 +224,9 @@ def _measure(x: TokenInputs, ratio: Tensor, cuts: Cuts, loss: Tensor) -> tuple[T
     zero = torch.zeros_like(loss)
     numbers = [loss, x.mask.sum(), *kls, counted.sum(), r.sum(), (r * r).sum()]
     numbers += [(cuts[name] & x.mask).sum() if name in cuts else zero for name in CLIPS]
-    return torch.stack([number.to(loss.dtype) for number in numbers]), r.max() if r.numel() else zero
+    return torch.stack(
+        [number.to(loss.dtype) for number in numbers]
+    ), r.max() if r.numel() else zero
 
 
 def _metrics(sums: dict[str, float], ratio_max: float) -> dict[str, float]:
@@ -197,13 +234,18 @@ def _metrics(sums: dict[str, float], ratio_max: float) -> dict[str, float]:
     metrics = {"loss": sums["loss"]}
     metrics |= {name: sums[name] / tokens for name in _SUMS if name.startswith(("kl_", "clip_"))}
     metrics["clip_fraction"] = sum(metrics[f"clip_fraction_{kind}"] for kind in CLIPS)
-    metrics |= {"ratio_count": sums["ratios"], "ratio_mean": sums["ratio"] / ratios, "ratio_max": ratio_max}
+    metrics |= {
+        "ratio_count": sums["ratios"],
+        "ratio_mean": sums["ratio"] / ratios,
+        "ratio_max": ratio_max,
+    }
     squared = sums["ratio_squared"]
     metrics["ess"] = sums["ratio"] ** 2 / (ratios * squared) if squared > 0 else 0.0
     return metrics
 
 
-# --- clear errors ------------------------------------------------------------------------------------
+# --- clear errors
+# ------------------------------------------------------------------------------------
 
 
 def _check_shapes(inputs: dict[str, Tensor], mask: Tensor, rollout_weights: Tensor | None) -> None:
@@ -218,7 +260,9 @@ def _check_shapes(inputs: dict[str, Tensor], mask: Tensor, rollout_weights: Tens
             raise ValueError(f"{name}: shape {tuple(value.shape)}, accepted: {shape} like log_prob")
     if rollout_weights is not None and tuple(rollout_weights.shape) not in (shape, (shape[0], 1)):
         weights_shape = tuple(rollout_weights.shape)
-        raise ValueError(f"rollout_weights: shape {weights_shape}, accepted: {shape} or {(shape[0], 1)}")
+        raise ValueError(
+            f"rollout_weights: shape {weights_shape}, accepted: {shape} or {(shape[0], 1)}"
+        )
 
 
 def _explain_not_finite(loss: float, inputs: dict[str, Tensor], mask: Tensor) -> FloatingPointError:
@@ -228,19 +272,24 @@ def _explain_not_finite(loss: float, inputs: dict[str, Tensor], mask: Tensor) ->
         if len(bad):
             row, token = bad[0].tolist()
             entry = f"{name}[{row}, {token}] is {value[row, token].item()}"
-            return FloatingPointError(f"{entry}; {len(bad)} unmasked entries of it are NaN or infinite")
+            return FloatingPointError(
+                f"{entry}; {len(bad)} unmasked entries of it are NaN or infinite"
+            )
     why = "advantages or rollout_weights are too large or not finite"
     return FloatingPointError(f"the loss is {loss}: {why}")
 
 
 def _warn_of_positive(inputs: dict[str, Tensor], mask: Tensor) -> None:
-    """A warning and no error: only differences enter the loss, and a measure with a mass above 1 has positive ones."""
+    """A warning and no error: only differences enter the loss, and a measure with a mass above 1
+    has positive ones."""
     for name, value in inputs.items():
         bad = (mask & (value > POSITIVE)).nonzero()
         if name.endswith("log_prob") and len(bad):
             row, token = bad[0].tolist()
             none_below = value[mask].min() >= 0
-            likely = "are they probabilities? Pass their logarithm" if none_below else "is a sign wrong?"
+            likely = (
+                "are they probabilities? Pass their logarithm" if none_below else "is a sign wrong?"
+            )
             warnings.warn(
                 f"{name}[{row}, {token}] is {value[row, token].item():.4g}, expected the natural logarithm of a "
                 f"probability, at most 0; {len(bad)} unmasked entries are above: {likely}",
@@ -249,13 +298,18 @@ def _warn_of_positive(inputs: dict[str, Tensor], mask: Tensor) -> None:
 
 
 def rollout_weights(
-    setting: RolloutCorrection, *, old_log_prob: Tensor, sampler_log_prob: Tensor, response_mask: Tensor
+    setting: RolloutCorrection,
+    *,
+    old_log_prob: Tensor,
+    sampler_log_prob: Tensor,
+    response_mask: Tensor,
 ) -> Tensor | None:
     """The `rollout_weights` of :func:`rpg.policy_loss`; None for `none` and `ignore`.
 
-    old_log_prob, sampler_log_prob (B, T): log-probabilities of the sampled tokens under the policy at the beginning of
-    the step and under the one that drew them; response_mask (B, T): non-zero where a token counts. Returns (B, T) for
-    level token, (B, 1) for level sequence, whose ratio is the product over a response. Precision and errors: as there.
+    old_log_prob, sampler_log_prob (B, T): log-probabilities of the sampled tokens under the policy
+    at the beginning of the step and under the one that drew them; response_mask (B, T): non-zero
+    where a token counts. Returns (B, T) for level token, (B, 1) for level sequence, whose ratio is
+    the product over a response. Precision and errors: as there.
     """
     if setting.type == "none" or setting.type == "ignore":
         return None
@@ -265,7 +319,9 @@ def rollout_weights(
         given = {"old_log_prob": old_log_prob, "sampler_log_prob": sampler_log_prob}
         old, sampler = (x.to(dtype).clamp(min=LOG_PROB_FLOOR) for x in given.values())
         log_ratio = torch.where(mask, old - sampler, 0)
-        if not log_ratio.isfinite().all():  # a comparison with a bound would take NaN for outside of it
+        if (
+            not log_ratio.isfinite().all()
+        ):  # a comparison with a bound would take NaN for outside of it
             raise _explain_not_finite(float("nan"), given, mask)
         if isinstance(setting, RejectedSamples):
             return _kept(setting, log_ratio, mask).to(log_ratio.dtype)
@@ -279,7 +335,11 @@ def rollout_weights(
 
 def _kept(setting: RejectedSamples, log_ratio: Tensor, mask: Tensor) -> Tensor:
     """What is not rejected: (B, T) bool of tokens, or (B, 1) of responses."""
-    measure = log_ratio if setting.by == "k1" else torch.where(mask, estimator(setting.by, -log_ratio)[0], 0)
+    measure = (
+        log_ratio
+        if setting.by == "k1"
+        else torch.where(mask, estimator(setting.by, -log_ratio)[0], 0)
+    )
     if setting.level in ("sum", "mean"):
         length = mask.sum(-1, keepdim=True).clamp(min=1) if setting.level == "mean" else 1
         measure = measure.sum(-1, keepdim=True) / length
@@ -291,9 +351,12 @@ def _kept(setting: RejectedSamples, log_ratio: Tensor, mask: Tensor) -> Tensor:
     return (kept | ~mask).all(-1, keepdim=True) if setting.level == "all" else kept
 
 
-def weight_metrics(setting: RolloutCorrection, weights: Tensor, response_mask: Tensor) -> dict[str, float]:
-    """Statistics of :func:`rollout_weights`: the mean, the effective sample size as a fraction of their number, and the
-    share that was truncated or masked to zero. Over tokens, or over responses for level sequence.
+def weight_metrics(
+    setting: RolloutCorrection, weights: Tensor, response_mask: Tensor
+) -> dict[str, float]:
+    """Statistics of :func:`rollout_weights`: the mean, the effective sample size as a fraction of
+    their number, and the share that was truncated or masked to zero. Over tokens, or over responses
+    for level sequence.
     """
     counted = response_mask != 0
     if weights.shape != counted.shape:

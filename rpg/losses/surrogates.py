@@ -1,7 +1,9 @@
-"""The surrogates: what multiplies the advantage, as a per-token (value, slope), slope = d value / d log_prob.
+"""The surrogates: what multiplies the advantage, as a per-token (value, slope), slope = d value / d
+log_prob.
 
-Shapes: b responses (rows), T token positions. w = pi/old, v = ref/old, d = log(pi/ref), R the advantage. `value` is the
-loss a token reports; `slope` is what training follows and what the tests hold against autograd and enumeration.
+Shapes: b responses (rows), T token positions. w = pi/old, v = ref/old, d = log(pi/ref), R the
+advantage. `value` is the loss a token reports; `slope` is what training follows and what the tests
+hold against autograd and enumeration.
 """
 
 from dataclasses import dataclass, replace
@@ -31,12 +33,16 @@ class TokenInputs:
 
 
 CLIPS = ("upper", "lower", "dual")
-"""What may silence a token: w above 1 + high, advantage positive; w below 1 - low, or above c, advantage negative."""
+"""What may silence a token: w above 1 + high, advantage positive; w below 1 - low, or above c,
+advantage negative."""
 
 
-Cuts = dict[str, Tensor]  # those of CLIPS that an algorithm has -> the tokens (b, T) bool that it silenced
+Cuts = dict[
+    str, Tensor
+]  # those of CLIPS that an algorithm has -> the tokens (b, T) bool that it silenced
 TokenLoss = tuple[Tensor, Tensor, Tensor, Cuts]
-"""Value and slope (b, T); the importance ratio, (b, T) of tokens or (b, 1) of responses; what it silenced."""
+"""Value and slope (b, T); the importance ratio, (b, T) of tokens or (b, 1) of responses; what it
+silenced."""
 
 
 def token_loss(algo: Algorithm, x: TokenInputs) -> TokenLoss:
@@ -47,14 +53,19 @@ def token_loss(algo: Algorithm, x: TokenInputs) -> TokenLoss:
     if isinstance(kl, AdvantageKL) and algo.beta:
         away = x.d if kl.at == "current" else x.d - x.log_w
         x = replace(x, advantages=x.advantages - algo.beta * estimator(kl.estimator, away)[0])
-    surrogate = _SURROGATES[algo.surrogate](x, algo.clip) if algo.gate is None else _gated(x, algo.gate)
+    surrogate = (
+        _SURROGATES[algo.surrogate](x, algo.clip) if algo.gate is None else _gated(x, algo.gate)
+    )
     value, slope, ratio, cuts = surrogate
     if algo.mask:
         upper, lower = _moved(algo.mask, x)
         silent = upper | lower
         value, slope = value.masked_fill(silent, 0), slope.masked_fill(silent, 0)
         cuts = {name: cut & ~silent for name, cut in cuts.items()}
-        cuts |= {"upper": upper | cuts.get("upper", upper), "lower": lower | cuts.get("lower", lower)}
+        cuts |= {
+            "upper": upper | cuts.get("upper", upper),
+            "lower": lower | cuts.get("lower", lower),
+        }
     if algo.drift_penalty:
         value = value + algo.drift_penalty * x.log_w.square()
         slope = slope + 2 * algo.drift_penalty * x.log_w
@@ -74,13 +85,16 @@ def token_loss(algo: Algorithm, x: TokenInputs) -> TokenLoss:
     return value + algo.beta * kl_value, slope + algo.beta * kl_slope, ratio, cuts
 
 
-# --- baselines ---------------------------------------------------------------------------------------
+# --- baselines
+# ---------------------------------------------------------------------------------------
 
 
 def _clip(w: Tensor, sign: Tensor, clip: Clip | None) -> tuple[Cuts, Tensor | None, Tensor]:
-    """Which samples lose their gradient (by cut, and all of them together), and what stands for their ratio.
+    """Which samples lose their gradient (by cut, and all of them together), and what stands for
+    their ratio.
 
-    `sign` has the sign of the advantage that decides: PPO's is the raw one, RPG's the regularised one.
+    `sign` has the sign of the advantage that decides: PPO's is the raw one, RPG's the regularised
+    one.
     """
     if clip is None:
         return {}, None, w
@@ -108,15 +122,15 @@ def _ppo_clip(x: TokenInputs, clip: Clip | None) -> TokenLoss:
 
 
 def _gspo(x: TokenInputs, clip: Clip | None) -> TokenLoss:
-    """The geometric mean of a response's ratios, in the form that gives each token the gradient of its own
-    factor (Zheng et al. 2025, GSPO-token).
+    """The geometric mean of a response's ratios, in the form that gives each token the gradient of
+    its own factor (Zheng et al. 2025, GSPO-token).
     """
     return _clipped_ratio(bounded_exp(x.log_w.sum(-1, keepdim=True) / x.lengths), x, clip)
 
 
 def _gspo_joint(x: TokenInputs, clip: Clip | None) -> TokenLoss:
-    """The same ratio in its own form (eq. 5 there): each token has the gradient of all factors of its response, which is
-    another one only where the advantages of its tokens differ.
+    """The same ratio in its own form (eq. 5 there): each token has the gradient of all factors of
+    its response, which is another one only where the advantages of its tokens differ.
     """
     value, slope, w, cuts = _gspo(x, clip)
     joint = torch.where(x.mask, slope, 0).sum(-1, keepdim=True) / x.lengths
@@ -124,14 +138,20 @@ def _gspo_joint(x: TokenInputs, clip: Clip | None) -> TokenLoss:
 
 
 def _gmpo(x: TokenInputs, clip: Clip | None) -> TokenLoss:
-    """The geometric mean of a response's ratios, each clipped by itself, log w within [-low, high] (Zhao et al. 2025)."""
+    """The geometric mean of a response's ratios, each clipped by itself, log w within [-low, high]
+    (Zhao et al. 2025)."""
     low, high = (clip.low, clip.high) if clip else (float("inf"), float("inf"))
     negative = x.advantages < 0
     upper, lower = (x.log_w > high) & ~negative, (x.log_w < -low) & negative
     log_w = torch.where(upper, high, torch.where(lower, -low, x.log_w)).where(x.mask, 0)
     w = bounded_exp(log_w.sum(-1, keepdim=True) / x.lengths)
     value = -w * x.advantages
-    return value, value.masked_fill(upper | lower, 0), w, {"upper": upper & (value < 0), "lower": lower}
+    return (
+        value,
+        value.masked_fill(upper | lower, 0),
+        w,
+        {"upper": upper & (value < 0), "lower": lower},
+    )
 
 
 def _moved(mask: Mask, x: TokenInputs) -> tuple[Tensor, Tensor]:
@@ -190,15 +210,18 @@ _SURROGATES = {
     "policy_gradient": _policy_gradient,
 }
 
-# --- RPG ---------------------------------------------------------------------------------------------
+# --- RPG
+# ---------------------------------------------------------------------------------------------
 
 
 def _rpg(algo: Algorithm, x: TokenInputs) -> TokenLoss:
-    """The paper's eight losses (Tables 1, 2, 4) with RPG-Style Clip (Algorithms 1 and 2). A sample is a token given its
-    prefix (ratio token) or a whole response (prefix, sequence), whose quantities are (b, 1).
+    """The paper's eight losses (Tables 1, 2, 4) with RPG-Style Clip (Algorithms 1 and 2). A sample
+    is a token given its prefix (ratio token) or a whole response (prefix, sequence), whose
+    quantities are (b, 1).
 
-    With K the slope of the KL term, W = w R - beta K is the REINFORCE weight and A = W / w the regularised
-    advantage; an unclipped sample has slope -W in either style. w > 0, so W has the sign of A.
+    With K the slope of the KL term, W = w R - beta K is the REINFORCE weight and A = W / w the
+    regularised advantage; an unclipped sample has slope -W in either style. w > 0, so W has the
+    sign of A.
     """
     whole, log_v = algo.ratio != "token", torch.zeros_like(x.log_w) if x.log_v is None else x.log_v
     log_w, log_v_sample, log_prob, d = (
@@ -236,7 +259,9 @@ def _rpg(algo: Algorithm, x: TokenInputs) -> TokenLoss:
         value = -weight * x.log_prob
     else:
         value, slope = algo.beta * kl_value - reward * spread, -W
-        if silent is not None:  # Algorithm 1: -bound A there; catalogue.Clip explains the three readings
+        if (
+            silent is not None
+        ):  # Algorithm 1: -bound A there; catalogue.Clip explains the three readings
             if reading != "exact":
                 value, slope = -W * spread, slope - w * A_slope
             value = torch.where(silent, -bound * (W / w) * spread, value)

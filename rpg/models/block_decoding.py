@@ -1,14 +1,16 @@
-"""Decoding on a GPU, for the families of lean.py: steps of fixed shape that the host never waits for.
+"""Decoding on a GPU, for the families of lean.py: steps of fixed shape that the host never waits
+for.
 
-Every tensor of a step keeps its size while a block of tokens is drawn: keys and values lie in slots, of which a bias opens
-one more at each step, and the position is a number on the device. So a step can be recorded as a CUDA graph and replayed.
-The slots for whole responses are there from the start, and attention sees a growing part of them: caches that are copied to
-grow leave holes in a GPU's memory.
-Each row holds a copy of its prompt; attention is one fused kernel: query heads that share a key-value head are passed as
-positions of a query, which needs neither grouped heads nor copies.
+Every tensor of a step keeps its size while a block of tokens is drawn: keys and values lie in
+slots, of which a bias opens one more at each step, and the position is a number on the device. So a
+step can be recorded as a CUDA graph and replayed. The slots for whole responses are there from the
+start, and attention sees a growing part of them: caches that are copied to grow leave holes in a
+GPU's memory. Each row holds a copy of its prompt; attention is one fused kernel: query heads that
+share a key-value head are passed as positions of a query, which needs neither grouped heads nor
+copies.
 
-Shapes: P prompts, R rows of the cache, W slots of a prompt, S slots, M tokens, H query heads, K key-value heads, g = H / K,
-D head size, E hidden size.
+Shapes: P prompts, R rows of the cache, W slots of a prompt, S slots, M tokens, H query heads, K
+key-value heads, g = H / K, D head size, E hidden size.
 """
 
 import warnings
@@ -26,7 +28,8 @@ from rpg.models.lean import Sizes, attention, concatenated, rotary
 from rpg.models.lora import weight_and_bias
 
 _ROOM = 64
-"""Slots after the prompts that attention sees at first; when they are used up, an eighth is added, at least this many."""
+"""Slots after the prompts that attention sees at first; when they are used up, an eighth is added,
+at least this many."""
 _FINISHED = 8
 """One in this many rows may be finished: they are computed, so that shapes and graph stay."""
 _ALIGNED = 16
@@ -38,7 +41,8 @@ class _Layer(NamedTuple):
 
     norm: Tensor
     qkv: Tensor
-    """(E, K * (g + 2) * D): the queries, the key and the value of each key-value head side by side."""
+    """(E, K * (g + 2) * D): the queries, the key and the value of each key-value head side by side.
+    """
     qkv_bias: Tensor | None
     output: Tensor
     output_bias: Tensor | None
@@ -50,11 +54,12 @@ class _Layer(NamedTuple):
 
 
 class BlockEngine:
-    """See decoding.Engine. Prompts are padded on the left; positions count slots of the cache. To be made within the
-    arithmetic in which it decodes.
+    """See decoding.Engine. Prompts are padded on the left; positions count slots of the cache. To
+    be made within the arithmetic in which it decodes.
 
     Attributes:
-        graphs: steps are replayed as CUDA graphs; False after a capture failed, and on other devices.
+        graphs: steps are replayed as CUDA graphs; False after a capture failed, and on other
+            devices.
     """
 
     block = BLOCK
@@ -68,7 +73,8 @@ class BlockEngine:
             self._read_weights()
 
     def rows_that_fit(self, slots: int) -> int:
-        """The rows with this many slots that a GPU's free memory holds, with a fifth of it left for logits and layers."""
+        """The rows with this many slots that a GPU's free memory holds, with a fifth of it left for
+        logits and layers."""
         unused = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
         free = torch.cuda.mem_get_info(self.device)[0] + unused
         numbers = 2 * len(self.layers) * self.sizes.kv_heads * self.sizes.head * slots
@@ -79,16 +85,27 @@ class BlockEngine:
         sizes, layers, scales = self.sizes, list[_Layer](), []
         for layer in self.model.model.layers:
             of, mlp = layer.self_attn, layer.mlp
-            weights, biases = zip(*map(weight_and_bias, (of.q_proj, of.k_proj, of.v_proj)), strict=True)
+            weights, biases = zip(
+                *map(weight_and_bias, (of.q_proj, of.k_proj, of.v_proj)), strict=True
+            )
             gate_up, gate_up_bias = concatenated((mlp.gate_proj, mlp.up_proj))
-            (output, output_bias), (down, down_bias) = map(weight_and_bias, (of.o_proj, mlp.down_proj))
+            (output, output_bias), (down, down_bias) = map(
+                weight_and_bias, (of.o_proj, mlp.down_proj)
+            )
             layers.append(
                 _Layer(
-                    layer.input_layernorm.weight, self._grouped(weights).t(),
-                    None if biases[0] is None else self._grouped(biases), output.t(), output_bias,
-                    layer.post_attention_layernorm.weight, gate_up.t(), gate_up_bias, down.t(), down_bias,
+                    layer.input_layernorm.weight,
+                    self._grouped(weights).t(),
+                    None if biases[0] is None else self._grouped(biases),
+                    output.t(),
+                    output_bias,
+                    layer.post_attention_layernorm.weight,
+                    gate_up.t(),
+                    gate_up_bias,
+                    down.t(),
+                    down_bias,
                 )
-            )  # fmt: skip
+            )
             norms = output.new_ones(sizes.heads // sizes.kv_heads + 1, sizes.head)
             if hasattr(of, "q_norm"):
                 norms[:-1], norms[-1] = of.q_norm.weight, of.k_norm.weight
@@ -98,16 +115,23 @@ class BlockEngine:
         corner = self.model.lm_head.weight[:1, :1]
         dtype = torch.mm(corner, corner).dtype
         self.layers = [
-            _Layer._make(part if part is None else part.to(dtype) for part in layer) for layer in layers
+            _Layer._make(part if part is None else part.to(dtype) for part in layer)
+            for layer in layers
         ]
         self._scales = torch.stack(scales)[:, :, None, None].to(dtype)
-        """(layers, 2, 1, 1, g + 1, D): what the rotation's cosines and sines are multiplied with."""
+        """(layers, 2, 1, 1, g + 1, D): what the rotation's cosines and sines are multiplied with.
+        """
         self.embedding: Tensor = self.model.model.embed_tokens.weight.to(dtype)
-        self.head, self.norm = self.model.lm_head.weight.t().to(dtype), self.model.model.norm.weight.to(dtype)
+        self.head, self.norm = (
+            self.model.lm_head.weight.t().to(dtype),
+            self.model.model.norm.weight.to(dtype),
+        )
 
     def _grouped(self, parts: Sequence[Tensor]) -> Tensor:
         """Weights or biases of queries, keys and values, by key-value head."""
-        return torch.cat([part.unflatten(0, (self.sizes.kv_heads, -1)) for part in parts], 1).flatten(0, 1)
+        return torch.cat(
+            [part.unflatten(0, (self.sizes.kv_heads, -1)) for part in parts], 1
+        ).flatten(0, 1)
 
     def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:
         longest = max(map(len, prompts))
@@ -118,7 +142,9 @@ class BlockEngine:
         mask = (seen[:, None, :] & causal) | torch.eye(width).bool()
         dtype = self.embedding.dtype
         shut = torch.finfo(dtype).min / 2
-        bias = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, shut)[:, None].to(self.device)
+        bias = (
+            torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, shut)[:, None].to(self.device)
+        )
         self._last = -(-(width + max_new_tokens) // _ALIGNED) * _ALIGNED
         self._table = torch.stack(rotary(self.model, self._last)).to(dtype)[:, :, None, None]
         """(2, slots, 1, 1, D)."""
@@ -128,7 +154,10 @@ class BlockEngine:
         padding = torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, shut).to(self.device)
 
         def attend(index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # noqa: ARG001 (of `_run`)
-            q, k, v = (x.flatten(1, 2).unflatten(0, (len(prompts), width)).transpose(1, 2) for x in (q, k, v))
+            q, k, v = (
+                x.flatten(1, 2).unflatten(0, (len(prompts), width)).transpose(1, 2)
+                for x in (q, k, v)
+            )
             behind = (0, 0, 0, self._last - width)  # of zeros: closed slots must be finite
             self._caches.append((F.pad(k, behind), F.pad(v, behind)))
             return attention(q, k, v, bias).transpose(1, 2).flatten(2).flatten(0, 1)
@@ -166,16 +195,21 @@ class BlockEngine:
         return F.scaled_dot_product_attention(q, keys, values, attn_mask=self._mask).flatten(1)
 
     def _run(
-        self, x: Tensor, turns: Iterator[Tensor], attend: Callable[[int, Tensor, Tensor, Tensor], Tensor]
+        self,
+        x: Tensor,
+        turns: Iterator[Tensor],
+        attend: Callable[[int, Tensor, Tensor, Tensor], Tensor],
     ) -> Tensor:
-        """All layers on tokens (M, E); `turns` has two (M or 1, 1, g + 1, D) for each. `attend` gets a layer's number,
-        queries (M, K, g, D), keys and values (M, K, 1, D).
+        """All layers on tokens (M, E); `turns` has two (M or 1, 1, g + 1, D) for each. `attend`
+        gets a layer's number, queries (M, K, g, D), keys and values (M, K, 1, D).
         """
         sizes, eps = self.sizes, self.sizes.eps
         group = sizes.heads // sizes.kv_heads
         for index, layer in enumerate(self.layers):
             h = F.rms_norm(x, x.shape[1:], layer.norm, eps)
-            heads = _linear(h, layer.qkv, layer.qkv_bias).view(len(x), sizes.kv_heads, -1, sizes.head)
+            heads = _linear(h, layer.qkv, layer.qkv_bias).view(
+                len(x), sizes.kv_heads, -1, sizes.head
+            )
             qk, v = heads.split([group + 1, 1], 2)
             if self.normed:
                 qk = F.rms_norm(qk, (sizes.head,), None, eps)
@@ -199,12 +233,15 @@ class BlockEngine:
             self._live = index
             return
         self._live, self._seen, room = None, [], self._mask.shape[3]
-        for layer, (keys, values) in enumerate(self._caches):  # one at a time: a layer's old rows are freed
+        for layer, (keys, values) in enumerate(
+            self._caches
+        ):  # one at a time: a layer's old rows are freed
             self._caches[layer] = keys.index_select(0, index), values.index_select(0, index)
         self._set_bias(self._bias.index_select(0, index), room)
 
     def _set_bias(self, prompts: Tensor, room: int) -> None:
-        """What attention adds to the scores of each slot, (R, 1, 1, S): prompts (R, W), filled slots, and shut ones."""
+        """What attention adds to the scores of each slot, (R, 1, 1, S): prompts (R, W), filled
+        slots, and shut ones."""
         self._bias, width = prompts, prompts.shape[1]
         mask = prompts.new_full((len(prompts), room), self._shut)
         mask[:, :width], mask[:, width : self._filled] = prompts, 0.0
@@ -214,7 +251,8 @@ class BlockEngine:
         self._tokens: Tensor | None = None
 
     def _replayed(self, tokens: Tensor) -> Tensor:
-        """:meth:`_step` as a CUDA graph, captured at the second step with these shapes (the first allocates workspaces)."""
+        """:meth:`_step` as a CUDA graph, captured at the second step with these shapes (the first
+        allocates workspaces)."""
         if self._tokens is None:
             self._tokens = tokens.clone()
             return self._step(tokens)
@@ -224,7 +262,9 @@ class BlockEngine:
                 with torch.cuda.graph(graph):
                     self._replayed_logits = self._step(self._tokens)
             except RuntimeError as error:
-                warnings.warn(f"decoding goes on without CUDA graphs, which is slower: {error}", stacklevel=2)
+                warnings.warn(
+                    f"decoding goes on without CUDA graphs, which is slower: {error}", stacklevel=2
+                )
                 self.graphs = False
                 return self._step(tokens)
             self._graph = graph

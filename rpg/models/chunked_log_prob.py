@@ -1,8 +1,9 @@
-"""Log-probabilities of tokens from hidden states, without holding the logits of the whole vocabulary in memory.
+"""Log-probabilities of tokens from hidden states, without holding the logits of the whole
+vocabulary in memory.
 
-For Q positions and V entries the logits are Q x V numbers; with their softmax and the gradients of both, 8,192 positions
-and 151,936 entries take 20 GB. Here the positions are processed in chunks, and the backward pass recomputes the logits of
-all chunks but those that fit into `_KEPT`.
+For Q positions and V entries the logits are Q x V numbers; with their softmax and the gradients of
+both, 8,192 positions and 151,936 entries take 20 GB. Here the positions are processed in chunks,
+and the backward pass recomputes the logits of all chunks but those that fit into `_KEPT`.
 
 Shapes: Q positions, E hidden size, V vocabulary, C chosen tokens (a position may have several).
 """
@@ -36,7 +37,8 @@ class Closed:
     """int64."""
 
     def shut(self, logits: Tensor, rows: slice = slice(None)) -> Tensor:
-        """`logits` of the positions `rows` with minus infinity there; in place unless they need a gradient."""
+        """`logits` of the positions `rows` with minus infinity there; in place unless they need a
+        gradient."""
         closed = torch.zeros(logits.shape[-1], dtype=torch.bool, device=logits.device)
         closed[self.tokens] = True
         where = self.position[rows, None] & closed
@@ -55,8 +57,8 @@ def chosen_log_prob(
     *,
     entropy: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Log-probabilities (C,) of `token` (C,) at `position` (C,) under softmax(hidden @ weight.T / temperature), and with
-    `entropy` that of the distribution at each position, (Q,), nats.
+    """Log-probabilities (C,) of `token` (C,) at `position` (C,) under softmax(hidden @ weight.T /
+    temperature), and with `entropy` that of the distribution at each position, (Q,), nats.
 
     `hidden` (Q, E), `weight` (V, E); float32 whatever their type; differentiable in both, once.
     """
@@ -80,7 +82,8 @@ def chosen_log_prob(
 
 
 def log_prob_of_logits(logits: Tensor, labels: Tensor, inplace_backward: bool = True) -> Tensor:
-    """Log-probabilities (Q,) of `labels` (Q,) under softmax(logits), float32; `logits` (Q, V), differentiable once.
+    """Log-probabilities (Q,) of `labels` (Q,) under softmax(logits), float32; `logits` (Q, V),
+    differentiable once.
 
     The backward pass overwrites the logits with their gradient, unless `inplace_backward` is False.
     """
@@ -104,7 +107,9 @@ class _LogProbOfLogits(torch.autograd.Function):
         for start in range(0, len(logits), _rows(logits)):
             part = slice(start, start + _rows(logits))
             p = logits[part].float().sub_(log_sum[part, None]).exp_()
-            slope[part] = p.mul_(-grad[part, None]).scatter_add_(-1, labels[part, None], grad[part, None])
+            slope[part] = p.mul_(-grad[part, None]).scatter_add_(
+                -1, labels[part, None], grad[part, None]
+            )
         return slope, None, None
 
 
@@ -113,7 +118,8 @@ def _rows(logits: Tensor) -> int:
 
 
 def entropy_of(log_p: Tensor) -> Tensor:
-    """Entropy (...) of distributions (..., V), nats. Where p is zero its logarithm may be -inf; zero times that is NaN."""
+    """Entropy (...) of distributions (..., V), nats. Where p is zero its logarithm may be -inf;
+    zero times that is NaN."""
     return -(log_p.exp() * log_p.clamp(min=LEAST)).sum(-1)
 
 
@@ -168,7 +174,9 @@ class _ChosenLogProb(torch.autograd.Function):
             at, token_grad = position[where] - part.start, grad[where]
             total = token_grad.new_zeros(len(log_p)).index_add_(0, at, token_grad)
             if ctx.entropy:
-                slope = log_p.clamp(min=LEAST).add_(spread[part, None]).mul_(spread_grad[part, None])
+                slope = (
+                    log_p.clamp(min=LEAST).add_(spread[part, None]).mul_(spread_grad[part, None])
+                )
                 slope = slope.add_(total[:, None]).mul_(log_p.exp_()).neg_()
             else:
                 slope = log_p.exp_().mul_(-total[:, None])

@@ -1,9 +1,11 @@
 """Responses in which a policy and an environment take turns: token in, token out.
 
-What an environment says is tokenised once and becomes part of the response, marked as `Batch.heard`; the policy's own tokens
-are never decoded and encoded again. Each turn is sampled after the tokens of all turns before it, by `Policy.sample`.
+What an environment says is tokenised once and becomes part of the response, marked as
+`Batch.heard`; the policy's own tokens are never decoded and encoded again. Each turn is sampled
+after the tokens of all turns before it, by `Policy.sample`.
 
-Shapes: P prompts, G responses per prompt, N = P * G responses, T tokens of a response, whoever wrote them.
+Shapes: P prompts, G responses per prompt, N = P * G responses, T tokens of a response, whoever
+wrote them.
 """
 
 import re
@@ -51,7 +53,9 @@ class Talk:
         """Calls, those that failed, and tokens of the environment."""
         return {"calls": self.calls, "failures": self.failures, "heard": sum(self.heard)}
 
-    def add(self, ids: Sequence[int], log_prob: Sequence[float] = (), entropy: Sequence[float] = ()) -> None:
+    def add(
+        self, ids: Sequence[int], log_prob: Sequence[float] = (), entropy: Sequence[float] = ()
+    ) -> None:
         """Tokens of the policy, or without log-probabilities of the environment."""
         zeros = [0.0] * len(ids)
         self.tokens += ids
@@ -81,32 +85,44 @@ class Conversations:
     ) -> tuple[Samples, list[Talk]]:
         """`group_size` responses to each prompt (see decoding.generate), and what was said in them.
 
-        columns: of each prompt's problem, for `reset`. keys: one per response, from which everything follows that its
-        environment draws at random. `max_new_tokens` counts the environment's tokens, too; a reply that leaves no room for
-        another token of the policy ends the response. Raises EnvironmentFault; DataError: a prompt is too long.
+        columns: of each prompt's problem, for `reset`. keys: one per response, from which
+        everything follows that its environment draws at random. `max_new_tokens` counts the
+        environment's tokens, too; a reply that leaves no room for another token of the policy ends
+        the response. Raises EnvironmentFault; DataError: a prompt is too long.
         """
         task, environments = self.task, self.environments
-        group_size, max_new_tokens, uniforms = how["group_size"], how["max_new_tokens"], how["uniforms"]
+        group_size, max_new_tokens, uniforms = (
+            how["group_size"],
+            how["max_new_tokens"],
+            how["uniforms"],
+        )
         if task.reply is not None:
             restriction = how.get("restriction", WHOLE)
             how["restriction"] = replace(restriction, stop=(*restriction.stop, task.markers[1]))
         talks = [Talk() for _ in keys]
-        openings = [environments.begin(row, columns[row // group_size], key) for row, key in enumerate(keys)]
+        openings = [
+            environments.begin(row, columns[row // group_size], key) for row, key in enumerate(keys)
+        ]
         prompt_ids = self.encoded(policy.tokenizer, prompts, openings, max_prompt_tokens)
         active, size = list(range(len(talks))), group_size
         positions = getattr(policy.model.config, "max_position_embeddings", None) or 1 << 30
         while active:
             fewest = min(len(talks[row].tokens) for row in active)
             so_far = {row: [*prompt_ids[row // group_size], *talks[row].tokens] for row in active}
-            # A longer one waits where the model's positions would not leave the shortest its room beside it.
-            rows = [row for row in active if len(so_far[row]) + max_new_tokens - fewest <= positions]
+            # A longer one waits where the model's positions would not leave the shortest its room
+            # beside it.
+            rows = [
+                row for row in active if len(so_far[row]) + max_new_tokens - fewest <= positions
+            ]
             rows = rows or list(active)
             contexts = [so_far[row] for row in rows[::size]]  # at first one for a whole group
             room = min(max_new_tokens - fewest, positions - max(map(len, contexts)))
             drawn = None
             if uniforms is not None:
                 windows = [uniforms[row, len(talks[row].tokens) :][:room] for row in rows]
-                drawn = torch.stack([torch.nn.functional.pad(u, (0, room - len(u))) for u in windows])
+                drawn = torch.stack(
+                    [torch.nn.functional.pad(u, (0, room - len(u))) for u in windows]
+                )
             turn: Drawing = {**how, "group_size": size, "max_new_tokens": room, "uniforms": drawn}
             if size < group_size:
                 turn["tell"] = ignore_progress
@@ -117,7 +133,9 @@ class Conversations:
                 fits = min(length, max_new_tokens - len(talk.tokens))
                 talk.truncated = bool(samples.truncated[at]) or fits < length
                 ids: list[int] = samples.batch.tokens[at, :fits].tolist()
-                talk.add(ids, samples.log_prob[at, :fits].tolist(), samples.entropy[at, :fits].tolist())
+                talk.add(
+                    ids, samples.log_prob[at, :fits].tolist(), samples.entropy[at, :fits].tolist()
+                )
                 if not self.reply(policy.tokenizer, row, talk, ids, max_new_tokens):
                     active.remove(row)
         for row, talk in enumerate(talks):
@@ -132,9 +150,9 @@ class Conversations:
         openings: Sequence[str | None],
         limit: int,
     ) -> list[list[int]]:
-        """Prompts as token ids, each with what `reset` said (one text per response) at the end of its last user message;
-        with descriptions of the tools if the chat template has a place for them and writes the replies, too. Raises
-        EnvironmentFault; DataError: a prompt is too long.
+        """Prompts as token ids, each with what `reset` said (one text per response) at the end of
+        its last user message; with descriptions of the tools if the chat template has a place for
+        them and writes the replies, too. Raises EnvironmentFault; DataError: a prompt is too long.
         """
         if self._schemas is None:
             described = self.task.reply is None and "tools" in (tokenizer.chat_template or "")
@@ -146,17 +164,26 @@ class Conversations:
                 f"task.factory: {self.task.factory}: reset returned different texts for one problem; responses that are "
                 "compared need the same prompt, so accepted: a text that follows from the row's columns"
             )
-        whole = [_with_text(prompt, texts[0]) for prompt, texts in zip(prompts, groups, strict=True)]
+        whole = [
+            _with_text(prompt, texts[0]) for prompt, texts in zip(prompts, groups, strict=True)
+        ]
         return encode_prompts(tokenizer, whole, limit, self._schemas)
 
     def reply(
-        self, tokenizer: PreTrainedTokenizerBase, row: int, talk: Talk, ids: Sequence[int], limit: int
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        row: int,
+        talk: Talk,
+        ids: Sequence[int],
+        limit: int,
     ) -> bool:
-        """Add the environment's reply to the turn `ids`, which conversation `row` ends with; whether the policy has another
-        turn. limit: tokens of a response, whoever writes them."""
+        """Add the environment's reply to the turn `ids`, which conversation `row` ends with;
+        whether the policy has another turn. limit: tokens of a response, whoever writes them."""
         talk.turns.append(tokenizer.decode(ids, skip_special_tokens=True))
         begin, end = map(re.escape, self.task.markers)
-        asked = re.findall(f"{begin}(.*?){end}", talk.turns[-1], re.DOTALL)[: self.task.calls - talk.calls]
+        asked = re.findall(f"{begin}(.*?){end}", talk.turns[-1], re.DOTALL)[
+            : self.task.calls - talk.calls
+        ]
         if talk.truncated or not asked:
             return False
         replies = [self.environments.call(row, text) for text in asked]
@@ -188,25 +215,36 @@ def _with_text(prompt: Given, text: str | None) -> Given:
 
 
 def turn_metrics(counts: Sequence[Mapping[str, int]]) -> dict[str, float]:
-    """Metrics of the turns of an environment, from the counts of each response; none where there are no turns."""
+    """Metrics of the turns of an environment, from the counts of each response; none where there
+    are no turns."""
     if not counts:
         return {}
-    calls, failures, heard = (sum(count[name] for count in counts) for name in ("calls", "failures", "heard"))
+    calls, failures, heard = (
+        sum(count[name] for count in counts) for name in ("calls", "failures", "heard")
+    )
     each = {"tool_calls": calls / len(counts), "environment_tokens": heard / len(counts)}
     return each | {"failed_calls": failures / max(calls, 1)}
 
 
 def reply_tokens(
-    tokenizer: PreTrainedTokenizerBase, task: EnvironmentTask, texts: Sequence[str], ended: bool = True
+    tokenizer: PreTrainedTokenizerBase,
+    task: EnvironmentTask,
+    texts: Sequence[str],
+    ended: bool = True,
 ) -> list[int]:
-    """What follows a turn of the policy, `ended` by an end token: the replies as `task.reply` or the template writes them.
+    """What follows a turn of the policy, `ended` by an end token: the replies as `task.reply` or
+    the template writes them.
 
-    Special tokens within a reply are taken out, also those that taking out others would form: a tool cannot speak for the
-    model. Raises DataError: the template does not know tools.
+    Special tokens within a reply are taken out, also those that taking out others would form: a
+    tool cannot speak for the model. Raises DataError: the template does not know tools.
     """
     added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
-    special = sorted({*map(str, tokenizer.all_special_tokens), *added} - {""}, key=len, reverse=True)
-    while any(token in text for token in special for text in texts):  # the longest first, in every process
+    special = sorted(
+        {*map(str, tokenizer.all_special_tokens), *added} - {""}, key=len, reverse=True
+    )
+    while any(
+        token in text for token in special for text in texts
+    ):  # the longest first, in every process
         texts = [re.sub("|".join(map(re.escape, special)), "", text) for text in texts]
     if task.reply is not None:
         text = "".join(task.reply.replace("{reply}", text) for text in texts)
@@ -218,14 +256,22 @@ def reply_tokens(
         try:
             until: str = tokenizer.apply_chat_template(called, tokenize=False)
             said = called + results
-            whole: str = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
-            silent = tokenizer.apply_chat_template(called, tokenize=False, add_generation_prompt=True)
+            whole: str = tokenizer.apply_chat_template(
+                said, tokenize=False, add_generation_prompt=True
+            )
+            silent = tokenizer.apply_chat_template(
+                called, tokenize=False, add_generation_prompt=True
+            )
         except (TemplateError, ValueError, TypeError) as error:
-            raise DataError(f"task.reply: the chat template cannot write a tool's reply: {error}") from None
+            raise DataError(
+                f"task.reply: the chat template cannot write a tool's reply: {error}"
+            ) from None
         end = str(tokenizer.eos_token)
         until = until[: until.rindex(end) + len(end) * ended] if end in until else until
         if not tokenizer.chat_template or not whole.startswith(until) or whole == silent:
-            why = 'task.reply: the chat template has no tools; give a text, e.g. reply: "={reply}\\n"'
+            why = (
+                'task.reply: the chat template has no tools; give a text, e.g. reply: "={reply}\\n"'
+            )
             raise DataError(why)
         text = whole[len(until) :]
     return tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
@@ -238,7 +284,9 @@ def _samples(
 
     def table(name: str, kind: torch.dtype) -> Tensor:
         rows = [getattr(talk, name) for talk in talks]
-        return torch.tensor([row + [0] * (width - len(row)) for row in rows], dtype=kind, device=device)
+        return torch.tensor(
+            [row + [0] * (width - len(row)) for row in rows], dtype=kind, device=device
+        )
 
     batch = Batch(
         [list(prompt) for prompt in prompts],
@@ -248,4 +296,6 @@ def _samples(
         heard=table("heard", torch.bool),
     )
     truncated = torch.tensor([talk.truncated for talk in talks], device=device)
-    return Samples(batch, table("log_prob", torch.float32), table("entropy", torch.float32), truncated)
+    return Samples(
+        batch, table("log_prob", torch.float32), table("entropy", torch.float32), truncated
+    )

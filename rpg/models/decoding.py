@@ -1,12 +1,14 @@
-"""Sampling responses: one loop for every engine that can prefill, step and reorder its key-value cache.
+"""Sampling responses: one loop for every engine that can prefill, step and reorder its key-value
+cache.
 
-On a CPU, responses of a group that are identical so far share one row of the cache: their common prefix (at first the
-prompt) is computed once, and the row is split where they sample different tokens. A peaked policy thus costs little more
-than one response per prompt. On a GPU, where looking at a token means waiting for the device, every response has a row of
-its own, and `Engine.block` tokens are drawn before the host looks at which responses have ended.
+On a CPU, responses of a group that are identical so far share one row of the cache: their common
+prefix (at first the prompt) is computed once, and the row is split where they sample different
+tokens. A peaked policy thus costs little more than one response per prompt. On a GPU, where looking
+at a token means waiting for the device, every response has a row of its own, and `Engine.block`
+tokens are drawn before the host looks at which responses have ended.
 
-Shapes: P prompts, G responses per prompt, N = P * G responses (response i answers prompt i // G), T new tokens,
-R rows of the cache, V vocabulary.
+Shapes: P prompts, G responses per prompt, N = P * G responses (response i answers prompt i // G), T
+new tokens, R rows of the cache, V vocabulary.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,13 +32,15 @@ class Engine(Protocol):
 
     device: torch.device
     block: int
-    """Tokens that are drawn before the host looks at them. With 1, equal responses share a row of the cache."""
+    """Tokens that are drawn before the host looks at them. With 1, equal responses share a row of
+    the cache."""
 
     def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:
         """Fill the cache with one row per prompt; logits of each row's next token."""
 
     def select(self, index: Tensor) -> None:
-        """Replace the rows by the rows `index`, which may contain a row several times or not at all."""
+        """Replace the rows by the rows `index`, which may contain a row several times or not at
+        all."""
 
     def step(self, tokens: Tensor) -> Tensor:
         """Append one token (R,) to every row; logits of the next."""
@@ -44,8 +48,8 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Samples:
-    """Sampled responses with their log-probabilities under the sampling policy (at its temperature, over the tokens that
-    could be sampled).
+    """Sampled responses with their log-probabilities under the sampling policy (at its temperature,
+    over the tokens that could be sampled).
     """
 
     batch: "Batch"
@@ -58,7 +62,8 @@ class Samples:
 
 
 def padded_left(prompts: Sequence[Sequence[int]], width: int) -> tuple[Tensor, Tensor]:
-    """(P, width) each: token ids, zero on the padding, and bool, False there. All rows then append at the same place."""
+    """(P, width) each: token ids, zero on the padding, and bool, False there. All rows then append
+    at the same place."""
     ids = torch.zeros(len(prompts), width, dtype=torch.long)
     seen = torch.zeros(ids.shape, dtype=torch.bool)
     for row, prompt in enumerate(prompts):
@@ -99,21 +104,25 @@ def generate(
 ) -> Samples:
     """Sample `group_size` responses to each prompt.
 
-    `restriction` says which tokens can be sampled; `stopper` knows its stop strings. `tell` is called at the end of every
-    block of positions with the number of finished responses and the position.
+    `restriction` says which tokens can be sampled; `stopper` knows its stop strings. `tell` is
+    called at the end of every block of positions with the number of finished responses and the
+    position.
 
-    `uniforms` (N, max_new_tokens) in [0, 1) is the only source of randomness: token t of row i is the inverse distribution
-    function at uniforms[i, t], so a response does not depend on the other rows. None means greedy decoding
-    (log-probabilities are then those at `temperature`). With `rows_at_once`, that number of responses is drawn before
-    the next ones begin: the cache holds no more, and only rounding differs (products of other sizes). Raises ValueError: no
-    prompts, or uniforms of the wrong shape.
+    `uniforms` (N, max_new_tokens) in [0, 1) is the only source of randomness: token t of row i is
+    the inverse distribution function at uniforms[i, t], so a response does not depend on the other
+    rows. None means greedy decoding (log-probabilities are then those at `temperature`). With
+    `rows_at_once`, that number of responses is drawn before the next ones begin: the cache holds no
+    more, and only rounding differs (products of other sizes). Raises ValueError: no prompts, or
+    uniforms of the wrong shape.
     """
     rows = len(prompts) * group_size
     if not rows or max_new_tokens < 1:
         why = f"nothing to generate: {len(prompts)} prompts x {group_size}, {max_new_tokens} tokens"
         raise ValueError(why)
     if uniforms is not None and tuple(uniforms.shape) != (rows, max_new_tokens):
-        raise ValueError(f"uniforms: shape {tuple(uniforms.shape)}, accepted: {(rows, max_new_tokens)}")
+        raise ValueError(
+            f"uniforms: shape {tuple(uniforms.shape)}, accepted: {(rows, max_new_tokens)}"
+        )
     parts, at_once = list[Samples](), rows_at_once or rows
     given = [list(prompt) for prompt in prompts]
     prompt_of = torch.arange(rows, device=engine.device) // group_size
@@ -129,7 +138,8 @@ def generate(
 
 @dataclass(frozen=True)
 class _Part:
-    """Responses whose keys and values are in the cache at the same time; arguments as in :func:`generate`."""
+    """Responses whose keys and values are in the cache at the same time; arguments as in
+    :func:`generate`."""
 
     engine: Engine
     prompts: list[list[int]]
@@ -141,7 +151,9 @@ class _Part:
     restriction: Restriction
     stopper: Stopper | None
 
-    def draw(self, uniforms: Tensor | None, tell: Callable[[int, int], None], before: int) -> Samples:
+    def draw(
+        self, uniforms: Tensor | None, tell: Callable[[int, int], None], before: int
+    ) -> Samples:
         """`before` responses were drawn in earlier parts."""
         engine, limit, device = self.engine, self.max_new_tokens, self.engine.device
         rows, shared = len(self.prompt_of), engine.block == 1
@@ -170,9 +182,13 @@ class _Part:
                 if self.stopper is not None:
                     tokens[active, begin:end] = drawn
                     start = max(0, begin + 1 - self.stopper.tail)
-                    ended |= self._stopped(tokens[active, start:end], begin - start, begin, self.stopper)
+                    ended |= self._stopped(
+                        tokens[active, start:end], begin - start, begin, self.stopper
+                    )
                 held = ended.cumsum(1) - ended.long() == 0  # up to the first end
-                for result, column in zip((tokens, log_prob, entropy), (drawn, *values), strict=True):
+                for result, column in zip(
+                    (tokens, log_prob, entropy), (drawn, *values), strict=True
+                ):
                     result[active, begin:end] = column * held if engine.block > 1 else column
                 for position, rows_kept in enumerate(kept, begin):
                     assert lists is not None
@@ -199,12 +215,23 @@ class _Part:
         return Samples(batch, log_prob[:, :width], entropy[:, :width], truncated)
 
     def _block(
-        self, logits: Tensor, u: Tensor | None, begin: int, end: int, ends: Tensor, row_of: Tensor | None
+        self,
+        logits: Tensor,
+        u: Tensor | None,
+        begin: int,
+        end: int,
+        ends: Tensor,
+        row_of: Tensor | None,
     ) -> tuple[list[tuple[Tensor, ...]], list[Tensor]]:
-        """Draw the tokens of positions begin to end, without a look at them: (tokens, log-probabilities, entropies) of each
-        position, and the tokens that could be sampled there if that is restricted.
+        """Draw the tokens of positions begin to end, without a look at them: (tokens,
+        log-probabilities, entropies) of each position, and the tokens that could be sampled there
+        if that is restricted.
         """
-        drawn, kept, truncates = list[tuple[Tensor, ...]](), list[Tensor](), self.restriction.truncates
+        drawn, kept, truncates = (
+            list[tuple[Tensor, ...]](),
+            list[Tensor](),
+            self.restriction.truncates,
+        )
         for t in range(begin, end):
             if t > begin:
                 logits = self.engine.step(drawn[-1][0])
@@ -219,7 +246,8 @@ class _Part:
         return list(zip(*drawn, strict=True)), kept
 
     def _stopped(self, recent: Tensor, before: int, begin: int, stopper: Stopper) -> Tensor:
-        """(rows, positions from `begin` on) bool: the token completes a stop string; `recent` has `before` tokens more."""
+        """(rows, positions from `begin` on) bool: the token completes a stop string; `recent` has
+        `before` tokens more."""
         rows, least = recent.tolist(), self.restriction.min_tokens
         completed = torch.zeros(len(rows), recent.shape[1] - before, dtype=torch.bool)
         for i in range(max(0, least - begin - 1), completed.shape[1]):
@@ -230,7 +258,8 @@ class _Part:
 def _step(
     engine: Engine, logits: Tensor, active: Tensor, row_of: Tensor, drawn: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Split the cache's rows where responses drew different tokens, append these; (logits, active, row_of) afterwards."""
+    """Split the cache's rows where responses drew different tokens, append these; (logits, active,
+    row_of) afterwards."""
     vocabulary = logits.shape[1]
     branches, row_of = torch.unique(row_of * vocabulary + drawn, return_inverse=True)
     row_of, order = row_of.sort(stable=True)
@@ -243,9 +272,11 @@ def _step(
 def draw(
     logits: Tensor, u: Tensor | None, temperature: float, row_of: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(token, its log-probability, the distribution's entropy), each (rows,); greedy if `u` is None.
+    """(token, its log-probability, the distribution's entropy), each (rows,); greedy if `u` is
+    None.
 
-    With `row_of` there is one draw for each of its entries, from that row of `logits`; `u` has as many numbers.
+    With `row_of` there is one draw for each of its entries, from that row of `logits`; `u` has as
+    many numbers.
     """
     logits = logits.float()
     if temperature != 1.0:
@@ -258,7 +289,8 @@ def draw(
     else:
         cumulative = p.cumsum(-1)
         total = cumulative[:, -1]
-        # Strictly below the total even if u rounds up to it: a token of probability zero is never drawn.
+        # Strictly below the total even if u rounds up to it: a token of probability zero is never
+        # drawn.
         below = torch.nextafter(total, torch.zeros_like(total))
         if row_of is not None:
             total, below = total[row_of], below[row_of]
@@ -274,7 +306,8 @@ def draw(
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows refer to their prompt by index, so that work on a prompt is done once for its whole group."""
+    """Rows refer to their prompt by index, so that work on a prompt is done once for its whole
+    group."""
 
     prompts: list[list[int]]
     """P non-empty lists of token ids."""
@@ -285,9 +318,11 @@ class Batch:
     lengths: Tensor
     """(N,) int64, at least 1 and at most T."""
     support: Support | None = None
-    """The tokens that could be sampled, if not the whole vocabulary: log-probabilities are normalised over these."""
+    """The tokens that could be sampled, if not the whole vocabulary: log-probabilities are
+    normalised over these."""
     heard: Tensor | None = None
-    """(N, T) bool: response tokens that an environment wrote, which are context and nothing else; None: there are none."""
+    """(N, T) bool: response tokens that an environment wrote, which are context and nothing else;
+    None: there are none."""
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -299,7 +334,8 @@ class Batch:
 
     @property
     def mask(self) -> Tensor:
-        """(N, T) bool: True on the response tokens that the policy wrote: what losses and log-probabilities see."""
+        """(N, T) bool: True on the response tokens that the policy wrote: what losses and
+        log-probabilities see."""
         return self.within if self.heard is None else self.within & ~self.heard
 
     @property
@@ -309,7 +345,9 @@ class Batch:
 
     def placed(self, values: Tensor) -> Tensor:
         """Values of the tokens in `mask`, row by row, as (N, T); zero elsewhere."""
-        return torch.zeros(self.tokens.shape, device=values.device).masked_scatter(self.mask, values)
+        return torch.zeros(self.tokens.shape, device=values.device).masked_scatter(
+            self.mask, values
+        )
 
     def total_lengths(self) -> Tensor:
         """(N,) number of tokens of prompt plus response."""
@@ -328,7 +366,8 @@ class Batch:
 
 
 def joined(parts: Sequence[Samples]) -> Samples:
-    """The samples of all parts in order, padded to the widest; a prompt of several parts is there several times."""
+    """The samples of all parts in order, padded to the widest; a prompt of several parts is there
+    several times."""
     batches = [part.batch for part in parts]
     width = max(batch.tokens.shape[1] for batch in batches)
     prompts = [prompt for batch in batches for prompt in batch.prompts]

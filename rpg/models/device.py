@@ -7,8 +7,8 @@ from rpg.config.errors import ConfigError
 
 
 def configure_device(device: str) -> None:
-    """Make a CPU give the same bits for the same seed; check that a GPU is available. Raises ConfigError: torch does not see
-    this device.
+    """Make a CPU give the same bits for the same seed; check that a GPU is available. Raises
+    ConfigError: torch does not see this device.
     """
     if device == "cpu":
         torch.use_deterministic_algorithms(True)
@@ -20,4 +20,6 @@ def configure_device(device: str) -> None:
 def missing(device: str) -> str:
     """Why this process cannot compute on `device`; empty if it can."""
     available = device != "cuda" or torch.cuda.is_available()
-    return "" if available else "'cuda', but torch sees no GPU here; accepted on this machine: 'cpu'"
+    return (
+        "" if available else "'cuda', but torch sees no GPU here; accepted on this machine: 'cpu'"
+    )

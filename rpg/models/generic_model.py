@@ -1,6 +1,7 @@
 """Any Hugging Face causal language model: cached decoding, and log-probabilities with a gradient.
 
-Shapes: P prompts, N responses (rows), T response tokens, L prompt and response together, V vocabulary.
+Shapes: P prompts, N responses (rows), T response tokens, L prompt and response together, V
+vocabulary.
 """
 
 from collections.abc import Sequence
@@ -27,11 +28,14 @@ class CacheEngine:
         self.block = BLOCK if self.device.type == "cuda" else 1
         layers = DynamicCache(config=model.config).layers
         self.recurrent = any(isinstance(layer, LinearAttentionCacheLayerMixin) for layer in layers)
-        """Whether a layer keeps a state (of linear attention, of Mamba), which goes on by single tokens only."""
+        """Whether a layer keeps a state (of linear attention, of Mamba), which goes on by single
+        tokens only."""
 
     def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:  # noqa: ARG002 (of the protocol)
         """Raises ModelError: the model goes on from a cache of another kind."""
-        own = not self.model._supports_default_dynamic_cache() or hasattr(self.model, "_setup_cache")
+        own = not self.model._supports_default_dynamic_cache() or hasattr(
+            self.model, "_setup_cache"
+        )
         if own or "past_key_values" not in signature(self.model.forward).parameters:
             raise ModelError(f"model.path: {type(self.model).__name__} has no cache to sample with")
         ids, seen = padded_left(prompts, max(map(len, prompts)))
@@ -52,7 +56,9 @@ class CacheEngine:
         self.attend = torch.cat([self.attend, self.attend.new_ones(tokens.shape)], 1)
         places = filled + torch.arange(tokens.shape[1], device=self.device)
         given = {"attention_mask": self.attend, "position_ids": places}
-        logits: Tensor = self.model(tokens, **given, past_key_values=self.cache, use_cache=True).logits
+        logits: Tensor = self.model(
+            tokens, **given, past_key_values=self.cache, use_cache=True
+        ).logits
         return logits
 
     def select(self, index: Tensor) -> None:
@@ -61,10 +67,15 @@ class CacheEngine:
 
 
 def scored(
-    model: PreTrainedModel, batch: Batch, temperature: float, *, entropy: bool = False, states: bool = False
+    model: PreTrainedModel,
+    batch: Batch,
+    temperature: float,
+    *,
+    entropy: bool = False,
+    states: bool = False,
 ) -> Scored:
-    """Log-probabilities of the response tokens, differentiable; with `entropy` also the entropies of the distributions, with
-    `states` their logits.
+    """Log-probabilities of the response tokens, differentiable; with `entropy` also the entropies
+    of the distributions, with `states` their logits.
 
     A prompt with several responses is computed once: all of them continue from its keys and values.
     """
@@ -82,7 +93,8 @@ def scored(
 def _of_logits(
     batch: Batch, logits: Tensor, at: Tensor | None, temperature: float, entropy: bool, states: bool
 ) -> Scored:
-    """`logits` (N, positions, V); `at` (N, T): which position of its row predicts each token, None if they are in order."""
+    """`logits` (N, positions, V); `at` (N, T): which position of its row predicts each token, None
+    if they are in order."""
     mask, support, tokens = batch.mask, batch.support, batch.tokens[batch.mask]
     row = torch.arange(len(batch), device=logits.device)[:, None].expand(mask.shape)
     if support is None and not entropy and not states:  # avoids a copy of the logits
@@ -101,7 +113,9 @@ def _of_logits(
     of_tokens = logits if states else None
     logits = logits.float() / temperature
     if support is not None and support.index is None:
-        logits = Closed(support.early(mask), torch.tensor(support.ends, device=logits.device)).shut(logits)
+        logits = Closed(support.early(mask), torch.tensor(support.ends, device=logits.device)).shut(
+            logits
+        )
     log_p = logits.log_softmax(-1)
     if support is not None and support.index is not None:
         place, token = support.lists(mask)
@@ -115,7 +129,8 @@ def _of_logits(
 def _padded(model: PreTrainedModel, batch: Batch) -> tuple[Tensor, Tensor]:
     """(logits, (N, T) the position that predicts each token), prompt and response as one sequence.
 
-    Rows are padded on the right, where causal attention never sees the padding: no attention mask is needed.
+    Rows are padded on the right, where causal attention never sees the padding: no attention mask
+    is needed.
     """
     rows, width = batch.tokens.shape
     device = batch.tokens.device

@@ -1,6 +1,8 @@
-"""GGUF files of the families of lean.py, parsed once (transformers does it several times, which takes many seconds).
+"""GGUF files of the families of lean.py, parsed once (transformers does it several times, which
+takes many seconds).
 
-The result is the same to the bit (tests/models/test_gguf_files.py). Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+The result is the same to the bit (tests/models/test_gguf_files.py). Format:
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 from pathlib import Path
@@ -10,20 +12,31 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.initialization import no_init_weights
-from transformers.integrations.ggml import GGUF_CONFIG_MAPPING, GGUF_TOKENIZER_MAPPING, convert_gguf_tokenizer
+from transformers.integrations.ggml import (
+    GGUF_CONFIG_MAPPING,
+    GGUF_TOKENIZER_MAPPING,
+    convert_gguf_tokenizer,
+)
 
 _OUTSIDE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _INSIDE = {
-    "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
-}  # fmt: skip
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
 
 
 def read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(metadata, tensors as the package reads them) by name. Raises ValueError, IndexError, OSError, KeyError: not a GGUF
-    file, or cut off.
+    """(metadata, tensors as the package reads them) by name. Raises ValueError, IndexError,
+    OSError, KeyError: not a GGUF file, or cut off.
     """
     from gguf import GGUFReader  # noqa: PLC0415 (optional)
 
@@ -35,13 +48,16 @@ def read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 def load(
     fields: dict[str, Any], tensors: dict[str, Any]
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast] | None:
-    """Model (float32) and tokenizer; None if it is of another family or has tensors of another kind: transformers may know
-    them. Raises ValueError, KeyError: tensors are missing; what neither reads would give another model.
+    """Model (float32) and tokenizer; None if it is of another family or has tensors of another
+    kind: transformers may know them. Raises ValueError, KeyError: tensors are missing; what neither
+    reads would give another model.
     """
     family = fields["general.architecture"]
     plain = fields.get(f"{family}.rope.scaling.type", "none") == "none"
     if not plain or any(name.startswith("rope_") for name in tensors):
-        raise ValueError("its positions are scaled, which is not read; use the model's Hugging Face folder")
+        raise ValueError(
+            "its positions are scaled, which is not read; use the model's Hugging Face folder"
+        )
     names = {name: _name(name) for name in tensors}
     if family not in ("llama", "qwen2", "qwen3") or None in names.values():
         return None
@@ -74,7 +90,9 @@ def load(
         found = {ours: fields.get(f"tokenizer.{theirs}") for theirs, ours in names_of.items()}
         parts[part] = {name: value for name, value in found.items() if value is not None}
     backend, more = convert_gguf_tokenizer(family, parts["tokenizer"])
-    return model, PreTrainedTokenizerFast(tokenizer_object=backend, **parts["tokenizer_config"] | more)
+    return model, PreTrainedTokenizerFast(
+        tokenizer_object=backend, **parts["tokenizer_config"] | more
+    )
 
 
 def _name(name: str) -> str | None:

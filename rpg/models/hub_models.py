@@ -1,4 +1,5 @@
-"""A model on the Hugging Face hub before it is loaded: which commit is meant, and its configuration."""
+"""A model on the Hugging Face hub before it is loaded: which commit is meant, and its
+configuration."""
 
 from pathlib import Path
 
@@ -13,8 +14,8 @@ def hub_commit(model: str, revision: str | None = None) -> str:
 
 
 def hub_file(model: str, revision: str | None = None) -> Path:
-    """The configuration of a model on the hub; asks the hub once, if it was not fetched before. Raises DataError: it has no
-    such model, or cannot be reached.
+    """The configuration of a model on the hub; asks the hub once, if it was not fetched before.
+    Raises DataError: it has no such model, or cannot be reached.
     """
     from huggingface_hub import hf_hub_download  # noqa: PLC0415 - only where a model is not on this machine
     from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415 - as above

@@ -1,4 +1,5 @@
-"""The initial policy of a run; warm starts are made once and cached under `<home>/cache/warm/<digest>/`."""
+"""The initial policy of a run; warm starts are made once and cached under
+`<home>/cache/warm/<digest>/`."""
 
 import contextlib
 import hashlib
@@ -33,10 +34,11 @@ from rpg.tasks.preparation import data_files, once, prepare_data, read_problems
 
 
 def prepare_model(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Path | None:
-    """Make sure that a run's warm-started model is in the cache and return its folder; None if there is no warm start.
+    """Make sure that a run's warm-started model is in the cache and return its folder; None if
+    there is no warm start.
 
-    Several processes may call this at once: one does the warm start, the others wait for it. Raises ModelError, DataError,
-    StoreError.
+    Several processes may call this at once: one does the warm start, the others wait for it. Raises
+    ModelError, DataError, StoreError.
     """
     if isinstance(spec.model, PretrainedModel) and spec.model.warm_start is None:
         pretrained_folder(spec.model.path, home, say)
@@ -51,12 +53,14 @@ def prepare_model(spec: RunSpec, home: Path, say: Callable[[str], None] = print)
 
 
 def folder_with_chat_template(spec: RunSpec, home: Path, model: Path) -> Path:
-    """A cached copy of a pretrained model with the chat template of the run's task; the model itself if it needs none.
-    Raises ModelError, DataError, StoreError.
+    """A cached copy of a pretrained model with the chat template of the run's task; the model
+    itself if it needs none. Raises ModelError, DataError, StoreError.
     """
     if not changes_chat_template(chat_of(spec.task)):
         return model
-    settings = json.dumps([str(model), local_files(model), chat_of(spec.task).model_dump(mode="json")])
+    settings = json.dumps(
+        [str(model), local_files(model), chat_of(spec.task).model_dump(mode="json")]
+    )
     folder = Path(home) / "cache" / "dressed" / hashlib.sha256(settings.encode()).hexdigest()[:16]
     with once(folder) as build:
         if build is not None:
@@ -70,9 +74,10 @@ def folder_with_chat_template(spec: RunSpec, home: Path, model: Path) -> Path:
 
 
 def check_lengths(spec: RunSpec, splits: Splits, home: Path) -> str | None:
-    """Which prompts of a run, in training or a benchmark, are longer than `rollout.max_prompt_tokens`, or than the model has
-    positions beside a response; None if none are. Raises ModelError, OSError: the run's tokenizer is not on this machine; it
-    is not downloaded for this check.
+    """Which prompts of a run, in training or a benchmark, are longer than
+    `rollout.max_prompt_tokens`, or than the model has positions beside a response; None if none
+    are. Raises ModelError, OSError: the run's tokenizer is not on this machine; it is not
+    downloaded for this check.
     """
     tokenizer, positions = tokenizer_of(spec, home, splits, offline=True), _positions(spec, home)
     problems = [*splits.train, *chain.from_iterable(splits.benchmarks.values())]
@@ -84,8 +89,8 @@ def check_lengths(spec: RunSpec, splits: Splits, home: Path) -> str | None:
 
 
 def require_lengths(spec: RunSpec, home: Path) -> None:
-    """A training would come upon a prompt that is too long some day, and fail, or verl cut it. Raises DataError: a prompt is
-    too long. Nothing is said of a model that is not here yet."""
+    """A training would come upon a prompt that is too long some day, and fail, or verl cut it.
+    Raises DataError: a prompt is too long. Nothing is said of a model that is not here yet."""
     mark = lengths_checked(spec, home)
     if mark.exists():
         return
@@ -108,8 +113,8 @@ def _positions(spec: RunSpec, home: Path) -> int:
 
 
 def preview_prompts(spec: RunSpec, home: Path) -> list[tuple[Problem, str, int]]:
-    """Every training problem with the text of its prompt, as the run's model will see it, and its length in tokens. Raises
-    DataError, ModelError, StoreError.
+    """Every training problem with the text of its prompt, as the run's model will see it, and its
+    length in tokens. Raises DataError, ModelError, StoreError.
     """
     problems = read_problems(prepare_data(spec, home).train)
     tokenizer = tokenizer_of(spec, home)
@@ -120,7 +125,8 @@ def preview_prompts(spec: RunSpec, home: Path) -> list[tuple[Problem, str, int]]
 def tokenizer_of(
     spec: RunSpec, home: Path, splits: Splits | None = None, offline: bool = False
 ) -> PreTrainedTokenizerBase:
-    """The tokenizer of a run's model, which is not built; a tiny model's from the problems `splits`, if they are given."""
+    """The tokenizer of a run's model, which is not built; a tiny model's from the problems
+    `splits`, if they are given."""
     if isinstance(spec.model, PretrainedModel):
         path = located(spec.model.path, home) or spec.model.path
         tokenizer = load_tokenizer(path, spec.model.revision, offline)
@@ -149,7 +155,8 @@ def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print
 
 
 def starting_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Policy:
-    """:func:`initial_policy`, with adapters if the run trains adapters. Raises ModelError, DataError, StoreError."""
+    """:func:`initial_policy`, with adapters if the run trains adapters. Raises ModelError,
+    DataError, StoreError."""
     policy = initial_policy(spec, home, say)
     if lora := spec.model.lora:
         adapt(policy.model, lora, spec.seed)
@@ -158,7 +165,9 @@ def starting_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = prin
 
 def _pretrained(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
     assert isinstance(spec.model, PretrainedModel)
-    model, tokenizer = load_pretrained(pretrained_folder(spec.model.path, home, say), spec.model.revision)
+    model, tokenizer = load_pretrained(
+        pretrained_folder(spec.model.path, home, say), spec.model.revision
+    )
     set_chat_template(tokenizer, chat_of(spec.task))
     return Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
 
@@ -170,7 +179,9 @@ def _make(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
         assert start is not None
         demos = demonstrations_of(spec.task, splits)
         policy = _pretrained(spec, home, say)
-        say(f"warm start: {start.steps} steps of {start.batch_size} demonstrations (cached for later runs)")
+        say(
+            f"warm start: {start.steps} steps of {start.batch_size} demonstrations (cached for later runs)"
+        )
         supervised_start(policy, demos, start, say)
         return policy
     warm = spec.model.warm_start

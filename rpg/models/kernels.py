@@ -1,7 +1,8 @@
-"""Parts of a transformer layer with hand-written backward passes: fewer temporaries, fewer saved activations.
+"""Parts of a transformer layer with hand-written backward passes: fewer temporaries, fewer saved
+activations.
 
-Shapes: M tokens, H heads, D head size. Everything is computed in the type of its input, except for the statistics of
-bfloat16 values, which are float32 as in transformers.
+Shapes: M tokens, H heads, D head size. Everything is computed in the type of its input, except for
+the statistics of bfloat16 values, which are float32 as in transformers.
 """
 
 from typing import Any
@@ -34,7 +35,9 @@ class RMSNorm(torch.autograd.Function):
         weight_grad = along.view(-1, weight.shape[0]).sum(0)
         inner = (along * weight).mean(-1, keepdim=True)
         x_grad = (grad * weight).addcmul_(normed, inner, value=-1)
-        x_grad = x_grad.mul_(scale) if x_grad.dtype == scale.dtype else (x_grad * scale).to(normed.dtype)
+        x_grad = (
+            x_grad.mul_(scale) if x_grad.dtype == scale.dtype else (x_grad * scale).to(normed.dtype)
+        )
         return x_grad, weight_grad, None
 
 
@@ -68,7 +71,8 @@ class Rotate(torch.autograd.Function):
 
 
 class Taken(torch.autograd.Function):
-    """x[index], where each row of `x` has exactly one place that sends a gradient: index[slots] = 0, 1, 2, ..."""
+    """x[index], where each row of `x` has exactly one place that sends a gradient: index[slots] =
+    0, 1, 2, ..."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, index: Tensor, slots: Tensor) -> Tensor:

@@ -1,11 +1,14 @@
-"""A lean forward pass for Llama, Mistral, Qwen2 and Qwen3: the function of transformers, computed with less work.
+"""A lean forward pass for Llama, Mistral, Qwen2 and Qwen3: the function of transformers, computed
+with less work.
 
-The tokens of all sequences are packed into one tensor (only attention has padding), common prefixes are computed once
-(packing.py), and few activations are saved (kernels.py). One implementation serves all four families: their differences
-(biases, norms of queries and keys, scaling of positions) are read from the modules. Weights are read from the
-transformers model at every call, so nothing has to be kept in sync. Tests compare both, values and gradients.
+The tokens of all sequences are packed into one tensor (only attention has padding), common prefixes
+are computed once (packing.py), and few activations are saved (kernels.py). One implementation
+serves all four families: their differences (biases, norms of queries and keys, scaling of
+positions) are read from the modules. Weights are read from the transformers model at every call, so
+nothing has to be kept in sync. Tests compare both, values and gradients.
 
-Shapes: M packed tokens, E hidden size, H query heads, K key-value heads, D head size; P, N, T as in decoding.py.
+Shapes: M packed tokens, E hidden size, H query heads, K key-value heads, D head size; P, N, T as in
+decoding.py.
 """
 
 from collections.abc import Sequence
@@ -38,12 +41,13 @@ _ROTATIONS = {"default", "linear", "llama3", "yarn"}
 GROUPED = ("cpu",)
 """Devices whose fused attention takes both a bias and grouped heads."""
 _SMALL = 2**17
-"""In layers with fewer MLP weights than this, projections of the same input are concatenated: a copy is cheaper than a
-call."""
+"""In layers with fewer MLP weights than this, projections of the same input are concatenated: a
+copy is cheaper than a call."""
 
 
 def supports(model: PreTrainedModel) -> bool:
-    """Whether the lean implementation computes what `model` does (for sequences up to `longest(model)`)."""
+    """Whether the lean implementation computes what `model` does (for sequences up to
+    `longest(model)`)."""
     if type(model) not in FAMILIES:
         return False
     config = model.config
@@ -58,7 +62,8 @@ def supports(model: PreTrainedModel) -> bool:
 
 
 def longest(model: PreTrainedModel) -> float:
-    """The length up to which every token attends to all before it: the sliding window, if a layer has one."""
+    """The length up to which every token attends to all before it: the sliding window, if a layer
+    has one."""
     window: int | None = getattr(model.config, "sliding_window", None)
     layer_types = getattr(model.config, "layer_types", None)
     if window is None or (layer_types is not None and "sliding_attention" not in layer_types):
@@ -81,7 +86,9 @@ class Sizes:
         config = model.config
         head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         small = config.hidden_size * config.intermediate_size < _SMALL
-        return cls(config.num_attention_heads, config.num_key_value_heads, head, config.rms_norm_eps, small)
+        return cls(
+            config.num_attention_heads, config.num_key_value_heads, head, config.rms_norm_eps, small
+        )
 
 
 def scored(
@@ -93,11 +100,12 @@ def scored(
     states: bool = False,
     recompute: bool = False,
 ) -> Scored:
-    """Log-probabilities of the response tokens, differentiable; with `entropy` also the entropies of the distributions, with
-    `states` what the distributions follow from.
+    """Log-probabilities of the response tokens, differentiable; with `entropy` also the entropies
+    of the distributions, with `states` what the distributions follow from.
 
-    With `recompute` the backward pass computes each layer again instead of saving its activations: with the same kernels on
-    the same shapes, so gradients are the same bits. (Sums over smaller micro-batches would round differently.)
+    With `recompute` the backward pass computes each layer again instead of saving its activations:
+    with the same kernels on the same shapes, so gradients are the same bits. (Sums over smaller
+    micro-batches would round differently.)
     """
     pack = Packing.of(batch)
     mask, support, weight = batch.mask, batch.support, model.lm_head.weight
@@ -114,7 +122,9 @@ def scored(
             early[pack.predictor_of[support.early(mask)]] = True
             closed = Closed(early, torch.tensor(support.ends, device=hidden.device))
         of = pack.predictor_of
-        chosen, spread = chosen_log_prob(hidden, weight, of, tokens, temperature, closed, entropy=entropy)
+        chosen, spread = chosen_log_prob(
+            hidden, weight, of, tokens, temperature, closed, entropy=entropy
+        )
         spread = None if spread is None else spread[of]
 
     spread = None if spread is None else batch.placed(spread)
@@ -131,7 +141,11 @@ def _hidden(model: PreTrainedModel, pack: Packing, recompute: bool) -> Tensor:
     cos, sin = (table[pack.positions][:, None].to(x.dtype) for table in tables)
     for layer in model.model.layers:
         run = partial(_layer, layer, sizes, pack, cos, sin)
-        x = checkpoint(run, x, use_reentrant=False, preserve_rng_state=False) if recompute else run(x)
+        x = (
+            checkpoint(run, x, use_reentrant=False, preserve_rng_state=False)
+            if recompute
+            else run(x)
+        )
     hidden: Tensor = RMSNorm.apply(x, model.model.norm.weight, sizes.eps)
     return hidden
 
@@ -176,14 +190,19 @@ def _projected(h: Tensor, modules: Sequence[nn.Linear], small: bool) -> Sequence
 
 def _added(x: Tensor, h: Tensor, module: nn.Linear) -> Tensor:
     """x + module(h); under autocast the sum keeps the type of `x`."""
-    if isinstance(module, nn.Linear) and module.bias is None and not torch.is_autocast_enabled(x.device.type):
+    if (
+        isinstance(module, nn.Linear)
+        and module.bias is None
+        and not torch.is_autocast_enabled(x.device.type)
+    ):
         return torch.addmm(x, h, module.weight.t())
     result: Tensor = x + module(h)
     return result
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, pack: Packing) -> Tensor:
-    """Causal attention of every packed token over its own sequence: q (M, H, D), k and v (M, K, D) -> (M, H * D)."""
+    """Causal attention of every packed token over its own sequence: q (M, H, D), k and v (M, K, D)
+    -> (M, H * D)."""
     qs, ks, vs = Taken.apply(q, pack.queries, pack.slots), k[pack.keys], v[pack.keys]
     of_queries = [block.queries.numel() for block in pack.blocks]
     of_keys = [block.keys.numel() for block in pack.blocks]
@@ -199,8 +218,8 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, pack: Packing) -> Tensor:
 def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float | None = None) -> Tensor:
     """Attention with a bias, q (B, H, queries, D), k and v (B, K, keys, D) -> (B, H, queries, D).
 
-    On a GPU no fused kernel takes both a bias and grouped heads: with copies of the keys and values, the memory-efficient
-    one does. A CPU's takes both.
+    On a GPU no fused kernel takes both a bias and grouped heads: with copies of the keys and
+    values, the memory-efficient one does. A CPU's takes both.
     """
     grouped = k.device.type in GROUPED
     if not grouped and k.shape[1] < q.shape[1]:
@@ -211,6 +230,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float | None
 def rotary(model: PreTrainedModel, positions: int) -> tuple[Tensor, Tensor]:
     """Tables (positions, D) for the rotation x * cos + swap_halves(x) * sin."""
     module = model.model.rotary_emb
-    angles = torch.outer(torch.arange(positions, device=module.inv_freq.device).float(), module.inv_freq)
+    angles = torch.outer(
+        torch.arange(positions, device=module.inv_freq.device).float(), module.inv_freq
+    )
     cos, sin = angles.cos() * module.attention_scaling, angles.sin() * module.attention_scaling
     return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)

@@ -1,6 +1,7 @@
 """Key-value caches for lean_decoding.py, and attention over them.
 
-Shapes: P prompts, R rows of the cache, W slots of a prompt, H query heads, K key-value heads, g = H / K, D head size.
+Shapes: P prompts, R rows of the cache, W slots of a prompt, H query heads, K key-value heads, g = H
+/ K, D head size.
 """
 
 import torch
@@ -8,7 +9,8 @@ from torch import Tensor
 
 _MASKED = -1e9
 _ROOM = 64
-"""Slots that a cache has at first after its prompts; when they are used up, their number doubles."""
+"""Slots that a cache has at first after its prompts; when they are used up, their number doubles.
+"""
 
 
 class _Cache:
@@ -23,7 +25,8 @@ class _Cache:
     """The dimension of the slots in a layer's keys; in its values it is 2."""
 
     def __init__(self, seen: Tensor, max_new_tokens: int, apart: int = 0):
-        """`seen` (P, W) is False on the padding, which is to the left of a prompt; the first `apart` slots are elsewhere."""
+        """`seen` (P, W) is False on the padding, which is to the left of a prompt; the first
+        `apart` slots are elsewhere."""
         self.rows, self.filled = seen.shape
         self._apart, held = apart, self.filled - apart
         self._room, self._last = held + min(max_new_tokens, _ROOM), held + max_new_tokens
@@ -39,7 +42,8 @@ class _Cache:
         self.filled += 1
 
     def _move(self, rows: Tensor | slice) -> None:
-        """Copy the filled slots of these rows to where there is `_room`, one by one: no two caches exist at once."""
+        """Copy the filled slots of these rows to where there is `_room`, one by one: no two caches
+        exist at once."""
         for layers, dim in ((self._keys, self.keys_along), (self._values, 2)):
             for index, tensor in enumerate(layers):
                 filled = tensor.narrow(dim, 0, self.filled - self._apart)
@@ -47,7 +51,8 @@ class _Cache:
 
 
 class Whole(_Cache):
-    """Every row holds a copy of its prompt. Keys are stored as (R, K, D, slots), the fastest layout to multiply."""
+    """Every row holds a copy of its prompt. Keys are stored as (R, K, D, slots), the fastest layout
+    to multiply."""
 
     keys_along = 3
 
@@ -57,8 +62,8 @@ class Whole(_Cache):
         self._values.append(_with_room(v, self._room, 2))
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Store k and v (R, 1, K, D) in the last slot of a layer; attention of q (R, 1, H, D), which is scaled already,
-        over its slots, (R, 1, H * D).
+        """Store k and v (R, 1, K, D) in the last slot of a layer; attention of q (R, 1, H, D),
+        which is scaled already, over its slots, (R, 1, H * D).
         """
         keys, values, at = self._keys[layer], self._values[layer], self.filled
         keys[..., at - 1], values[:, :, at - 1] = k[:, 0], v[:, 0]
@@ -75,9 +80,11 @@ class Whole(_Cache):
 
 
 class Shared(_Cache):
-    """The responses to a prompt share its keys and values: these are read once per step for all, and never copied.
+    """The responses to a prompt share its keys and values: these are read once per step for all,
+    and never copied.
 
-    For the products with the prompts, rows are arranged as (P, C), where C is the largest number of rows of a prompt.
+    For the products with the prompts, rows are arranged as (P, C), where C is the largest number of
+    rows of a prompt.
     """
 
     def __init__(self, seen: Tensor, max_new_tokens: int):

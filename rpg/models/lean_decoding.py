@@ -20,8 +20,8 @@ from rpg.models.lora import weight_and_bias
 
 _MASKED = -1e9
 _PACKED_STEPS = 16
-"""Responses of at least this many tokens pay for reordering a large model's weights into the layout of oneDNN: it costs
-about ten steps, and makes each step a fifth to a quarter faster."""
+"""Responses of at least this many tokens pay for reordering a large model's weights into the layout
+of oneDNN: it costs about ten steps, and makes each step a fifth to a quarter faster."""
 _MANY_ROWS = 32
 """From this number of rows on, a product is faster with the transposed weight,"""
 _WIDE = 768
@@ -31,8 +31,8 @@ _FINISHED = 32
 
 
 class _Linear(NamedTuple):
-    """A linear layer; optionally `packed`, its weight in the layout of oneDNN, or `pieces`, its transposed weight cut into
-    columns.
+    """A linear layer; optionally `packed`, its weight in the layout of oneDNN, or `pieces`, its
+    transposed weight cut into columns.
     """
 
     weight: Tensor
@@ -52,18 +52,22 @@ class _Linear(NamedTuple):
         if self.packed is None:
             return F.linear(x, self.weight, self.bias)
         x = x.to(self.packed.dtype)
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(
+            x, self.packed, self.bias, "none", [], ""
+        )
         return product
 
 
 @dataclass(frozen=True)
 class _Layer:
-    """A decoder layer. Linear layers with the same input are a list: one concatenated layer, or each by itself."""
+    """A decoder layer. Linear layers with the same input are a list: one concatenated layer, or
+    each by itself."""
 
     norm: Tensor | None
     qkv: list[_Linear]
     cos: Tensor
-    """(positions, H + K, D), multiplied by the scale of attention and the norm weights of queries and keys."""
+    """(positions, H + K, D), multiplied by the scale of attention and the norm weights of queries
+    and keys."""
     sin: Tensor
     output: _Linear
     mlp_norm: Tensor | None
@@ -72,19 +76,24 @@ class _Layer:
 
     def reordered(self, rows: int) -> Self:
         """The same with its weights in the layout that is fastest for this number of rows."""
-        order = _cut if rows >= _MANY_ROWS and _dtype(self.output.weight) == torch.float32 else _packed
+        order = (
+            _cut if rows >= _MANY_ROWS and _dtype(self.output.weight) == torch.float32 else _packed
+        )
         qkv, gate_up = [order(self.qkv)], [order(self.gate_up)]
-        return replace(self, qkv=qkv, output=order([self.output]), gate_up=gate_up, down=order([self.down]))
+        return replace(
+            self, qkv=qkv, output=order([self.output]), gate_up=gate_up, down=order([self.down])
+        )
 
 
 class LeanEngine:
     """Decoding with few operations per token (see decoding.Engine).
 
-    Prompts are padded on the left and positions count cache slots: rotary attention depends only on differences of
-    positions, so all rows can share one.
+    Prompts are padded on the left and positions count cache slots: rotary attention depends only on
+    differences of positions, so all rows can share one.
 
-    The weights of a small model are concatenated, with its norms multiplied in: the number of calls decides its speed.
-    A large model's weights are used in place for the prompts, and on a CPU reordered for the steps after them.
+    The weights of a small model are concatenated, with its norms multiplied in: the number of calls
+    decides its speed. A large model's weights are used in place for the prompts, and on a CPU
+    reordered for the steps after them.
     """
 
     block = 1
@@ -93,7 +102,11 @@ class LeanEngine:
         self.model, self.rows = model, rows
         self.device: torch.device = model.lm_head.weight.device
         self.sizes = Sizes.of(model)
-        self.heads, self.kv_heads, self.size = self.sizes.heads, self.sizes.kv_heads, self.sizes.head
+        self.heads, self.kv_heads, self.size = (
+            self.sizes.heads,
+            self.sizes.kv_heads,
+            self.sizes.head,
+        )
         self.normed_heads = hasattr(model.model.layers[0].self_attn, "q_norm")
         self.live: Tensor | None = None
         """The unfinished rows of the cache, if it also contains finished ones."""
@@ -123,7 +136,9 @@ class LeanEngine:
                 ]
                 ends, norm, mlp_norm = (_multiplied(output), _multiplied(down)), None, None
             else:
-                parts = [[_Linear(*weight_and_bias(part)) for part in joint] for joint in (qkv, gate_up)]
+                parts = [
+                    [_Linear(*weight_and_bias(part)) for part in joint] for joint in (qkv, gate_up)
+                ]
                 ends = _Linear(*output), _Linear(*down)
             self.layers.append(_Layer(norm, parts[0], *turn, ends[0], mlp_norm, parts[1], ends[1]))
         self.embedding: Tensor = self.model.model.embed_tokens.weight
@@ -148,7 +163,9 @@ class LeanEngine:
             x = self._finish(x, o.transpose(1, 2).flatten(2), layer)
         logits = self._logits(x[:, -1])
         if max_new_tokens >= _PACKED_STEPS and not self.sizes.small and _packs(self.head.weight):
-            for index, layer in enumerate(self.layers):  # one at a time: old copies of weights are freed
+            for index, layer in enumerate(
+                self.layers
+            ):  # one at a time: old copies of weights are freed
                 self.layers[index] = layer.reordered(self.rows)
             self.head = _packed([self.head])
         return logits
@@ -166,7 +183,8 @@ class LeanEngine:
         return self._logits(x if self.live is None else x[self.live])
 
     def select(self, index: Tensor) -> None:
-        """A large model's cache keeps a few finished rows: computing them is faster than copying all others."""
+        """A large model's cache keeps a few finished rows: computing them is faster than copying
+        all others."""
         rows = self.cache.rows
         index, self.live = index if self.live is None else self.live[index], None
         distinct = bool((index[1:] > index[:-1]).all())
@@ -182,10 +200,13 @@ class LeanEngine:
         return x if weight is None else x * weight
 
     def _project(self, x: Tensor, layer: _Layer, at: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """Rotated queries (scaled) and keys, and values, (rows, tokens, heads, D), for the cache slots `at`."""
+        """Rotated queries (scaled) and keys, and values, (rows, tokens, heads, D), for the cache
+        slots `at`."""
         normed = self._normed(x, layer.norm)
         parts = [linear(normed) for linear in layer.qkv]
-        heads: Tensor = (parts[0] if len(parts) == 1 else torch.cat(parts, -1)).unflatten(-1, (-1, self.size))
+        heads: Tensor = (parts[0] if len(parts) == 1 else torch.cat(parts, -1)).unflatten(
+            -1, (-1, self.size)
+        )
         qk, v = heads.split([self.heads + self.kv_heads, self.kv_heads], 2)
         if self.normed_heads:
             qk = self._normed(qk)
@@ -206,7 +227,8 @@ class LeanEngine:
 
 
 def _multiplied(linear: tuple[Tensor, Tensor | None], norm: Tensor | None = None) -> _Linear:
-    """A copy of a linear layer that is fast with few rows: its weight stored transposed, `norm` multiplied in."""
+    """A copy of a linear layer that is fast with few rows: its weight stored transposed, `norm`
+    multiplied in."""
     weight, bias = linear
     return _Linear((weight if norm is None else weight * norm).t().contiguous().t(), bias)
 

@@ -1,8 +1,8 @@
 """Low-rank adapters (LoRA, Hu et al., 2021, arXiv 2106.09685), made by peft.
 
-The weight W of a linear layer is frozen; two narrow matrices are trained, whose product is added to it:
-W + (alpha / rank) B A. B starts at zero, so the adapted model starts as the model itself. The model keeps its class: peft
-only wraps the adapted linear layers.
+The weight W of a linear layer is frozen; two narrow matrices are trained, whose product is added to
+it: W + (alpha / rank) B A. B starts at zero, so the adapted model starts as the model itself. The
+model keeps its class: peft only wraps the adapted linear layers.
 """
 
 from typing import Any
@@ -21,8 +21,9 @@ _WRAPPED = ".base_layer."
 
 
 def adapt(model: PreTrainedModel, lora: Lora, seed: int) -> None:
-    """Add adapters to `model`, in place, and freeze everything else. The same seed gives the same adapters. Raises
-    ModelError: peft is not installed, or a target is not a linear layer of this model.
+    """Add adapters to `model`, in place, and freeze everything else. The same seed gives the same
+    adapters. Raises ModelError: peft is not installed, or a target is not a linear layer of this
+    model.
     """
     try:
         from peft import LoraConfig, inject_adapter_in_model  # noqa: PLC0415 (optional)
@@ -43,10 +44,13 @@ def adapt(model: PreTrainedModel, lora: Lora, seed: int) -> None:
             f"or some of {', '.join(sorted(linear))}"
         )
     transposed = any(isinstance(module, Conv1D) for module in model.modules())
-    config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=targets, fan_in_fan_out=transposed)
+    config = LoraConfig(
+        r=lora.rank, lora_alpha=lora.alpha, target_modules=targets, fan_in_fan_out=transposed
+    )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        # As a module without a config: for some mixtures of experts peft would adapt other weights than those it is told.
+        # As a module without a config: for some mixtures of experts peft would adapt other weights
+        # than those it is told.
         inject_adapter_in_model(config, nn.ModuleList([model]))
     model.eval()
 
@@ -65,7 +69,9 @@ def weight_and_bias(module: Any) -> tuple[Tensor, Tensor | None]:
     if not hasattr(module, "lora_A"):
         return module.weight, module.bias
     base = module.get_base_layer()
-    return base.weight + sum(module.get_delta_weight(name) for name in module.active_adapters), base.bias
+    return base.weight + sum(
+        module.get_delta_weight(name) for name in module.active_adapters
+    ), base.bias
 
 
 def merged(model: nn.Module) -> dict[str, Tensor]:
@@ -76,6 +82,8 @@ def merged(model: nn.Module) -> dict[str, Tensor]:
             if _LORA in name:
                 continue
             if name.endswith(f"{_WRAPPED}weight"):
-                value = weight_and_bias(model.get_submodule(name.removesuffix(f"{_WRAPPED}weight")))[0]
+                value = weight_and_bias(
+                    model.get_submodule(name.removesuffix(f"{_WRAPPED}weight"))
+                )[0]
             state[name.replace(_WRAPPED, ".")] = value
     return state

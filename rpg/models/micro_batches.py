@@ -1,4 +1,5 @@
-"""How responses are divided into passes through the model, to bound memory and to leave out work that changes nothing.
+"""How responses are divided into passes through the model, to bound memory and to leave out work
+that changes nothing.
 
 Shapes: N responses (rows), T response tokens.
 """
@@ -14,7 +15,8 @@ from rpg.models.decoding import Batch
 from rpg.models.policy import Policy
 
 _LONG = 512
-"""Tokens from which on attention is much of the work of a response: its queries, keys and masks should fit the cache."""
+"""Tokens from which on attention is much of the work of a response: its queries, keys and masks
+should fit the cache."""
 _TOKENS_OF_LONG = 4096
 
 
@@ -72,8 +74,9 @@ def in_passes(of_part: Callable[[Batch], Tensor], batch: Batch, limits: Limits) 
 def micro_batches(batch: Batch, advantages: Tensor, limits: Limits) -> list[Tensor]:
     """Rows (int64) of each micro-batch.
 
-    If there are several: sequences of similar length and groups stay together, and groups whose advantages (N, T) are all
-    zero get their own micro-batches, so that their backward pass can be left out.
+    If there are several: sequences of similar length and groups stay together, and groups whose
+    advantages (N, T) are all zero get their own micro-batches, so that their backward pass can be
+    left out.
     """
     passes = limits.split(batch, range(len(batch)))
     if len(passes) < 2:
@@ -82,7 +85,9 @@ def micro_batches(batch: Batch, advantages: Tensor, limits: Limits) -> list[Tens
     total = batch.total_lengths()
     longest = total.new_zeros(groups).scatter_reduce(0, batch.prompt_of, total, "amax")
     signal = ((advantages != 0) & batch.mask).any(-1).long()
-    has_signal = signal.new_zeros(groups).scatter_reduce(0, batch.prompt_of, signal, "amax")[batch.prompt_of]
+    has_signal = signal.new_zeros(groups).scatter_reduce(0, batch.prompt_of, signal, "amax")[
+        batch.prompt_of
+    ]
     order = (longest[batch.prompt_of] * groups + batch.prompt_of).argsort(stable=True)
     parts = [order[has_signal[order] == kind].tolist() for kind in (1, 0)]
     return [rows for part in parts for rows in limits.split(batch, part)]

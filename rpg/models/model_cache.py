@@ -1,6 +1,7 @@
 """Models in the data folder: fetched, checked and converted once, then usable without a network.
 
-    <home>/cache/models/<name>/   config.json, generation_config.json, model.safetensors, tokenizer files, source.json
+    <home>/cache/models/<name>/   config.json, generation_config.json, model.safetensors, tokenizer
+    files, source.json
 
 Each comes from a GGUF file (of a known model, or any other) or from the Hugging Face hub.
 """
@@ -27,8 +28,8 @@ RECORD = "source.json"
 
 
 def pretrained_folder(path: str, home: Path, say: Callable[[str], None] = print) -> str | Path:
-    """The folder of a `model.path` (a known model is fetched if it is missing), or a hub id. Raises ModelError: a known
-    model cannot be fetched.
+    """The folder of a `model.path` (a known model is fetched if it is missing), or a hub id. Raises
+    ModelError: a known model cannot be fetched.
     """
     folder = located(path, home)
     if folder is not None:
@@ -47,15 +48,17 @@ def keep(
 ) -> Path:
     """Put a model into the data folder under `name`, unless it is there, and return its folder.
 
-    `source` is the name of a known model, a GGUF file or a hub id; `file` is a copy of a known model's GGUF file, for
-    machines without a network. Raises ModelError: the model cannot be fetched, is not the expected file, or the name is
-    taken; one sentence.
+    `source` is the name of a known model, a GGUF file or a hub id; `file` is a copy of a known
+    model's GGUF file, for machines without a network. Raises ModelError: the model cannot be
+    fetched, is not the expected file, or the name is taken; one sentence.
     """
     entry, gguf = KNOWN_MODELS.get(source), Path(source).expanduser()
     if entry is None and not gguf.is_file():
         names = ", ".join(KNOWN_MODELS)
         if gguf.suffix == ".gguf" or not is_model_name(source):
-            raise ModelError(f"{source}: no such file; expected a GGUF file, a hub id, or one of: {names}")
+            raise ModelError(
+                f"{source}: no such file; expected a GGUF file, a hub id, or one of: {names}"
+            )
         if "/" not in source:
             why = "not a known model, not a file and not a hub id (which has a '/')"
             raise ModelError(f"{source}: {why}; known: {names}")
@@ -127,7 +130,9 @@ def _download(entry: KnownModel, folder: Path, say: Callable[[str], None]) -> Pa
 def _reason(output: str) -> str:
     """The most informative line of pip's output."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    network = [line for line in lines if "connection" in line.lower() or "resolution" in line.lower()]
+    network = [
+        line for line in lines if "connection" in line.lower() or "resolution" in line.lower()
+    ]
     errors = [line for line in lines if line.startswith("ERROR:")]
     return (network or errors or lines or ["no output"])[-1].removeprefix("ERROR: ")[:200]
 

@@ -1,4 +1,5 @@
-"""Loading models and tokenizers: tiny ones from a config, pretrained ones from folders, the hub and GGUF files."""
+"""Loading models and tokenizers: tiny ones from a config, pretrained ones from folders, the hub and
+GGUF files."""
 
 import importlib.util
 import json
@@ -28,11 +29,13 @@ transformers_logging.disable_progress_bar()  # our output is a log file
 
 
 class ModelError(UserError):
-    """A model that cannot be loaded; `str(error)` is one line that names the field and what it accepts."""
+    """A model that cannot be loaded; `str(error)` is one line that names the field and what it
+    accepts."""
 
 
 def build_tiny(model: TinyModel, tokenizer: PreTrainedTokenizerBase, seed: int) -> Qwen3ForCausalLM:
-    """A Qwen3 with random weights, the same for the same seed; about 0.1 M parameters with the defaults."""
+    """A Qwen3 with random weights, the same for the same seed; about 0.1 M parameters with the
+    defaults."""
     config = Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=model.hidden_size,
@@ -56,8 +59,8 @@ def build_tiny(model: TinyModel, tokenizer: PreTrainedTokenizerBase, seed: int) 
 def load_pretrained(
     path: str | Path, revision: str | None = None, field: str = "model.path"
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Model (float32, in eval mode) and tokenizer from a local folder or a hub id. Raises ModelError: neither a usable
-    folder nor an id the hub knows; it names `field`.
+    """Model (float32, in eval mode) and tokenizer from a local folder or a hub id. Raises
+    ModelError: neither a usable folder nor an id the hub knows; it names `field`.
     """
     local = Path(path).expanduser()
     source = str(local) if local.exists() else str(path)
@@ -69,26 +72,34 @@ def load_pretrained(
         model = complete(AutoModelForCausalLM, source, **how)
     except Exception as error:  # the hub's client and the loaders raise many kinds
         there = local.exists() or isinstance(error, ModelError)
-        problem = "cannot be loaded" if there else "is neither a local folder nor a model on the hub"
+        problem = (
+            "cannot be loaded" if there else "is neither a local folder nor a model on the hub"
+        )
         raise ModelError(f"{field}: {source!r} {problem} ({first_line(error)})") from error
     # Without any file of a tokenizer, transformers invents one of special tokens only.
     if len(tokenizer) <= len(set(tokenizer.all_special_ids)):
-        why = f"{field}: {source!r} has no tokenizer; save one there: tokenizer.save_pretrained(...)"
+        why = (
+            f"{field}: {source!r} has no tokenizer; save one there: tokenizer.save_pretrained(...)"
+        )
         raise ModelError(why)
     if tokenizer.eos_token_id is None:
         raise ModelError(f"{field}: {source!r} has a tokenizer without an end-of-sequence token")
     try:
         model.generation_config.validate(strict=True)
     except ValueError:  # transformers reads such settings, and refuses to save them
-        model.generation_config = GenerationConfig(eos_token_id=model.generation_config.eos_token_id)
+        model.generation_config = GenerationConfig(
+            eos_token_id=model.generation_config.eos_token_id
+        )
     return model.eval(), tokenizer
 
 
 def complete(kind: Any, source: str | Path, **how: Any) -> Any:
-    """A model (float32) of an Auto class of transformers. Raises ModelError: some of its weights are in none of its files,
-    for which transformers would draw random ones.
+    """A model (float32) of an Auto class of transformers. Raises ModelError: some of its weights
+    are in none of its files, for which transformers would draw random ones.
     """
-    model, report = kind.from_pretrained(source, dtype=torch.float32, output_loading_info=True, **how)
+    model, report = kind.from_pretrained(
+        source, dtype=torch.float32, output_loading_info=True, **how
+    )
     if missing := sorted(report["missing_keys"]):
         raise ModelError(f"{len(missing)} of its weights are missing, e.g. {missing[0]}")
     return model
@@ -97,8 +108,8 @@ def complete(kind: Any, source: str | Path, **how: Any) -> Any:
 def load_tokenizer(
     path: str | Path, revision: str | None = None, offline: bool = False
 ) -> PreTrainedTokenizerBase:
-    """Only the tokenizer of a folder or hub id; `offline`: of the hub, what is in its local cache. Raises ModelError: it
-    cannot be loaded.
+    """Only the tokenizer of a folder or hub id; `offline`: of the hub, what is in its local cache.
+    Raises ModelError: it cannot be loaded.
     """
     try:
         local = Path(path).expanduser()
@@ -110,12 +121,16 @@ def load_tokenizer(
         raise ModelError(why) from error
 
 
-def load_gguf(file: Path, pad_token: str | None = None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Model (float32, de-quantized) and tokenizer from a GGUF file, with the special tokens that the file declares.
+def load_gguf(
+    file: Path, pad_token: str | None = None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Model (float32, de-quantized) and tokenizer from a GGUF file, with the special tokens that
+    the file declares.
 
-    transformers guesses these from the texts of tokens and takes `<|im_start|>` for an end token; the file declares them
-    by number. `pad_token` replaces the one of the file. Raises ModelError: not a GGUF file, an architecture that
-    transformers cannot read, or the package `gguf` is missing.
+    transformers guesses these from the texts of tokens and takes `<|im_start|>` for an end token;
+    the file declares them by number. `pad_token` replaces the one of the file. Raises ModelError:
+    not a GGUF file, an architecture that transformers cannot read, or the package `gguf` is
+    missing.
     """
     if importlib.util.find_spec("gguf") is None:
         why = f"reading a GGUF file needs the package gguf; install it with: {install_command('models')}"
@@ -136,7 +151,9 @@ def load_gguf(file: Path, pad_token: str | None = None) -> tuple[PreTrainedModel
     if pad_token is not None:
         pad = tokenizer.convert_tokens_to_ids(pad_token)
     bos = special.get("bos")
-    tokenizer.eos_token, tokenizer.pad_token = tokenizer.convert_ids_to_tokens([special["eos"], pad])
+    tokenizer.eos_token, tokenizer.pad_token = tokenizer.convert_ids_to_tokens(
+        [special["eos"], pad]
+    )
     if bos is not None:
         tokenizer.bos_token = tokenizer.convert_ids_to_tokens(bos)
     tokenizer.padding_side, tokenizer.clean_up_tokenization_spaces = "left", False
@@ -152,8 +169,8 @@ def _by_transformers(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
 
 
 def shape_of(path: str | Path) -> tuple[bytes, ...] | None:
-    """The config and tokenizer files of a checkpoint: if they are equal, its weights can replace those of another one.
-    None if `path` is not a local folder.
+    """The config and tokenizer files of a checkpoint: if they are equal, its weights can replace
+    those of another one. None if `path` is not a local folder.
     """
     folder = Path(path).expanduser()
     if not (folder / "config.json").is_file():
@@ -166,8 +183,8 @@ def shape_of(path: str | Path) -> tuple[bytes, ...] | None:
 def put_weights(model: PreTrainedModel, path: str | Path) -> bool:
     """Copy the weights of a checkpoint with the same shapes into a loaded model, tensor by tensor.
 
-    Returns False, and leaves the model alone, if names or shapes differ. Raises ModelError: a file is damaged; the model
-    is then unusable.
+    Returns False, and leaves the model alone, if names or shapes differ. Raises ModelError: a file
+    is damaged; the model is then unusable.
     """
     files = sorted(Path(path).expanduser().glob("*.safetensors"))
     state = model.state_dict()
@@ -192,8 +209,8 @@ def put_weights(model: PreTrainedModel, path: str | Path) -> bool:
 def halve(folder: Path) -> None:
     """Convert the weights in a checkpoint's folder, and the type in its config, to bfloat16.
 
-    Files are replaced, never written in place: they may be links. Raises OSError, SafetensorError: a file cannot be read
-    or written.
+    Files are replaced, never written in place: they may be links. Raises OSError, SafetensorError:
+    a file cannot be read or written.
     """
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as file:

@@ -1,12 +1,14 @@
-"""Sequence packing with prefix sharing: prompts and responses as one row of tokens, every common prefix only once.
+"""Sequence packing with prefix sharing: prompts and responses as one row of tokens, every common
+prefix only once.
 
     tokens   prompt 0 | prompt 1 | ... | new tokens of path 0 | new tokens of path 1 | ...
 
-The prefix that all prompts have in common (of a chat template, of examples) is their *stem*; it is packed with the first
-prompt. A *path* is a distinct response without its last token (which predicts nothing). The paths of a prompt form a
-prefix tree: when sorted, each shares its first tokens with the one before it, and only the rest is new. So a prompt is
-computed once for its group, equal responses are computed once, and so are common prefixes of different ones. Values and
-gradients are those of computing every response by itself.
+The prefix that all prompts have in common (of a chat template, of examples) is their *stem*; it is
+packed with the first prompt. A *path* is a distinct response without its last token (which predicts
+nothing). The paths of a prompt form a prefix tree: when sorted, each shares its first tokens with
+the one before it, and only the rest is new. So a prompt is computed once for its group, equal
+responses are computed once, and so are common prefixes of different ones. Values and gradients are
+those of computing every response by itself.
 
 Only attention needs padded rows; they are grouped into blocks of similar length.
 """
@@ -21,22 +23,25 @@ from rpg.models.decoding import Batch
 
 _MASKED = -1e9
 _SHORTER = 0.7
-"""A path with fewer new tokens than this fraction of its block's longest path starts the next block."""
+"""A path with fewer new tokens than this fraction of its block's longest path starts the next
+block."""
 _STEM = 8
 """Shorter common prefixes of the prompts are not shared."""
 _TILE = 192
-"""Long rows are cut into tiles of this many queries: keys after a tile are left out, which saves half of them overall.
-From 192 queries on, torch's kernel works in steps of 64 queries instead of 32."""
+"""Long rows are cut into tiles of this many queries: keys after a tile are left out, which saves
+half of them overall. From 192 queries on, torch's kernel works in steps of 64 queries instead of
+32."""
 _AHEAD = 16
-"""Rows that start at most this many tokens apart are padded to start together: if they have the same prompt, they then
-share one mask."""
+"""Rows that start at most this many tokens apart are padded to start together: if they have the
+same prompt, they then share one mask."""
 _CELLS = 2**23
 """Bound of a block's queries times keys, and so of its mask (but a block has at least one row)."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Padded rows for attention. `mask` (rows or 1, 1, queries, keys) is 0 where a query sees a key."""
+    """Padded rows for attention. `mask` (rows or 1, 1, queries, keys) is 0 where a query sees a
+    key."""
 
     mask: Tensor
     queries: Tensor
@@ -72,10 +77,14 @@ class Packing:
         device = batch.tokens.device
         prompt_sizes = torch.tensor([len(p) for p in batch.prompts], device=device)
         stem = _stem(batch.prompts)
-        left_out = torch.full_like(prompt_sizes, stem)  # of each prompt, because the first one has the stem
+        left_out = torch.full_like(
+            prompt_sizes, stem
+        )  # of each prompt, because the first one has the stem
         left_out[0] = 0
         new = prompt_sizes - left_out
-        ids = [token for i, prompt in enumerate(batch.prompts) for token in prompt[stem if i else 0 :]]
+        ids = [
+            token for i, prompt in enumerate(batch.prompts) for token in prompt[stem if i else 0 :]
+        ]
         prompt_ids = torch.tensor(ids, device=device)
         paths = _Paths.of(batch, len(prompt_ids))
 
@@ -98,7 +107,9 @@ class Packing:
             nodes, sizes = prompt_nodes[prompt, :width], prompt_sizes[prompt]
             blocks += _tiles(nodes, sizes, path, paths.shared[rows], paths.size[rows])
         packed_ids = torch.cat([prompt_ids, paths.tokens[paths.new]])
-        behind = prompt_sizes[paths.prompt][:, None] + torch.arange(paths.new.shape[1], device=device)
+        behind = prompt_sizes[paths.prompt][:, None] + torch.arange(
+            paths.new.shape[1], device=device
+        )
         positions = torch.cat([column.expand(packed.shape)[packed], behind[paths.new]])
         queries = torch.cat([block.queries.flatten() for block in blocks])
         real = torch.cat([block.real.flatten() for block in blocks]).nonzero()[:, 0]
@@ -121,7 +132,8 @@ def _stem(prompts: list[list[int]]) -> int:
 
 @dataclass(frozen=True)
 class _Paths:
-    """U distinct responses without their last tokens, sorted by prompt and tokens; W = T - 1 tokens."""
+    """U distinct responses without their last tokens, sorted by prompt and tokens; W = T - 1
+    tokens."""
 
     prompt: Tensor
     """(U,) index of the prompt."""
@@ -143,11 +155,14 @@ class _Paths:
         device = batch.tokens.device
         column = torch.arange(batch.tokens.shape[1] - 1, device=device)
         inside = column < (batch.lengths - 1)[:, None]
-        table = torch.cat([batch.prompt_of[:, None], torch.where(inside, batch.tokens[:, :-1], -1)], 1)
+        table = torch.cat(
+            [batch.prompt_of[:, None], torch.where(inside, batch.tokens[:, :-1], -1)], 1
+        )
         table, path_of = torch.unique(table, dim=0, return_inverse=True)
         prompt, tokens = table[:, 0], table[:, 1:]
         size = (tokens >= 0).sum(-1)
-        # A path sorts before those that it is a prefix of, and -1 never equals a token that follows.
+        # A path sorts before those that it is a prefix of, and -1 never equals a token that
+        # follows.
         alike = ((table[1:] == table[:-1]) & (table[1:] >= 0)).long().cumprod(-1).sum(-1) - 1
         shared = torch.cat([alike.new_zeros(1), alike.clamp(min=0)])
         new = (column >= shared[:, None]) & (column < size[:, None])
@@ -160,7 +175,8 @@ class _Paths:
 
 
 def _similar(new: Tensor, keys: int) -> list[Tensor]:
-    """Paths with new tokens in groups of similar numbers of them, most first; rows have up to `keys` keys."""
+    """Paths with new tokens in groups of similar numbers of them, most first; rows have up to
+    `keys` keys."""
     descending, order = new.sort(descending=True, stable=True)
     counts: list[int] = descending.tolist()
     total, cuts = len(counts) - counts.count(0), [0]
@@ -186,7 +202,9 @@ def _tile(queries: int) -> int:
     return queries if queries <= 2 * _TILE else _TILE
 
 
-def _tiles(before: Tensor, before_size: Tensor, path: Tensor, shared: Tensor, size: Tensor) -> list[Block]:
+def _tiles(
+    before: Tensor, before_size: Tensor, path: Tensor, shared: Tensor, size: Tensor
+) -> list[Block]:
     """:func:`_block`, cut into tiles of queries."""
     queries, begin = int((size - shared).max()), shared
     tile = _tile(queries)
@@ -204,8 +222,8 @@ def _tiles(before: Tensor, before_size: Tensor, path: Tensor, shared: Tensor, si
 def _block(
     before: Tensor, before_size: Tensor, path: Tensor, begin: Tensor, shared: Tensor, size: Tensor
 ) -> Block:
-    """Rows that attend to all of `before` and causally to their path. Queries are the path's tokens from `begin` on; those
-    that are shared with an earlier row count as padding.
+    """Rows that attend to all of `before` and causally to their path. Queries are the path's tokens
+    from `begin` on; those that are shared with an earlier row count as padding.
     """
     device = path.device
     offset = torch.arange(int((size - begin).max()), device=device)
@@ -214,7 +232,8 @@ def _block(
     queries = torch.where(real, path.gather(1, at.clamp(max=path.shape[1] - 1)), 0)
     if bool((begin == begin[0]).all() & (before_size == before_size[0]).all()):
         at, before_size = at[:1], before_size[:1]  # one mask for all
-    # Every query sees its path up to the place of the first query; only from there on a mask is needed.
+    # Every query sees its path up to the place of the first query; only from there on a mask is
+    # needed.
     width, common = before.shape[1], min(int(begin.min()) + 1, path.shape[1])
     mask = torch.zeros(len(at), len(offset), width + path.shape[1], device=device)
     unseen = torch.arange(width, device=device) >= before_size[:, None]

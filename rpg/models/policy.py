@@ -23,12 +23,14 @@ from rpg.models.truncated_sampling import WHOLE
 class Policy:
     """A model with its tokenizer, run by the lean implementation if that supports the model.
 
-    With `bfloat16` the arithmetic is autocast, unless the weights are bfloat16 themselves. Sampling and scoring then
-    round differently: the sampler's log-probabilities are not those of `log_probs`.
+    With `bfloat16` the arithmetic is autocast, unless the weights are bfloat16 themselves. Sampling
+    and scoring then round differently: the sampler's log-probabilities are not those of
+    `log_probs`.
 
     Attributes:
         exact_samples: whether they are, up to rounding.
-        recompute: the backward pass computes each layer again instead of saving activations; the bits are the same.
+        recompute: the backward pass computes each layer again instead of saving activations; the
+            bits are the same.
     """
 
     recompute = False
@@ -53,13 +55,16 @@ class Policy:
 
     @property
     def tokens_per_pass(self) -> int:
-        """Tokens whose saved activations take about 2 GiB (8 on a GPU; half of that with autocast); at most 8,192. As in
-        rpg.planning.space.
+        """Tokens whose saved activations take about 2 GiB (8 on a GPU; half of that with autocast);
+        at most 8,192. As in rpg.planning.space.
         """
         layers = [m for m in self.model.modules() if isinstance(m, nn.Linear | Conv1D)]
-        # Inputs and outputs of linear layers, without the output layer's, which are not saved (chunked_log_prob.py).
+        # Inputs and outputs of linear layers, without the output layer's, which are not saved
+        # (chunked_log_prob.py).
         sizes = [sum(m.weight.shape) for m in layers if m is not self.model.get_output_embeddings()]
-        if self.device.type != "cpu" and self.lean:  # keys and values are copied for each query head
+        if (
+            self.device.type != "cpu" and self.lean
+        ):  # keys and values are copied for each query head
             of = lean.Sizes.of(self.model)
             sizes.append(2 * self.model.config.num_hidden_layers * of.heads * of.head)
         room = 2**31 if self.device.type == "cpu" else 2**33
@@ -77,7 +82,10 @@ class Policy:
 
     def sample(self, prompts: Sequence[Sequence[int]], **how: Unpack[Drawing]) -> Samples:
         """`group_size` responses to each prompt; see decoding.generate."""
-        rows, slots = len(prompts) * how["group_size"], max(map(len, prompts)) + how["max_new_tokens"]
+        rows, slots = (
+            len(prompts) * how["group_size"],
+            max(map(len, prompts)) + how["max_new_tokens"],
+        )
         given = how.get("rows_at_once")
         rows = min(rows, given or rows)
         stop = how.get("restriction", WHOLE).stop
@@ -95,7 +103,8 @@ class Policy:
             return generate(engine, prompts, stop=self.stop, stopper=stopper, **how)
 
     def log_probs(self, batch: Batch, temperature: float) -> Tensor:
-        """Log-probabilities of a batch's response tokens, (N, T), zero after a row's last token; differentiable.
+        """Log-probabilities of a batch's response tokens, (N, T), zero after a row's last token;
+        differentiable.
 
         They are normalised over the tokens that could be sampled, if the batch says which.
         """
@@ -104,10 +113,11 @@ class Policy:
     def scored(
         self, batch: Batch, temperature: float, *, entropy: bool = False, states: bool = False
     ) -> Scored:
-        """:meth:`log_probs`, and on request the entropies of these distributions and what they follow from; differentiable.
+        """:meth:`log_probs`, and on request the entropies of these distributions and what they
+        follow from; differentiable.
 
-        The states of a model without a lean implementation are logits, (response tokens, vocabulary). Raises ModelError: it
-        has none, and layers are to be recomputed.
+        The states of a model without a lean implementation are logits, (response tokens,
+        vocabulary). Raises ModelError: it has none, and layers are to be recomputed.
         """
         with self.arithmetic():
             if self._lean(int(batch.total_lengths().max())):
@@ -119,16 +129,21 @@ class Policy:
                     f"be recomputed, not those of {type(self.model).__name__}; leave it false, and on a GPU set "
                     "backend.offload: true"
                 )
-            return generic_model.scored(self.model, batch, temperature, entropy=entropy, states=states)
+            return generic_model.scored(
+                self.model, batch, temperature, entropy=entropy, states=states
+            )
 
     def text(self, batch: Batch) -> list[str]:
         """The responses as text, without special tokens."""
-        ids = [row[:n] for row, n in zip(batch.tokens.tolist(), batch.lengths.tolist(), strict=True)]
+        ids = [
+            row[:n] for row, n in zip(batch.tokens.tolist(), batch.lengths.tolist(), strict=True)
+        ]
         texts: list[str] = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
         return texts
 
     def frozen_copy(self, share: bool = False) -> "Policy":
-        """A copy of the policy that is not trained; with `share` it uses the same tensors for untrained weights."""
+        """A copy of the policy that is not trained; with `share` it uses the same tensors for
+        untrained weights."""
         shared = {id(p): p for p in self.model.parameters() if not p.requires_grad} if share else {}
         model = copy.deepcopy(self.model, shared).requires_grad_(False)
         return Policy(model, self.tokenizer, bfloat16=self.bfloat16, lean=self.lean)

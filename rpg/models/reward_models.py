@@ -15,8 +15,9 @@ from rpg.tasks import verifier_of
 
 
 def scorer_of(spec: RunSpec, sources: Sources | None = None) -> Scorer:
-    """The scorer of a run. `sources` of its reward functions are those in its manifest; None reads them from disk. Raises
-    RewardError, ConfigError: the source of a function is missing; ModelError: a reward model cannot be used.
+    """The scorer of a run. `sources` of its reward functions are those in its manifest; None reads
+    them from disk. Raises RewardError, ConfigError: the source of a function is missing;
+    ModelError: a reward model cannot be used.
     """
     return Scorer(
         verifier_of(spec.task),
@@ -30,10 +31,12 @@ def scorer_of(spec: RunSpec, sources: Sources | None = None) -> Scorer:
 
 
 def judge(part: ModelReward, device: str = "cpu") -> Judge:
-    """A reward model as a function of responses. The reward is the one output of the classifier, unchanged.
+    """A reward model as a function of responses. The reward is the one output of the classifier,
+    unchanged.
 
-    Prompt and response are formatted by the chat template of the model's tokenizer, or concatenated without one. Raises
-    ModelError: it cannot be loaded, or is not a sequence classifier with one output.
+    Prompt and response are formatted by the chat template of the model's tokenizer, or concatenated
+    without one. Raises ModelError: it cannot be loaded, or is not a sequence classifier with one
+    output.
     """
     try:
         how = {"revision": part.revision, "trust_remote_code": False}
@@ -41,12 +44,15 @@ def judge(part: ModelReward, device: str = "cpu") -> Judge:
         model = complete(AutoModelForSequenceClassification, part.path, **how)
     except (OSError, ValueError, KeyError, ModelError) as error:
         first = str(error).strip().partition("\n")[0]
-        raise ModelError(f"reward.path: {part.path} cannot be loaded as a reward model: {first}") from error
+        raise ModelError(
+            f"reward.path: {part.path} cannot be loaded as a reward model: {first}"
+        ) from error
     if model.config.num_labels != 1:
         raise ModelError(
             f"reward.path: {part.path} has {model.config.num_labels} outputs; expected a sequence classifier with one"
         )
-    # Padding after the text never changes the output; truncation removes the start, because the response is at the end.
+    # Padding after the text never changes the output; truncation removes the start, because the
+    # response is at the end.
     tokenizer.padding_side, tokenizer.truncation_side = "right", "left"
     pads = tokenizer.pad_token_id is not None
     if pads:

@@ -1,7 +1,7 @@
 """Counter-based random numbers: (seed, purpose, step, ...) always gives the same numbers.
 
-No generator's state has to be saved, and runs with the same seed see the same prompts and the same uniforms whatever
-their algorithm.
+No generator's state has to be saved, and runs with the same seed see the same prompts and the same
+uniforms whatever their algorithm.
 """
 
 import hashlib

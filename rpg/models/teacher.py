@@ -1,4 +1,5 @@
-"""The teacher of a run whose KL refers to another model (`algorithm.reference: {type: model, path: ...}`)."""
+"""The teacher of a run whose KL refers to another model (`algorithm.reference: {type: model, path:
+...}`)."""
 
 import hashlib
 from collections.abc import Callable
@@ -20,8 +21,8 @@ FIELD = "algorithm.reference.path"
 def teacher_of(
     spec: RunSpec, student: PreTrainedTokenizerBase, home: Path, say: Callable[[str], None] = print
 ) -> Policy | None:
-    """The teacher on the run's device, in the precision of its arithmetic; None if its loss reads none. Raises
-    ModelError: it cannot be loaded, or its tokens are not the student's.
+    """The teacher on the run's device, in the precision of its arithmetic; None if its loss reads
+    none. Raises ModelError: it cannot be loaded, or its tokens are not the student's.
     """
     path = teacher_path(spec.algorithm)
     if path is None:
@@ -33,7 +34,8 @@ def teacher_of(
 
 
 def check_teacher(path: str, folder: Path, student: Path) -> None:
-    """Raises ModelError: the tokens of the model in `folder` are not those of the one in `student`. Loads no weights."""
+    """Raises ModelError: the tokens of the model in `folder` are not those of the one in `student`.
+    Loads no weights."""
     size = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config().vocab_size
     _check_tokens(path, load_tokenizer(folder), load_tokenizer(student), size)
 
@@ -43,8 +45,8 @@ def _check_tokens(
 ) -> None:
     """Raises ModelError if a token of the student means something else to the teacher, or nothing.
 
-    The teacher scores the student's tokens, so only what a number stands for has to agree: not how text is split, nor
-    chat templates.
+    The teacher scores the student's tokens, so only what a number stands for has to agree: not how
+    text is split, nor chat templates.
     """
     theirs_of, ours_of = theirs.get_vocab(), ours.get_vocab()
     student = repr(ours.name_or_path or "tiny")
@@ -56,7 +58,9 @@ def _check_tokens(
             "a teacher needs the same tokens with the same numbers"
         )
     if theirs.eos_token_id != ours.eos_token_id:
-        raise ModelError(f"{names} end with different tokens: {theirs.eos_token!r} and {ours.eos_token!r}")
+        raise ModelError(
+            f"{names} end with different tokens: {theirs.eos_token!r} and {ours.eos_token!r}"
+        )
     if probabilities <= max(ours_of.values()):
         raise ModelError(f"{names}: the teacher gives probabilities of {probabilities} tokens only")
 

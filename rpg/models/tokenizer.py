@@ -1,4 +1,5 @@
-"""A tokenizer with one token per character; prompts, chat templates, end tokens and stop strings for any tokenizer."""
+"""A tokenizer with one token per character; prompts, chat templates, end tokens and stop strings
+for any tokenizer."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -21,8 +22,11 @@ _TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message['content'] }
 
 
 def build_tokenizer(characters: Iterable[str]) -> PreTrainedTokenizerFast:
-    """One token per character, in sorted order after <pad> <bos> <eos> <unk>; decode(encode(x)) == x."""
-    vocabulary = {token: i for i, token in enumerate((PAD, BOS, EOS, UNKNOWN, *sorted(set(characters))))}
+    """One token per character, in sorted order after <pad> <bos> <eos> <unk>; decode(encode(x)) ==
+    x."""
+    vocabulary = {
+        token: i for i, token in enumerate((PAD, BOS, EOS, UNKNOWN, *sorted(set(characters))))
+    }
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
@@ -39,12 +43,16 @@ def build_tokenizer(characters: Iterable[str]) -> PreTrainedTokenizerFast:
 
 
 def encode_prompts(
-    tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Given], limit: int, tools: Sequence[Any] = ()
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Sequence[Given],
+    limit: int,
+    tools: Sequence[Any] = (),
 ) -> list[list[int]]:
-    """Token ids of user messages or conversations, formatted by the tokenizer's chat template if it has one, which is also
-    given descriptions of `tools`.
+    """Token ids of user messages or conversations, formatted by the tokenizer's chat template if it
+    has one, which is also given descriptions of `tools`.
 
-    Raises DataError: a prompt has no tokens, or more than `limit`; the template cannot format a conversation.
+    Raises DataError: a prompt has no tokens, or more than `limit`; the template cannot format a
+    conversation.
     """
     encoded = encode(tokenizer, [rendered(tokenizer, prompt, tools) for prompt in prompts])
     if (problem := _outside_limit(prompts, encoded, limit)) is not None:
@@ -52,8 +60,11 @@ def encode_prompts(
     return encoded
 
 
-def check_prompts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Given], limit: int) -> str | None:
-    """Which prompts of a run have no tokens or more than `limit`, in one line; None if there are none."""
+def check_prompts(
+    tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Given], limit: int
+) -> str | None:
+    """Which prompts of a run have no tokens or more than `limit`, in one line; None if there are
+    none."""
     texts = [rendered(tokenizer, prompt) for prompt in prompts]
     # A token is hardly ever less than a byte, so most prompts need not be encoded.
     suspects = [i for i, text in enumerate(texts) if len(text.encode()) + _SPARE > limit]
@@ -63,7 +74,9 @@ def check_prompts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Given], 
     return _outside_limit([prompts[i] for i in suspects], encoded, limit)
 
 
-def _outside_limit(prompts: Sequence[Given], encoded: Sequence[Sequence[int]], limit: int) -> str | None:
+def _outside_limit(
+    prompts: Sequence[Given], encoded: Sequence[Sequence[int]], limit: int
+) -> str | None:
     outside = [i for i, ids in enumerate(encoded) if not 1 <= len(ids) <= limit]
     if not outside:
         return None
@@ -83,8 +96,8 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[in
 
 
 def rendered(tokenizer: PreTrainedTokenizerBase, prompt: Given, tools: Sequence[Any] = ()) -> str:
-    """The text that the model sees before its response. Raises DataError: a conversation without a template, or one that the
-    template cannot format.
+    """The text that the model sees before its response. Raises DataError: a conversation without a
+    template, or one that the template cannot format.
     """
     if not tokenizer.chat_template:
         if isinstance(prompt, str):
@@ -99,15 +112,18 @@ def rendered(tokenizer: PreTrainedTokenizerBase, prompt: Given, tools: Sequence[
         text = tokenizer.apply_chat_template(messages, **how)
     except (TemplateError, ValueError, TypeError) as error:
         first = str(error).partition("\n")[0]
-        raise DataError(f"task.chat: the chat template cannot format this conversation: {first}") from error
+        raise DataError(
+            f"task.chat: the chat template cannot format this conversation: {first}"
+        ) from error
     return str(text)
 
 
 def set_chat_template(tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:
-    """Write a task's template, its options and the assistant's prefix into the tokenizer's chat template.
+    """Write a task's template, its options and the assistant's prefix into the tokenizer's chat
+    template.
 
-    They are then saved with every checkpoint and used by everybody: our engines, verl, vLLM, a user. Raises DataError:
-    there is a prefix or an option, but no template.
+    They are then saved with every checkpoint and used by everybody: our engines, verl, vLLM, a
+    user. Raises DataError: there is a prefix or an option, but no template.
     """
     if not changes_chat_template(chat):
         return
@@ -115,8 +131,12 @@ def set_chat_template(tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:
     if not template:
         why = "task.chat: the model's tokenizer has no chat template; name one: task.chat.template: my.jinja"
         raise DataError(why)
-    written = partial(json.dumps, ensure_ascii=False)  # Jinja does not join JSON's halves of a character
-    options = "".join(f"{{%- set {name} = {written(value)} -%}}" for name, value in chat.options.items())
+    written = partial(
+        json.dumps, ensure_ascii=False
+    )  # Jinja does not join JSON's halves of a character
+    options = "".join(
+        f"{{%- set {name} = {written(value)} -%}}" for name, value in chat.options.items()
+    )
     prefix = f"{{%- if add_generation_prompt %}}{{{{ {written(chat.prefix)} }}}}{{% endif -%}}"
     tokenizer.chat_template = options + template + (prefix if chat.prefix else "")
 
@@ -126,15 +146,19 @@ def changes_chat_template(chat: Chat) -> bool:
     return bool(chat.template or chat.options or chat.prefix)
 
 
-def stop_tokens(tokenizer: PreTrainedTokenizerBase, generation_config: GenerationConfig | None) -> list[int]:
-    """Ids that end a response: those of a model's generation config and the tokenizer's end of sequence."""
+def stop_tokens(
+    tokenizer: PreTrainedTokenizerBase, generation_config: GenerationConfig | None
+) -> list[int]:
+    """Ids that end a response: those of a model's generation config and the tokenizer's end of
+    sequence."""
     configured = getattr(generation_config, "eos_token_id", None)
     ids = configured if isinstance(configured, list) else [configured]
     return sorted({i for i in (*ids, tokenizer.eos_token_id) if i is not None})
 
 
 _MARGIN = 4
-"""Tokens to decode beyond the bytes of a stop string: tokens may be parts of characters, or depend on their neighbours."""
+"""Tokens to decode beyond the bytes of a stop string: tokens may be parts of characters, or depend
+on their neighbours."""
 
 
 class Stopper:
@@ -149,7 +173,8 @@ class Stopper:
         self.tail = max(len(text.encode()) for text in texts) + _MARGIN
 
     def __call__(self, responses: list[list[int]]) -> list[bool]:
-        """For each response (token ids; the last `tail` suffice), whether its last token completes a stop string."""
+        """For each response (token ids; the last `tail` suffice), whether its last token completes
+        a stop string."""
         tails = [ids[-self.tail :] for ids in responses]
         completed = []
         for tail, text in zip(tails, self._decoded(tails), strict=True):

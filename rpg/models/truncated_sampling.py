@@ -1,15 +1,17 @@
-"""Truncated sampling: top-k, nucleus (top-p), min-p and a minimum length, with log-probabilities over the kept tokens.
+"""Truncated sampling: top-k, nucleus (top-p), min-p and a minimum length, with log-probabilities
+over the kept tokens.
 
-A token that is sampled from a part of the vocabulary has the log-probability of the truncated distribution:
-log p(token) - log p(kept), where `kept` are the tokens that could be sampled. The kept sets are the sampler's and stay
-with its samples, so the trained policy, the old one and the reference are all distributions over the same tokens: every
-ratio between them is finite, is 1 where the policies are equal, and has mean 1 under the sampler (DeepSeek-V3.2,
-arXiv 2512.02556, section 3.1, "Keep Sampling Mask"). A set changes only where a token's probability crosses a bound;
-between these jumps, which no gradient sees, the gradient of the truncated policy's objective is the one with constant
-sets.
+A token that is sampled from a part of the vocabulary has the log-probability of the truncated
+distribution: log p(token) - log p(kept), where `kept` are the tokens that could be sampled. The
+kept sets are the sampler's and stay with its samples, so the trained policy, the old one and the
+reference are all distributions over the same tokens: every ratio between them is finite, is 1 where
+the policies are equal, and has mean 1 under the sampler (DeepSeek-V3.2, arXiv 2512.02556, section
+3.1, "Keep Sampling Mask"). A set changes only where a token's probability crosses a bound; between
+these jumps, which no gradient sees, the gradient of the truncated policy's objective is the one
+with constant sets.
 
-Shapes: N responses, T tokens, V vocabulary; C response tokens (the positions of a batch's mask, row by row); J tokens
-that could be sampled at these, concatenated.
+Shapes: N responses, T tokens, V vocabulary; C response tokens (the positions of a batch's mask, row
+by row); J tokens that could be sampled at these, concatenated.
 """
 
 import math
@@ -34,8 +36,8 @@ class Restriction:
     top_k: int | None = None
     """The k most probable tokens (and those as probable as the last of them)."""
     top_p: float = 1.0
-    """Nucleus sampling: the smallest set of most probable tokens with this total probability, among those that top_k and
-    min_p keep."""
+    """Nucleus sampling: the smallest set of most probable tokens with this total probability, among
+    those that top_k and min_p keep."""
     min_p: float = 0.0
     """Tokens whose probability is at least this fraction of the most probable token's."""
     min_tokens: int = 0
@@ -96,7 +98,8 @@ def restriction_of(rollout: Rollout) -> Restriction:
 
 
 def evaluation_restriction(spec: RunSpec) -> Restriction:
-    """The restriction when a run's checkpoints are evaluated: the rollout's way to end, the evaluation's truncation."""
+    """The restriction when a run's checkpoints are evaluated: the rollout's way to end, the
+    evaluation's truncation."""
     e, r = spec.evaluation, spec.rollout
     return Restriction(e.top_k, e.top_p, e.min_p, r.min_response_tokens, r.stop)
 
@@ -105,7 +108,8 @@ def evaluation_restriction(spec: RunSpec) -> Restriction:
 class Support:
     """The tokens that could be sampled at each position of some responses.
 
-    Either lists of tokens (`index`, `starts` and `ids`), or everything but the `ends` in the first `closed` positions.
+    Either lists of tokens (`index`, `starts` and `ids`), or everything but the `ends` in the first
+    `closed` positions.
     """
 
     index: Tensor | None = None
@@ -124,11 +128,15 @@ class Support:
         return Support(self.index[rows, :width], self.starts, self.ids)
 
     def early(self, mask: Tensor) -> Tensor:
-        """(C,) bool: response tokens at which the response could not end; `mask` (N, T) is that of the batch."""
-        return (torch.arange(mask.shape[1], device=mask.device) < self.closed).expand(mask.shape)[mask]
+        """(C,) bool: response tokens at which the response could not end; `mask` (N, T) is that of
+        the batch."""
+        return (torch.arange(mask.shape[1], device=mask.device) < self.closed).expand(mask.shape)[
+            mask
+        ]
 
     def lists(self, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """(place, token), (J,) each: the tokens that could be sampled at each response token (place in 0..C-1)."""
+        """(place, token), (J,) each: the tokens that could be sampled at each response token (place
+        in 0..C-1)."""
         assert self.index is not None and self.starts is not None and self.ids is not None
         number = self.index[mask]
         begin, sizes = self.starts[number], (self.starts[1:] - self.starts[:-1])[number]
@@ -149,7 +157,8 @@ class Lists:
         self._count = 0
 
     def add(self, active: Tensor, position: int, kept: Tensor, row_of: Tensor) -> None:
-        """The responses `active` sampled their token at `position` from the rows `row_of` of `kept` (R, V)."""
+        """The responses `active` sampled their token at `position` from the rows `row_of` of `kept`
+        (R, V)."""
         self.index[active, position] = self._count + row_of
         self._ids.append(kept.nonzero()[:, 1])
         self._sizes.append(kept.sum(-1))
@@ -172,7 +181,9 @@ def concatenated(supports: Sequence[Support | None], width: int) -> Support | No
     for part in supports:
         assert part is not None
         assert part.index is not None and part.starts is not None and part.ids is not None
-        indices.append(torch.nn.functional.pad(part.index + lists, (0, width - part.index.shape[1])))
+        indices.append(
+            torch.nn.functional.pad(part.index + lists, (0, width - part.index.shape[1]))
+        )
         starts.append(part.starts[1:] + tokens)
         ids.append(part.ids)
         lists, tokens = lists + len(part.starts) - 1, tokens + len(part.ids)
@@ -182,11 +193,11 @@ def concatenated(supports: Sequence[Support | None], width: int) -> Support | No
 def among(
     place: Tensor, token: Tensor, log_p: Tensor, chosen: Tensor, *, entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """(C,) log-probabilities of the tokens `chosen` (C,) among those that could be sampled; with `entropy` also the entropy
-    of each distribution.
+    """(C,) log-probabilities of the tokens `chosen` (C,) among those that could be sampled; with
+    `entropy` also the entropy of each distribution.
 
-    `place` and `token` (J,) are :meth:`Support.lists`, `log_p` (J,) their log-probabilities in any normalisation;
-    differentiable in `log_p`.
+    `place` and `token` (J,) are :meth:`Support.lists`, `log_p` (J,) their log-probabilities in any
+    normalisation; differentiable in `log_p`.
     """
     count = len(chosen)
     top = torch.full((count,), LEAST, device=log_p.device)

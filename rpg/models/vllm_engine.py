@@ -1,4 +1,5 @@
-"""vLLM in this process, a seed for every response: what evaluation's engine and the trainer's rollouts share."""
+"""vLLM in this process, a seed for every response: what evaluation's engine and the trainer's
+rollouts share."""
 
 import gc
 import os
@@ -20,14 +21,16 @@ class Vllm:
         stop: the tokens that end a response.
     """
 
-    def __init__(self, section: str, spec: VllmEngineSpec, sampling: Sampling, bfloat16: bool = False):
+    def __init__(
+        self, section: str, spec: VllmEngineSpec, sampling: Sampling, bfloat16: bool = False
+    ):
         """For `engine` in this section of a run. Raises ModelError: vLLM is not installed."""
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is sent anywhere
         # Without child processes, there are no orphans, and killing this process frees the device.
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-        # GiB. On CPUs it would otherwise take `gpu_memory_utilization` of the machine's memory, and refuse to start if
-        # that is not free.
+        # GiB. On CPUs it would otherwise take `gpu_memory_utilization` of the machine's memory, and
+        # refuse to start if that is not free.
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
         try:
             import vllm.platforms  # noqa: PLC0415 (optional)
@@ -41,10 +44,12 @@ class Vllm:
         self.llm: Any = None
         self.stop: list[int] = []
         self._round = 0
-        """Counts calls of `drawn`, to tell the responses of this call from those of earlier ones."""
+        """Counts calls of `drawn`, to tell the responses of this call from those of earlier ones.
+        """
 
     def begin(self, path: str, revision: str | None = None, **settings: object) -> None:
-        """Start with the model in this folder or of this name on the hub; `settings` of vLLM's `LLM` beside ours."""
+        """Start with the model in this folder or of this name on the hub; `settings` of vLLM's
+        `LLM` beside ours."""
         self.close()
         longest = self.sampling.max_prompt_tokens + self.sampling.max_response_tokens
         how: dict[str, object] = {"enforce_eager": self.spec.enforce_eager}
@@ -52,8 +57,9 @@ class Vllm:
             how = {
                 # Compiling the model takes longer than evaluating a model that fits a CPU.
                 "enforce_eager": True,
-                # With a prompt that spans two batches, vLLM samples a token too early and rewinds the sample's generator
-                # (0.28, gpu_model_runner.py:3825); torch's generator for CPUs cannot rewind, which ends the evaluation.
+                # With a prompt that spans two batches, vLLM samples a token too early and rewinds
+                # the sample's generator (0.28, gpu_model_runner.py:3825); torch's generator for
+                # CPUs cannot rewind, which ends the evaluation.
                 "enable_chunked_prefill": False,
                 "max_num_batched_tokens": max(4096, longest),
             }
@@ -65,16 +71,18 @@ class Vllm:
             max_model_len=longest,
             tensor_parallel_size=self.spec.tensor_parallel,
             gpu_memory_utilization=self.spec.gpu_memory_utilization,
-            generation_config="vllm",  # a model's own settings (top-k, penalties) would change what is measured
-            # A cached prefix may round differently from a computed one, but a rerun must give the same samples.
+            # a model's own settings (top-k, penalties) would change what is measured
+            generation_config="vllm",
+            # A cached prefix may round differently from a computed one, but a rerun must give the
+            # same samples.
             enable_prefix_caching=False,
             **how,
             **settings,
         )
 
     def reload(self, **source: object) -> None:
-        """Put other weights of the same shapes into the running model, named as in a checkpoint: those of a folder
-        (`weights_path`), or pairs of name and tensor (`weights_iterator`).
+        """Put other weights of the same shapes into the running model, named as in a checkpoint:
+        those of a folder (`weights_path`), or pairs of name and tensor (`weights_iterator`).
         """
         self.llm.collective_rpc("reload_weights", kwargs=source)
         if self._is_cpu:
@@ -83,8 +91,8 @@ class Vllm:
     def drawn(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], **more: object
     ) -> Iterator[list[tuple[int, Any]]]:
-        """Lists of (row, vLLM's output for it), as they are finished. Row i answers the token ids `prompts[i]`; its random
-        numbers follow from `seeds[i]`; `more` of vLLM's `SamplingParams`.
+        """Lists of (row, vLLM's output for it), as they are finished. Row i answers the token ids
+        `prompts[i]`; its random numbers follow from `seeds[i]`; `more` of vLLM's `SamplingParams`.
         """
         engine, self._round = self.llm.llm_engine, self._round + 1
         waiting = {f"{self._round}-{row}": row for row in range(len(prompts))}
@@ -92,7 +100,9 @@ class Vllm:
             for name, ids, seed in zip(waiting, prompts, seeds, strict=True):
                 engine.add_request(name, {"prompt_token_ids": ids}, self._parameters(seed, more))
             while waiting:
-                finished = [out for out in engine.step() if out.finished and out.request_id in waiting]
+                finished = [
+                    out for out in engine.step() if out.finished and out.request_id in waiting
+                ]
                 if finished:
                     yield [(waiting.pop(out.request_id), out.outputs[0]) for out in finished]
         finally:  # after an interruption nothing is left for the next call
@@ -118,8 +128,9 @@ class Vllm:
 
 
 def _pack_output_layer(model: Any) -> None:
-    """On a CPU, vLLM computes with repacked weights. An output layer that shares the embedding's keeps what was packed
-    when the model was started (0.28, layerwise.py:238: it has loaded nothing).
+    """On a CPU, vLLM computes with repacked weights. An output layer that shares the embedding's
+    keeps what was packed when the model was started (0.28, layerwise.py:238: it has loaded
+    nothing).
     """
     from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead  # noqa: PLC0415
 

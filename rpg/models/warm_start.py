@@ -1,5 +1,5 @@
-"""Supervised warm starts. A tiny model first learns an ability and then a behaviour that mostly does not use it; a
-pretrained model learns only the behaviour."""
+"""Supervised warm starts. A tiny model first learns an ability and then a behaviour that mostly
+does not use it; a pretrained model learns only the behaviour."""
 
 import random
 import time
@@ -18,16 +18,17 @@ from rpg.rewards import Item, grader_for
 from rpg.tasks import DataError, verifier_of
 from rpg.tasks.problems import Demonstrations, Given
 
-# A change that gives another model for the same settings increments rpg.models.warm_start_cache.WARM_START_VERSION.
+# A change that gives another model for the same settings increments
+# rpg.models.warm_start_cache.WARM_START_VERSION.
 _SAY_SECONDS = 10.0
 _MICRO_TOKENS = 2048
 """Prompt and response tokens of a micro-batch."""
 _CHECK_EVERY = 25
 _WARM_UP = 20
 _SETTLE = 0.5
-"""Above this accuracy, stage 1 lowers its learning rate in proportion to the remaining errors, down to 5 %. Depending on
-the seed, learning takes off after 300 to 700 steps: no schedule in steps fits, and with a constant rate some seeds never
-converge."""
+"""Above this accuracy, stage 1 lowers its learning rate in proportion to the remaining errors, down
+to 5 %. Depending on the seed, learning takes off after 300 to 700 steps: no schedule in steps fits,
+and with a constant rate some seeds never converge."""
 
 
 Say = Callable[[str], None]
@@ -36,23 +37,33 @@ Say = Callable[[str], None]
 def warm_start(
     policy: Policy, task: TaskSection, demos: Demonstrations, warm: WarmStart, say: Say = print
 ) -> None:
-    """Train `policy` in place and report progress to `say`. Raises ModelError: the target accuracy was not reached within
-    warm.max_steps; DataError: a demonstration is longer than the model allows.
+    """Train `policy` in place and report progress to `say`. Raises ModelError: the target accuracy
+    was not reached within warm.max_steps; DataError: a demonstration is longer than the model
+    allows.
     """
     rng = random.Random(f"warm start {warm.seed}")
     optimizer = _ability(policy, task, demos, warm, rng, say)
-    _decay(policy, optimizer, demos.ability, warm, warm.learning_rate, warm.consolidation_steps, rng)
+    _decay(
+        policy, optimizer, demos.ability, warm, warm.learning_rate, warm.consolidation_steps, rng
+    )
     optimizer = _optimizer(policy, warm.behaviour_learning_rate)
     _decay(
-        policy, optimizer, lambda rng: demos.behaviour(rng, warm), warm, warm.behaviour_learning_rate,
-        warm.behaviour_steps, rng,
-    )  # fmt: skip
+        policy,
+        optimizer,
+        lambda rng: demos.behaviour(rng, warm),
+        warm,
+        warm.behaviour_learning_rate,
+        warm.behaviour_steps,
+        rng,
+    )
     say(f"warm start: behaviour learnt, greedy accuracy now {_accuracy(policy, task, demos):.2f}")
 
 
-def supervised_start(policy: Policy, demos: Demonstrations, start: SupervisedStart, say: Say = print) -> None:
-    """Fine-tune `policy` in place on demonstrations and report progress to `say`. Raises DataError: a demonstration is
-    longer than the model allows.
+def supervised_start(
+    policy: Policy, demos: Demonstrations, start: SupervisedStart, say: Say = print
+) -> None:
+    """Fine-tune `policy` in place on demonstrations and report progress to `say`. Raises DataError:
+    a demonstration is longer than the model allows.
     """
     rng = random.Random(f"supervised start {start.seed}")
     optimizer = _optimizer(policy, start.learning_rate)
@@ -63,15 +74,29 @@ def supervised_start(policy: Policy, demos: Demonstrations, start: SupervisedSta
         if time.monotonic() - reported > _SAY_SECONDS or step == start.steps:
             reported = time.monotonic()
             left = (reported - began) / step * (start.steps - step)
-            say(f"warm start: step {step} of {start.steps}, loss {loss:.3f} a token, about {left:.0f} s left")
+            say(
+                f"warm start: step {step} of {start.steps}, loss {loss:.3f} a token, about {left:.0f} s left"
+            )
 
     _decay(
-        policy, optimizer, lambda rng: demos.behaviour(rng, start), start, start.learning_rate, start.steps, rng, tell
-    )  # fmt: skip
+        policy,
+        optimizer,
+        lambda rng: demos.behaviour(rng, start),
+        start,
+        start.learning_rate,
+        start.steps,
+        rng,
+        tell,
+    )
 
 
 def _ability(
-    policy: Policy, task: TaskSection, demos: Demonstrations, warm: WarmStart, rng: random.Random, say: Say
+    policy: Policy,
+    task: TaskSection,
+    demos: Demonstrations,
+    warm: WarmStart,
+    rng: random.Random,
+    say: Say,
 ) -> torch.optim.Optimizer:
     """Stage 1, up to the target accuracy."""
     optimizer = _optimizer(policy, warm.learning_rate)
@@ -84,7 +109,9 @@ def _ability(
             accuracy = _accuracy(policy, task, demos)
             best = max(best, accuracy)
             if step % (4 * _CHECK_EVERY) == 0 or accuracy >= warm.target_accuracy:
-                say(f"warm start: step {step}, held-out accuracy {accuracy:.2f} of {warm.target_accuracy}")
+                say(
+                    f"warm start: step {step}, held-out accuracy {accuracy:.2f} of {warm.target_accuracy}"
+                )
             if accuracy >= warm.target_accuracy:
                 return optimizer
     raise ModelError(
@@ -103,20 +130,28 @@ def _decay(
     rng: random.Random,
     tell: Callable[[int, float], None] = lambda *_: None,
 ) -> None:
-    """`steps` updates on `demonstrate(rng)`; the learning rate warms up and then decays linearly to a tenth."""
+    """`steps` updates on `demonstrate(rng)`; the learning rate warms up and then decays linearly to
+    a tenth."""
     rise = _WARM_UP if isinstance(start, WarmStart) else min(_WARM_UP, -(-steps // 5))
     for step in range(1, steps + 1):
         factor = min(1.0, step / rise) * (1 - 0.9 * step / steps)
         pairs = [demonstrate(rng) for _ in range(start.batch_size)]
-        tell(step, _update(policy, optimizer, demonstration_batch(policy, pairs), learning_rate * factor))
+        tell(
+            step,
+            _update(policy, optimizer, demonstration_batch(policy, pairs), learning_rate * factor),
+        )
 
 
 def _optimizer(policy: Policy, learning_rate: float) -> torch.optim.Optimizer:
     parameters = policy.model.parameters()
-    return torch.optim.AdamW(parameters, learning_rate, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
+    return torch.optim.AdamW(
+        parameters, learning_rate, betas=(0.9, 0.95), weight_decay=0.01, fused=True
+    )
 
 
-def _update(policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch, learning_rate: float) -> float:
+def _update(
+    policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch, learning_rate: float
+) -> float:
     """One maximum-likelihood step on the responses' tokens; returns the loss per token."""
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
@@ -133,8 +168,8 @@ def _update(policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch, lear
 
 
 def demonstration_batch(policy: Policy, pairs: list[tuple[Given, str | Sequence[str]]]) -> Batch:
-    """Demonstrations as a batch, one response per prompt, each with an end token. Of turns (every second one is a tool's)
-    each is tokenised by itself, as when they are sampled.
+    """Demonstrations as a batch, one response per prompt, each with an end token. Of turns (every
+    second one is a tool's) each is tokenised by itself, as when they are sampled.
     """
     room = getattr(policy.model.config, "max_position_embeddings", None) or 1 << 30
     prompts = encode_prompts(policy.tokenizer, [prompt for prompt, _ in pairs], room)
@@ -169,7 +204,9 @@ def _accuracy(policy: Policy, task: TaskSection, demos: Demonstrations) -> float
     room = policy.model.config.max_position_embeddings
     prompts = encode_prompts(policy.tokenizer, [p.given() for p in problems], room)
     limit = demos.longest_response() + 1
-    samples = policy.sample(prompts, group_size=1, max_new_tokens=limit, uniforms=None, temperature=1.0)
+    samples = policy.sample(
+        prompts, group_size=1, max_new_tokens=limit, uniforms=None, temperature=1.0
+    )
     rows = zip(policy.text(samples.batch), problems, samples.truncated.tolist(), strict=True)
     with grader_for(verifier_of(task)) as grader:
         grades = grader.grade(Item(text, p.answer, cut, p.columns) for text, p, cut in rows)

@@ -1,4 +1,5 @@
-"""Where the warm-started model of a run is cached, by digest. Imports no torch, so that asking for it is cheap."""
+"""Where the warm-started model of a run is cached, by digest. Imports no torch, so that asking for
+it is cheap."""
 
 import hashlib
 import json
@@ -14,7 +15,8 @@ WARM_START_VERSION = 1
 
 
 def model_digest(spec: RunSpec) -> str:
-    """Identity of a run's warm-started model: everything that the warm start and the tokenizer depend on."""
+    """Identity of a run's warm-started model: everything that the warm start and the tokenizer
+    depend on."""
     model = frozen_dump(spec.model, f"model.{spec.model.type}")
     model.pop("lora", None)  # adapters are added afterwards
     value = {"version": WARM_START_VERSION, "model": model, "data": data_digest(spec)}
@@ -24,7 +26,8 @@ def model_digest(spec: RunSpec) -> str:
 
 
 def local_files(folder: Path) -> list[tuple[str, int, int]]:
-    """Name, size and time of the files in a local folder, to notice when it changes; [] for the name of a model."""
+    """Name, size and time of the files in a local folder, to notice when it changes; [] for the
+    name of a model."""
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     return [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files if p.is_file()]
 
@@ -35,7 +38,8 @@ def warm_folder(spec: RunSpec, home: Path) -> Path:
 
 
 def lengths_checked(spec: RunSpec, home: Path) -> Path:
-    """The file whose existence says that a run's prompts fit their limit; its name depends on all that this depends on."""
+    """The file whose existence says that a run's prompts fit their limit; its name depends on all
+    that this depends on."""
     limits = spec.rollout.max_prompt_tokens, spec.rollout.max_response_tokens
     parts = [data_digest(spec), spec.model.model_dump_json(), limits]
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
@@ -43,7 +47,8 @@ def lengths_checked(spec: RunSpec, home: Path) -> Path:
 
 
 def is_prepared(spec: RunSpec, home: Path) -> bool:
-    """Whether a run's initial model needs no preparation; the cache of the Hugging Face hub is left to its client."""
+    """Whether a run's initial model needs no preparation; the cache of the Hugging Face hub is left
+    to its client."""
     if isinstance(spec.model, PretrainedModel) and spec.model.warm_start is None:
         return spec.model.path not in KNOWN_MODELS or located(spec.model.path, home) is not None
     return warm_folder(spec, home).is_dir()

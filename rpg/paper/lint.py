@@ -1,13 +1,16 @@
 """Is a published value possible at all? Rules that need only the table.
 
-- `unattainable`: mean@k over P problems is a multiple of 1/(k P); what is printed must round to one.
+- `unattainable`: mean@k over P problems is a multiple of 1/(k P); what is printed must round to
+  one.
 - `last above best`: best is the maximum over training, the last step included.
-- `repeated`: two rows print the same last *and* best on a benchmark. Such pairs also arise by chance (accuracies lie on a
-  grid), so this deserves a second look and is no error by itself.
-- `coarser`: nearly all values of a column are multiples of a much coarser fraction than the stated number of samples
-  implies, more of them than by chance: fewer samples (or other problems) were used than stated.
+- `repeated`: two rows print the same last *and* best on a benchmark. Such pairs also arise by
+  chance (accuracies lie on a grid), so this deserves a second look and is no error by itself.
+- `coarser`: nearly all values of a column are multiples of a much coarser fraction than the stated
+  number of samples implies, more of them than by chance: fewer samples (or other problems) were
+  used than stated.
 
-A rule that cannot decide says so (`unchecked`): when 1/(k P) is finer than the printed digits every value is possible.
+A rule that cannot decide says so (`unchecked`): when 1/(k P) is finer than the printed digits every
+value is possible.
 """
 
 from collections.abc import Iterable, Sequence
@@ -64,7 +67,9 @@ def lint(entries: Iterable[Entry] | None = None, decimals: int = DECIMALS) -> li
         if not decidable and (entry.table, entry.benchmark) not in unchecked:
             unchecked.add((entry.table, entry.benchmark))
             text = f"1/{total} is finer than {decimals} decimals: any value could be such a mean"
-            findings.append(_finding("unchecked", entry, "last, best", text)._replace(row="all rows"))
+            findings.append(
+                _finding("unchecked", entry, "last, best", text)._replace(row="all rows")
+            )
     return findings + _coarser(entries, decimals) + _repeated(entries, decimals)
 
 
@@ -75,7 +80,11 @@ def _coarser(entries: list[Entry], decimals: int) -> list[Finding]:
     findings = []
     for group in columns.values():
         first = group[0]
-        cells = [(entry, column, getattr(entry, column)) for entry in group for column in ("last", "best")]
+        cells = [
+            (entry, column, getattr(entry, column))
+            for entry in group
+            for column in ("last", "best")
+        ]
         fewer = [samples for samples in range(1, first.samples) if first.samples % samples == 0]
         for samples, problems in ((s, first.problems + off) for s in fewer for off in (0, -1, 1)):
             odd = [cell for cell in cells if not attainable(cell[2], problems, samples, decimals)]
@@ -83,12 +92,18 @@ def _coarser(entries: list[Entry], decimals: int) -> list[Finding]:
             chance = special.bdtrc(len(cells) - len(odd) - 1, len(cells), by_chance)
             if len(odd) <= len(cells) // 8 and chance < 1e-6:
                 text = f"{len(cells) - len(odd)} of {len(cells)} values are multiples of 1/{problems * samples}: "
-                text += f"this looks like {problems} problems x {samples} sample{'s' * (samples > 1)}"
+                text += (
+                    f"this looks like {problems} problems x {samples} sample{'s' * (samples > 1)}"
+                )
                 text += f", not {first.problems} x {first.samples}"
                 if odd:
-                    off_grid = (f"{entry.row} {column} {value:.{decimals}f}" for entry, column, value in odd)
+                    off_grid = (
+                        f"{entry.row} {column} {value:.{decimals}f}" for entry, column, value in odd
+                    )
                     text += f"; not on that grid: {', '.join(off_grid)}"
-                findings.append(_finding("coarser", first, "last, best", text)._replace(row="all rows"))
+                findings.append(
+                    _finding("coarser", first, "last, best", text)._replace(row="all rows")
+                )
                 break
     return findings
 
@@ -114,5 +129,7 @@ def in_terminal(results: Sequence[Finding]) -> RenderableType:
     """One line per finding."""
     if not results:
         return Text("no findings")
-    lines = (f"{f.table}, {f.row}, {f.benchmark} {f.column}: {f.rule}: {f.message}" for f in results)
+    lines = (
+        f"{f.table}, {f.row}, {f.benchmark} {f.column}: {f.rule}: {f.message}" for f in results
+    )
     return Group(*map(Text, lines))

@@ -15,7 +15,8 @@ from rich.text import Text
 
 
 class Entry(NamedTuple):
-    """`last` and `best`: accuracies as printed, with four decimals, as means over `problems` and `samples`."""
+    """`last` and `best`: accuracies as printed, with four decimals, as means over `problems` and
+    `samples`."""
 
     table: str
     model: str
@@ -49,13 +50,15 @@ def frame() -> pandas.DataFrame:
 def sampling_error(value: float, problems: int, samples: int) -> float:
     """Standard error of a mean@k due to sampling alone, if all problems are equally hard.
 
-    A rough scale, not a bound: problems of unequal difficulty make it smaller, other problems or seeds make it larger.
+    A rough scale, not a bound: problems of unequal difficulty make it smaller, other problems or
+    seeds make it larger.
     """
     return math.sqrt(value * (1 - value) / (problems * samples))
 
 
 def match(name: str, benchmark: str) -> list[Entry]:
-    """Entries of the row called `name` on `benchmark`, ignoring case and punctuation (aime24 is AIME24)."""
+    """Entries of the row called `name` on `benchmark`, ignoring case and punctuation (aime24 is
+    AIME24)."""
     sought = _key(name), _key(benchmark)
     return [entry for entry in published() if (_key(entry.row), _key(entry.benchmark)) == sought]
 
@@ -77,7 +80,9 @@ def tables() -> RenderableType:
             table.add_column(benchmark, justify="right")
         for row in dict.fromkeys(entry.row for entry in of_table):
             cells = {entry.benchmark: entry for entry in of_table if entry.row == row}
-            table.add_row(row, *(f"{cells[name].last:.4f} / {cells[name].best:.4f}" for name in benchmarks))
+            table.add_row(
+                row, *(f"{cells[name].last:.4f} / {cells[name].best:.4f}" for name in benchmarks)
+            )
         parts.append(table)
     error = sampling_error(1 / 3, 30, 32)
     note = (

@@ -1,5 +1,5 @@
-"""What a sweep costs and which differences it can find, before it is trained: counts that follow from its specification, and
-times and spreads measured on similar runs.
+"""What a sweep costs and which differences it can find, before it is trained: counts that follow
+from its specification, and times and spreads measured on similar runs.
 """
 
 import statistics
@@ -14,11 +14,14 @@ from rpg.config.sweep_spec import Sweep
 from rpg.planning.gpu_estimate import Assumptions, problems_of
 from rpg.store import Layout, StoreError
 
-Size = tuple[str, str, tuple[int, ...]]  # model, back end and passes, and the sizes of batches and texts
+Size = tuple[
+    str, str, tuple[int, ...]
+]  # model, back end and passes, and the sizes of batches and texts
 
 
 class Cost(NamedTuple):
-    """Counts of one run. `rollouts`: responses sampled for training, without the refills of dynamic sampling."""
+    """Counts of one run. `rollouts`: responses sampled for training, without the refills of dynamic
+    sampling."""
 
     rollouts: int
     optimizer_steps: int
@@ -51,7 +54,8 @@ def measured(layout: Layout) -> Measured:
             try:
                 if done := folder.read_done():
                     manifest = folder.read_manifest()
-                    # Validated again, so that fields newer than the run have the default, which is what it ran with.
+                    # Validated again, so that fields newer than the run have the default, which is
+                    # what it ran with.
                     spec = RunSpec.model_validate(manifest["spec"]).model_dump(mode="json")
                     by_size.setdefault(size(spec), []).append(done["seconds"] / manifest["steps"])
             except (StoreError, KeyError, TypeError, ValueError):
@@ -82,18 +86,22 @@ def design(sweep: Sweep) -> stats.Design | None:
 
 
 def known_spreads(layout: Layout, benchmarks: tuple[str, ...]) -> stats.Spreads | None:
-    """How much seeds, answers and problems differed in stored sweeps on the same benchmarks; the median of the sweeps."""
+    """How much seeds, answers and problems differed in stored sweeps on the same benchmarks; the
+    median of the sweeps."""
     spreads = []
     for name in layout.sweeps():
         looks = layout.read_looks(name)
         same = [look for look in looks if set(look.get("benchmarks", ())) == set(benchmarks)]
-        told = [look["spreads"] for look in same if any(look["spreads"] or ())]  # all alike have none
+        told = [
+            look["spreads"] for look in same if any(look["spreads"] or ())
+        ]  # all alike have none
         spreads += told[-1:]
     return stats.Spreads(*map(float, np.median(spreads, axis=0))) if spreads else None
 
 
 def finds(sweep: Sweep, layout: Layout) -> str:
-    """The smallest difference that the sweep finds in 80 % of cases, in a few words; "" without a verdict."""
+    """The smallest difference that the sweep finds in 80 % of cases, in a few words; "" without a
+    verdict."""
     planned = design(sweep)
     if planned is None or planned.seeds < stats.MINIMUM_SEEDS:
         return ""
@@ -102,7 +110,8 @@ def finds(sweep: Sweep, layout: Layout) -> str:
 
 
 def says(sweep: Sweep, layout: Layout) -> str:
-    """What the sweep can find and what a difference that matters would take, in a sentence; "" if nothing is compared."""
+    """What the sweep can find and what a difference that matters would take, in a sentence; "" if
+    nothing is compared."""
     planned = design(sweep)
     if planned is None:
         return ""

@@ -1,8 +1,10 @@
-"""Estimates of the time, memory and disk space of a training on GPUs, by arithmetic only; docs/paper.md derives them.
+"""Estimates of the time, memory and disk space of a training on GPUs, by arithmetic only;
+docs/paper.md derives them.
 
-P: parameters, N: GPUs, S: tokens of a sequence. Training takes 6 P FLOP per token, and 2 P more if activations are
-recomputed; a pass that only scores takes 2 P. Attention adds 2 x layers x width x S per token to every 2 P. Decoding is
-bound by memory bandwidth: each step of B sequences reads the weights and B key-value caches.
+P: parameters, N: GPUs, S: tokens of a sequence. Training takes 6 P FLOP per token, and 2 P more if
+activations are recomputed; a pass that only scores takes 2 P. Attention adds 2 x layers x width x S
+per token to every 2 P. Decoding is bound by memory bandwidth: each step of B sequences reads the
+weights and B key-value caches.
 """
 
 import math
@@ -55,8 +57,8 @@ KERNELS = 20  # per layer and token of the embedded trainer (rpg.models.block_de
 
 
 def hours(spec: RunSpec, machine: Machine) -> float | None:
-    """Of a training with the embedded trainer on this GPU, evaluations not counted; None if the speed of the GPU or the size
-    of the model is unknown.
+    """Of a training with the embedded trainer on this GPU, evaluations not counted; None if the
+    speed of the GPU or the size of the model is unknown.
     """
     shape, need, a = shape_of(spec.model), memory(spec, machine.memory), Assumptions()
     if shape is None or need is None or not machine.flops:
@@ -65,10 +67,16 @@ def hours(spec: RunSpec, machine: Machine) -> float | None:
     response = a.response_share * (r.max_response_tokens + r.min_response_tokens)
     half_way = a.prompt_tokens + response / 2  # tokens of a sequence, on average
     read = 2 * shape.parameters + need.rows_at_once * shape.cache_bytes_per_token * half_way
-    token = max(read / (machine.bandwidth * a.decoding_efficiency), KERNELS * shape.layers * KERNEL_SECONDS)
-    sampled = -(-rows // need.rows_at_once) / (a.useful_groups if spec.algorithm.dynamic_sampling else 1)
+    token = max(
+        read / (machine.bandwidth * a.decoding_efficiency), KERNELS * shape.layers * KERNEL_SECONDS
+    )
+    sampled = -(-rows // need.rows_at_once) / (
+        a.useful_groups if spec.algorithm.dynamic_sampling else 1
+    )
     computed = _computed(spec, shape, rows, a.prompt_tokens + response)
-    step = sampled * r.max_response_tokens * token + computed / (machine.flops * a.training_efficiency)
+    step = sampled * r.max_response_tokens * token + computed / (
+        machine.flops * a.training_efficiency
+    )
     return spec.training.steps * step * (1 + a.overhead) / 3600
 
 
@@ -82,8 +90,9 @@ def _computed(spec: RunSpec, shape: Shape, rows: int, length: float) -> float:
 
 
 def nearest_change(spec: RunSpec, machine: Machine) -> str | None:
-    """Options that make a training fit this GPU, none of them in vain: savings of memory, or also adapters instead of all
-    weights, or also the largest model of the same publisher that fits; None if nothing suffices.
+    """Options that make a training fit this GPU, none of them in vain: savings of memory, or also
+    adapters instead of all weights, or also the largest model of the same publisher that fits; None
+    if nothing suffices.
     """
     t, backend = spec.training, spec.backend
     lora = isinstance(spec.model, PretrainedModel) and spec.model.lora is None
@@ -92,7 +101,9 @@ def nearest_change(spec: RunSpec, machine: Machine) -> str | None:
         "backend.gradient_checkpointing=true": not backend.gradient_checkpointing,
         "training.micro_batch_tokens=2048": not t.micro_batch_tokens or t.micro_batch_tokens > 2048,
         "backend.offload=true": isinstance(backend, LocalBackend) and not backend.offload,
-        "rollout.engine.gpu_memory_utilization=0.4": isinstance(spec.rollout.engine, VllmEngineSpec),
+        "rollout.engine.gpu_memory_utilization=0.4": isinstance(
+            spec.rollout.engine, VllmEngineSpec
+        ),
         "model.lora.rank=32": lora,
     }
     savings = [change for change, helps in useful.items() if helps]
@@ -130,7 +141,8 @@ class Assumptions:
     decoding_efficiency: float = 0.5  # fraction of the memory bandwidth
     sequences_at_once: int = 256  # at most, per vLLM server (verl's max_num_seqs)
     overhead: float = 0.1
-    """Moving weights to vLLM, grading, checkpoints, as a fraction of the computing time of a step."""
+    """Moving weights to vLLM, grading, checkpoints, as a fraction of the computing time of a step.
+    """
     context_bytes: float = 4e9  # per GPU: CUDA contexts, communication buffers and captured graphs
     packed: bool = True  # sequences follow one another without padding, which takes flash attention
     benchmark_problems: int = 40  # problems of a benchmark whose size is unknown until it is read
@@ -140,8 +152,8 @@ class Assumptions:
 class Estimate:
     """Of one run. Times are wall-clock hours, sizes bytes; memory is that of the fullest GPU.
 
-    `evaluation_hours`: evaluators that need GPUs of this machine (`RunSpec.evaluator_gpus`) run after the training, on its
-    GPUs; others run elsewhere.
+    `evaluation_hours`: evaluators that need GPUs of this machine (`RunSpec.evaluator_gpus`) run
+    after the training, on its GPUs; others run elsewhere.
     """
 
     gpus: int
@@ -178,15 +190,20 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
     models = 1 + (spec.algorithm.advantage.type == "gae")  # the policy, and a critic
     each = sum(problems_of(spec, a)) * spec.evaluation.samples  # of a checkpoint
     evaluator_gpus = spec.evaluator_gpus()
-    at_once = max(1, gpus // evaluator_gpus) if evaluator_gpus else 1  # evaluators, each with a checkpoint
+    at_once = (
+        max(1, gpus // evaluator_gpus) if evaluator_gpus else 1
+    )  # evaluators, each with a checkpoint
     evaluation = math.ceil(len(spec.eval_steps()) / at_once) * evaluator.seconds(each, 1)
 
     lora = spec.model.lora
     updated = shape.adapter_parameters(lora) if lora else shape.parameters
-    states = models * (4 * shape.parameters + 8 * updated) / gpus  # weights and two moments in float32
+    states = (
+        models * (4 * shape.parameters + 8 * updated) / gpus
+    )  # weights and two moments in float32
     offloaded = 0.0 if backend.offload else states
-    # The reference is kept in host memory, whatever `offload` says (verl/workers/engine/fsdp/transformer_impl.py:460), and
-    # an evaluator never shares a GPU with the training.
+    # The reference is kept in host memory, whatever `offload` says
+    # (verl/workers/engine/fsdp/transformer_impl.py:460), and an evaluator never shares a GPU with
+    # the training.
     left = disk(spec, sum(problems_of(spec, a)))
     assert left is not None, "the size of the model is known"
     return Estimate(
@@ -194,7 +211,10 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
         hours=(1 + a.overhead) * (generation + training) / 3600,
         evaluation_hours=evaluation / 3600,
         memory_rollout=offloaded + server.utilization * a.machine.memory + a.context_bytes,
-        memory_update=states + 4 * updated / gpus + _working(shape, backend, a.packed) + a.context_bytes,
+        memory_update=states
+        + 4 * updated / gpus
+        + _working(shape, backend, a.packed)
+        + a.context_bytes,
         evaluates_here=evaluator_gpus > 0,
         disk_bytes=left.after,
     )
@@ -207,13 +227,15 @@ def _flops_per_token(shape: Shape, length: float) -> float:
 
 
 def _working(shape: Shape, backend: VerlBackend, packed: bool) -> float:
-    """Bytes of activations, logits and gathered layers while `max_tokens_per_gpu` tokens are processed."""
+    """Bytes of activations, logits and gathered layers while `max_tokens_per_gpu` tokens are
+    processed."""
     tokens = backend.max_tokens_per_gpu / backend.sequence_parallel
     kept = shape.layers * shape.hidden * 2  # the input of every block
     block = (4 * shape.attention_width + 3 * shape.intermediate + 4 * shape.hidden) * 2 * 2
     if not backend.gradient_checkpointing:
         kept, block = shape.layers * block, 0
-    # In bfloat16, and their gradient in float32; else with and without padding, and the gradients of both.
+    # In bfloat16, and their gradient in float32; else with and without padding, and the gradients
+    # of both.
     logits = shape.vocabulary * (2 + 4 if packed else 4 * 2)
     gathered = 2 * 2 * (shape.block_parameters / shape.layers + shape.vocabulary * shape.hidden)
     return tokens * (kept + block + logits) + gathered
@@ -225,13 +247,22 @@ class _Server:
     def __init__(self, spec: RunSpec, shape: Shape, a: Assumptions, server: object):
         self.tensor_parallel, self.utilization = 1, 0.0
         if isinstance(server, VllmRollout | VllmEngineSpec):
-            self.tensor_parallel, self.utilization = server.tensor_parallel, server.gpu_memory_utilization
+            self.tensor_parallel, self.utilization = (
+                server.tensor_parallel,
+                server.gpu_memory_utilization,
+            )
         elif isinstance(server, LocalEngineSpec | HuggingFaceEngineSpec):
             self.utilization = getattr(spec.evaluation.place, "gpu_memory", None) or ROOM
-        self.a, self.shape, self.response = a, shape, a.response_share * spec.rollout.max_response_tokens
+        self.a, self.shape, self.response = (
+            a,
+            shape,
+            a.response_share * spec.rollout.max_response_tokens,
+        )
         self.longest = spec.rollout.max_response_tokens
         self.weights = 2 * shape.parameters
-        self.cache = max(0.0, self.utilization * a.machine.memory * self.tensor_parallel - self.weights)
+        self.cache = max(
+            0.0, self.utilization * a.machine.memory * self.tensor_parallel - self.weights
+        )
         half_way = a.prompt_tokens + self.response / 2  # tokens of a sequence, on average
         self.bytes_per_sequence = shape.cache_bytes_per_token * half_way
         most = getattr(server, "rows", a.sequences_at_once)
@@ -246,7 +277,8 @@ class _Server:
         return max(read, flops / (machine.flops * self.a.training_efficiency * gpus))
 
     def seconds(self, responses: float, replicas: int) -> float:
-        """Wall-clock seconds for these responses: rounds of full batches, then the longest response alone."""
+        """Wall-clock seconds for these responses: rounds of full batches, then the longest response
+        alone."""
         tokens = responses * self.response / max(1, replicas)
         return tokens / self.at_once * self._step(self.at_once) + self.longest * self._step(1)
 

@@ -1,6 +1,8 @@
-"""A file of runs as what a cluster takes: a batch script for Slurm, a RayJob for KubeRay, a task for SkyPilot.
+"""A file of runs as what a cluster takes: a batch script for Slurm, a RayJob for KubeRay, a task
+for SkyPilot.
 
-Each of them runs `rpg sweep` in one job. When the job is started again, the sweep continues from its run folders.
+Each of them runs `rpg sweep` in one job. When the job is started again, the sweep continues from
+its run folders.
 """
 
 import re
@@ -46,7 +48,11 @@ class Job:
     @property
     def cpus(self) -> int:
         """Per node; verl reserves 3 for every GPU, and up to 10 for its queue."""
-        return 3 * self.gpus + 10 if isinstance(self.backend, VerlBackend) else max(self.backend.threads, 4)
+        return (
+            3 * self.gpus + 10
+            if isinstance(self.backend, VerlBackend)
+            else max(self.backend.threads, 4)
+        )
 
     def words(self, file: str, home: str, more: Sequence[str] = ()) -> list[str]:
         """The command to run, as arguments."""
@@ -60,7 +66,9 @@ class Job:
 def on_its_cluster(job: Job, address: str = "auto") -> list[str]:
     """Assignments that send the runs to the Ray cluster to which the command's own machine belongs."""
     if isinstance(job.backend, VerlBackend):
-        if job.backend.device == "cpu":  # workers are counted as Ray's GPUs, which only its own Ray pretends
+        if (
+            job.backend.device == "cpu"
+        ):  # workers are counted as Ray's GPUs, which only its own Ray pretends
             raise ConfigError("backend.device: 'cpu'; on a cluster, runs on verl need 'cuda'")
         return [f"backend.ray={{type: address, address: {address}}}"]
     place = f"{{type: ray, address: {address}, gpus: {job.gpus}}}"
@@ -91,18 +99,24 @@ def slurm_script(job: Job) -> str:
 
 
 def kuberay(job: Job, ray_version: str | None) -> list[dict[str, Any]]:
-    """A ConfigMap with the file, and a RayJob whose head conducts the sweep and whose workers train.
+    """A ConfigMap with the file, and a RayJob whose head conducts the sweep and whose workers
+    train.
 
-    Workers of the embedded trainer come and go with what there is to do; verl's are there from the beginning, and the head
-    has GPUs of its own for evaluations, which Ray knows nothing of.
+    Workers of the embedded trainer come and go with what there is to do; verl's are there from the
+    beginning, and the head has GPUs of its own for evaluations, which Ray knows nothing of.
     """
-    name = re.sub(r"[^a-z0-9-]", "-", f"rpg-{job.name}".lower())[:47].rstrip("-")  # as KubeRay accepts it
+    name = re.sub(r"[^a-z0-9-]", "-", f"rpg-{job.name}".lower())[:47].rstrip(
+        "-"
+    )  # as KubeRay accepts it
     elastic = not isinstance(job.backend, VerlBackend)
     gpus = {"nvidia.com/gpu": job.gpus} if job.gpus else {}
     own = {"nvidia.com/gpu": job.evaluator_gpus} if job.gpus and not elastic else {}
     head = _pod(job, name, "head", {"cpu": 4, "memory": "16Gi", **own})
     worker = _pod(job, name, "worker", {"cpu": job.cpus, "memory": f"{job.memory_gib}Gi", **gpus})
-    starts, fewest = {"num-cpus": "0" if elastic else "4", "num-gpus": "0"}, 0 if elastic else job.workers
+    starts, fewest = (
+        {"num-cpus": "0" if elastic else "4", "num-gpus": "0"},
+        0 if elastic else job.workers,
+    )
     counts = {"replicas": fewest, "minReplicas": fewest, "maxReplicas": job.workers}
     workers = {"groupName": "workers", **counts, "rayStartParams": {}, "template": worker}
     cluster = {
@@ -116,13 +130,17 @@ def kuberay(job: Job, ray_version: str | None) -> list[dict[str, Any]]:
     data = {"sweep.yaml": job.text, "run.sh": f"exec {command}\n"}
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
     spec = {
-        "entrypoint": "bash /config/run.sh",  # `ray job submit` quotes anew: $ and < would reach a shell
+        # `ray job submit` quotes anew: $ and < would reach a shell
+        "entrypoint": "bash /config/run.sh",
         "backoffLimit": job.backend.attempts - 1,
         "shutdownAfterJobFinishes": True,
         "ttlSecondsAfterFinished": 600,
         "rayClusterSpec": cluster,
     }
-    return [config, {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": metadata, "spec": spec}]
+    return [
+        config,
+        {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": metadata, "spec": spec},
+    ]
 
 
 def _pod(job: Job, name: str, role: str, resources: dict[str, Any]) -> dict[str, Any]:
@@ -131,7 +149,10 @@ def _pod(job: Job, name: str, role: str, resources: dict[str, Any]) -> dict[str,
         "name": role,
         "image": job.image,
         "env": [{"name": "RPG_HOME", "value": "/data"}],
-        "resources": {"limits": resources, "requests": dict(resources)},  # a copy: YAML would refer to one
+        "resources": {
+            "limits": resources,
+            "requests": dict(resources),
+        },  # a copy: YAML would refer to one
         "volumeMounts": [{"name": volume, "mountPath": path} for volume, path in mounts.items()],
     }
     volumes = [
@@ -143,10 +164,13 @@ def _pod(job: Job, name: str, role: str, resources: dict[str, Any]) -> dict[str,
 
 
 def skypilot(job: Job) -> dict[str, Any]:
-    """A task of SkyPilot: `sky jobs launch FILE` recovers it after a preemption, and the data folder is in a bucket."""
+    """A task of SkyPilot: `sky jobs launch FILE` recovers it after a preemption, and the data
+    folder is in a bucket."""
     command = shlex.join(job.words("sweep.yaml", "/data"))
     if job.workers > 1:
-        sweep = shlex.join(job.words("sweep.yaml", "/data", on_its_cluster(job, '"127.0.0.1:6385"')))
+        sweep = shlex.join(
+            job.words("sweep.yaml", "/data", on_its_cluster(job, '"127.0.0.1:6385"'))
+        )
         command = f"""\
 head=$(echo "$SKYPILOT_NODE_IPS" | head --lines=1)
 if [ "$SKYPILOT_NODE_RANK" != 0 ]; then
@@ -162,7 +186,12 @@ ray stop"""
     return {
         "name": f"rpg-{job.name}",
         "num_nodes": job.workers,
-        "resources": {"image_id": f"docker:{job.image}", "use_spot": True, "memory": memory, **gpus},
+        "resources": {
+            "image_id": f"docker:{job.image}",
+            "use_spot": True,
+            "memory": memory,
+            **gpus,
+        },
         "file_mounts": {"/data": {"name": job.volume, "mode": "MOUNT_CACHED"}},
         "run": f"cat > sweep.yaml <<'{HERE_DOCUMENT}'\n{job.text}{HERE_DOCUMENT}\n{command}\n",
     }

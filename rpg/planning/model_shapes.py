@@ -1,5 +1,5 @@
-"""Sizes of language models of the Qwen, Llama and Mistral families: from their config.json, in a folder or in the hub's
-cache, or from a table of open models by hub id.
+"""Sizes of language models of the Qwen, Llama and Mistral families: from their config.json, in a
+folder or in the hub's cache, or from a table of open models by hub id.
 """
 
 import json
@@ -34,10 +34,13 @@ class Shape:
 
     @property
     def block_parameters(self) -> int:
-        """The parameters of all blocks, that is, all that a token is multiplied with before the output layer."""
+        """The parameters of all blocks, that is, all that a token is multiplied with before the
+        output layer."""
         kv = self.kv_heads * self.head_dim
         attention = self.hidden * (2 * self.attention_width + 2 * kv)
-        attention += (self.attention_width + 2 * kv) * self.qkv_bias + 2 * self.head_dim * self.qk_norm
+        attention += (
+            self.attention_width + 2 * kv
+        ) * self.qkv_bias + 2 * self.head_dim * self.qk_norm
         return self.layers * (attention + 3 * self.hidden * self.intermediate + 2 * self.hidden)
 
     @property
@@ -53,10 +56,14 @@ class Shape:
         """Parameters of low-rank adapters on this model."""
         kv, wide = self.kv_heads * self.head_dim, self.attention_width
         maps = {
-            "q_proj": self.hidden + wide, "k_proj": self.hidden + kv, "v_proj": self.hidden + kv,
-            "o_proj": wide + self.hidden, "gate_proj": self.hidden + self.intermediate,
-            "up_proj": self.hidden + self.intermediate, "down_proj": self.intermediate + self.hidden,
-        }  # fmt: skip
+            "q_proj": self.hidden + wide,
+            "k_proj": self.hidden + kv,
+            "v_proj": self.hidden + kv,
+            "o_proj": wide + self.hidden,
+            "gate_proj": self.hidden + self.intermediate,
+            "up_proj": self.hidden + self.intermediate,
+            "down_proj": self.intermediate + self.hidden,
+        }
         chosen = maps if lora.targets == "all-linear" else maps.keys() & set(lora.targets)
         return self.layers * lora.rank * sum(maps[name] for name in chosen)
 
@@ -78,16 +85,27 @@ def _open_models() -> Iterator[tuple[str, Shape]]:
 
 
 OPEN = dict(_open_models())
-STORED = {name: Shape(*model.shape, tied=model.tied) for name, model in KNOWN_MODELS.items() if model.shape}
+STORED = {
+    name: Shape(*model.shape, tied=model.tied)
+    for name, model in KNOWN_MODELS.items()
+    if model.shape
+}
 KNOWN = OPEN | STORED
 
 
 def tiny_shape(model: TinyModel) -> Shape:
     """Sizes of a model that is created from its configuration."""
     return Shape(
-        model.layers, model.hidden_size, model.heads, model.kv_heads, model.hidden_size // model.heads,
-        model.intermediate_size, TINY_VOCABULARY, tied=True, qk_norm=True,
-    )  # fmt: skip
+        model.layers,
+        model.hidden_size,
+        model.heads,
+        model.kv_heads,
+        model.hidden_size // model.heads,
+        model.intermediate_size,
+        TINY_VOCABULARY,
+        tied=True,
+        qk_norm=True,
+    )
 
 
 def shape_of(model: object) -> Shape | None:
@@ -96,8 +114,9 @@ def shape_of(model: object) -> Shape | None:
 
 
 def shape_and_source(path: str) -> tuple[Shape | None, str]:
-    """Sizes (None if only the hub knows them) of the model that a path or a name in a configuration means, and where they
-    are from: the folder's config.json, that in the hub's cache, or the table of open models.
+    """Sizes (None if only the hub knows them) of the model that a path or a name in a configuration
+    means, and where they are from: the folder's config.json, that in the hub's cache, or the table
+    of open models.
     """
     if shape := _from_config(file := Path(path).expanduser() / "config.json"):
         return shape, str(file)

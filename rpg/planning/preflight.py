@@ -28,14 +28,17 @@ _HUB = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def mistakes(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
-    """What a run file names and is not there: files and models of this machine (or empty ones), settings of verl."""
+    """What a run file names and is not there: files and models of this machine (or empty ones),
+    settings of verl."""
     paths = [line for spec in specs for line in (*_files(spec), *_models(spec, layout))]
     return list(dict.fromkeys([*paths, *unknown_settings(specs)]))
 
 
 def unknown_settings(specs: Sequence[RunSpec]) -> list[str]:
     """What is wrong with the settings of verl itself (rpg.config.verl_keys)."""
-    lines = [line for spec in specs if spec.backend.type == "verl" for line in unknown(spec.backend.verl)]
+    lines = [
+        line for spec in specs if spec.backend.type == "verl" for line in unknown(spec.backend.verl)
+    ]
     return list(dict.fromkeys(lines))
 
 
@@ -54,7 +57,8 @@ def preflight(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
 
 
 def unreachable(specs: Sequence[RunSpec]) -> list[str]:
-    """Addresses of Ray clusters and of the Prefect server that the runs of a file need and that do not answer."""
+    """Addresses of Ray clusters and of the Prefect server that the runs of a file need and that do
+    not answer."""
     addresses: dict[str, str] = {}
     for spec in specs:
         ray = getattr(spec.backend, "ray", None)
@@ -84,7 +88,11 @@ def _files(spec: RunSpec) -> list[str]:
     files: list[tuple[str, Path]] = []
     if isinstance(spec.task, FileTask):
         files = [("task.train", source.path) for source in spec.task.train if source.path]
-        files += [(f"task.benchmarks.{name}", s.path) for name, s in spec.task.benchmarks.items() if s.path]
+        files += [
+            (f"task.benchmarks.{name}", s.path)
+            for name, s in spec.task.benchmarks.items()
+            if s.path
+        ]
     elif isinstance(spec.task, MathTask) and not is_name(spec.task.train):
         files = [("task.train", Path(spec.task.train))]
     lines = []
@@ -101,13 +109,22 @@ def _files(spec: RunSpec) -> list[str]:
 def _models(spec: RunSpec, layout: Layout) -> list[str]:
     own = spec.model.path if spec.model.type == "pretrained" else None
     named = {"model.path": own, "algorithm.reference.path": teacher_path(spec.algorithm)}
-    return [line for field, path in named.items() if path is not None for line in _model(layout, field, path)]
+    return [
+        line
+        for field, path in named.items()
+        if path is not None
+        for line in _model(layout, field, path)
+    ]
 
 
 def _model(layout: Layout, field: str, named: str) -> list[str]:
     path = located(named, layout.home) or Path(named).expanduser()
     if path.is_dir():
-        needed = {"config.json": "config.json", "*.safetensors": "*.safetensors", "tokenizer*": "a tokenizer"}
+        needed = {
+            "config.json": "config.json",
+            "*.safetensors": "*.safetensors",
+            "tokenizer*": "a tokenizer",
+        }
         lacks = ", ".join(name for pattern, name in needed.items() if not any(path.glob(pattern)))
         return [f"{field}: {path} is not a Hugging Face model: it lacks {lacks}"] if lacks else []
     if path.suffix == ".gguf" and path.is_file():
@@ -146,7 +163,9 @@ def missing_packages(specs: Sequence[RunSpec]) -> list[str]:
                 required["ray"] = "backend.place.type: ray"
         evaluator = spec.evaluation.place.type == "here" and spec.evaluation.engine.type
         engines = {"rollout": spec.rollout.engine.type, "evaluation": evaluator}
-        required |= {kind: f"{name}.engine.type: {kind}" for name, kind in engines.items() if kind == "vllm"}
+        required |= {
+            kind: f"{name}.engine.type: {kind}" for name, kind in engines.items() if kind == "vllm"
+        }
     return [
         f"{field} needs the package {name}, which is not installed"
         for name, field in required.items()
@@ -169,14 +188,18 @@ def total_memory() -> float:
 
 def _memory(specs: Sequence[RunSpec]) -> list[str]:
     """The memory of a single training of the embedded trainer on this machine's CPU."""
-    on_cpu = [spec for spec in specs if spec.backend.device == "cpu" and spec.backend.workers_here()]
+    on_cpu = [
+        spec for spec in specs if spec.backend.device == "cpu" and spec.backend.workers_here()
+    ]
     needs = [(need, spec) for spec in on_cpu if (need := memory(spec, total_memory()))]
     if not needs:
         return []
     (need, spec), free = max(needs, key=lambda pair: pair[0].most), free_memory()
     if need.most < free:
         return []
-    line = f"memory: a training takes about {need.most / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
+    line = (
+        f"memory: a training takes about {need.most / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
+    )
     less = memory(with_backend(spec, gradient_checkpointing=True), total_memory())
     if less is not None and less.most < need.most:
         size = f"{less.most / 1e9:.1f} GB with identical results"

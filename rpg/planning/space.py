@@ -1,9 +1,10 @@
-"""Estimates, by arithmetic, of a run's disk space and of the embedded trainer's memory (measured: docs/trainer.md).
+"""Estimates, by arithmetic, of a run's disk space and of the embedded trainer's memory (measured:
+docs/trainer.md).
 
 Weights, gradients and moments are float32; a model in bfloat16 on a GPU also has rounded weights
-(rpg.backends.local.optimizers). What a forward pass keeps for the backward pass is about what goes into and comes out of its
-linear layers (the packed implementation, rpg.models.lean); with layers computed again it is the inputs of layers, and one
-layer with its gradients.
+(rpg.backends.local.optimizers). What a forward pass keeps for the backward pass is about what goes
+into and comes out of its linear layers (the packed implementation, rpg.models.lean); with layers
+computed again it is the inputs of layers, and one layer with its gradients.
 """
 
 from dataclasses import dataclass
@@ -17,30 +18,37 @@ from rpg.store.token_records import FILE_BYTES as RECORD_BYTES
 from rpg.store.token_records import TOKEN_BYTES as RECORDED_TOKEN_BYTES
 
 FLOAT = 4
-"""Bytes of a trained weight: both back ends keep updated weights and moments in float32, whatever they compute in."""
+"""Bytes of a trained weight: both back ends keep updated weights and moments in float32, whatever
+they compute in."""
 HALF = 2  # bytes of a weight in a checkpoint of a training that computes in bfloat16
 MOMENTS = 2
-"""Numbers per weight that either optimizer keeps: two moments, or one and the schedule-free iterate."""
+"""Numbers per weight that either optimizer keeps: two moments, or one and the schedule-free
+iterate."""
 FILES_BYTES = 12_000
-"""Per checkpoint: config, tokenizer, headers and digests; in later checkpoints most of them are links."""
+"""Per checkpoint: config, tokenizer, headers and digests; in later checkpoints most of them are
+links."""
 VERL_BYTES = 45_000
-"""verl's state besides tensors, per worker: random states, the position of the data loader, headers; for a tiny model."""
+"""verl's state besides tensors, per worker: random states, the position of the data loader,
+headers; for a tiny model."""
 WAITING_BYTES, WAITING_TOKEN_BYTES = 1_500, 48
-"""A prefetched response (rollout.staleness on verl), and each token of it and its prompt; measured on tiny runs."""
+"""A prefetched response (rollout.staleness on verl), and each token of it and its prompt; measured
+on tiny runs."""
 PROVENANCE_BYTES = 5_700
 """The record of the training's code and environment; measured on the runs of the quickstart."""
 STEP_BYTES = 1_050  # a line of metrics and one of the log
 EVALUATION_BYTES = 2_700  # the Parquet file of an evaluation without samples
 SAMPLE_BYTES = 4.0
 TOKEN_BYTES = {"tiny": 0.3, "pretrained": 1.5}
-"""A graded sample, compressed: names and grade, and per token of text one character in tiny models, about four in others."""
+"""A graded sample, compressed: names and grade, and per token of text one character in tiny models,
+about four in others."""
 RESPONSE_SHARE = 0.5  # mean length of a response, as a fraction of the limit
 
 
 @dataclass(frozen=True)
 class Disk:
-    """Bytes of one run. `after`: when it is done; `if_last`: when it is done and its last checkpoint is its best; `most`:
-    the peak during training; `newest`: a checkpoint from which the training can continue."""
+    """Bytes of one run. `after`: when it is done; `if_last`: when it is done and its last
+    checkpoint is its best; `most`: the peak during training; `newest`: a checkpoint from which the
+    training can continue."""
 
     after: float
     if_last: float
@@ -49,7 +57,8 @@ class Disk:
 
 
 def disk(spec: RunSpec, problems: int) -> Disk | None:
-    """The disk space of a run whose benchmarks have `problems` in total; None if the size of the model is unknown."""
+    """The disk space of a run whose benchmarks have `problems` in total; None if the size of the
+    model is unknown."""
     shape = _shape(spec)
     if shape is None:
         return None
@@ -58,11 +67,18 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     workers = backend.nodes * backend.gpus_per_node if isinstance(backend, VerlBackend) else 0
     verl = workers > 0
     weights = (HALF if half else FLOAT) * parameters + FILES_BYTES
-    # The training state holds the weights again if they differ from those of the checkpoint (on verl always), and the
-    # earlier policies that have yet to sample (on verl: their samples). An initial model as reference is in the cache.
+    # The training state holds the weights again if they differ from those of the checkpoint (on
+    # verl always), and the earlier policies that have yet to sample (on verl: their samples). An
+    # initial model as reference is in the cache.
     lora, algorithm = spec.model.lora, spec.algorithm
-    share = HALF / FLOAT if spec.half_weights() and not verl else 1  # of a trained weight, in computations
-    copied = algorithm.needs_reference and algorithm.reference.type in ("every_k", "kl_above", "ema")
+    share = (
+        HALF / FLOAT if spec.half_weights() and not verl else 1
+    )  # of a trained weight, in computations
+    copied = algorithm.needs_reference and algorithm.reference.type in (
+        "every_k",
+        "kl_above",
+        "ema",
+    )
     copies = MOMENTS + (half or verl) + share * (copied + (0 if verl else spec.rollout.staleness))
     copies += (1 + MOMENTS) * (algorithm.advantage.type == "gae")  # a critic
     trained = parameters
@@ -73,7 +89,10 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     training = FLOAT * trained * copies + VERL_BYTES * workers + _waiting(spec) * verl
     steps, evaluated = spec.eval_steps(), len(spec.eval_steps())
     names = len(spec.benchmarks())
-    sample = SAMPLE_BYTES + TOKEN_BYTES[spec.model.type] * RESPONSE_SHARE * spec.rollout.max_response_tokens
+    sample = (
+        SAMPLE_BYTES
+        + TOKEN_BYTES[spec.model.type] * RESPONSE_SHARE * spec.rollout.max_response_tokens
+    )
     graded = problems * spec.evaluation.samples * sample
     rest = evaluated * (names * EVALUATION_BYTES + graded) + spec.training.steps * STEP_BYTES
     rest += PROVENANCE_BYTES + token_records(spec)
@@ -82,15 +101,18 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     kept = counts[keep] if isinstance(keep, str) else len({*keep, steps[-1]} & set(steps))
     after = kept * weights + training + rest
     alone = after - weights if keep == "best" and evaluated > 1 else after
-    # Training can continue from the two newest; one is being written (by verl in float32) and one waits for its evaluation,
-    # or all do if the training uses all GPUs.
+    # Training can continue from the two newest; one is being written (by verl in float32) and one
+    # waits for its evaluation, or all do if the training uses all GPUs.
     waiting = max(kept, evaluated) if spec.evaluator_gpus() else kept
-    most = max(after, (waiting + 3) * weights + 3 * training + FLOAT * parameters * (half and verl) + rest)
+    most = max(
+        after, (waiting + 3) * weights + 3 * training + FLOAT * parameters * (half and verl) + rest
+    )
     return Disk(after, alone, most, weights + training)
 
 
 def token_records(spec: RunSpec) -> float:
-    """Bytes of a run's records of tokens (training.token_records), at most: with responses as long as they may be."""
+    """Bytes of a run's records of tokens (training.token_records), at most: with responses as long
+    as they may be."""
     records = spec.training.token_records
     if not records.every:
         return 0.0
@@ -116,22 +138,28 @@ def teacher_shape(spec: RunSpec) -> Shape | None:
 PROCESS = 0.5e9
 """A process that has imported PyTorch, transformers and what tasks need, and has read a task."""
 CONTEXT = 0.8e9
-"""On a GPU: the context of CUDA, with workspaces and recorded graphs. docs/one-gpu.md compares the whole."""
+"""On a GPU: the context of CUDA, with workspaces and recorded graphs. docs/one-gpu.md compares the
+whole."""
 ROOM = 0.9
-"""Share of the memory that a run plans with when it chooses how many responses it draws at a time."""
+"""Share of the memory that a run plans with when it chooses how many responses it draws at a time.
+"""
 DRAWING = 5  # copies of the logits in float32 while a token is drawn
 PROMPT_TOKENS = 0.5  # mean length of a prompt, as a fraction of the limit
 AT_ONCE = 1.2e9
-"""Upper bound for log-probabilities over a large vocabulary, which are computed in parts (docs/trainer.md)."""
+"""Upper bound for log-probabilities over a large vocabulary, which are computed in parts
+(docs/trainer.md)."""
 
 
 @dataclass(frozen=True)
 class Memory:
     """Bytes of one training."""
 
-    fixed: float  # the process, weights, gradients, moments, and policies other than the trained one
+    fixed: (
+        float  # the process, weights, gradients, moments, and policies other than the trained one
+    )
     rollout: float
-    """Keys and values of the responses drawn at a time, if all have the maximum length; copied weights; logits."""
+    """Keys and values of the responses drawn at a time, if all have the maximum length; copied
+    weights; logits."""
     update: float  # activations kept for the backward pass
     rows_at_once: int
 
@@ -148,11 +176,18 @@ def _rollout(spec: RunSpec, shape: Shape, rows: int) -> float:
     """Bytes for drawing `rows` responses at a time; docs/trainer.md compares them with a run."""
     r, cuda = spec.rollout, spec.backend.device == "cuda"
     number = HALF if bfloat16(spec.model) else FLOAT
-    # On a GPU every response has a copy of its prompt; on a CPU a group shares one, unless the model is small.
-    slots = r.max_response_tokens + (r.max_prompt_tokens if cuda else r.max_prompt_tokens / r.group_size)
+    # On a GPU every response has a copy of its prompt; on a CPU a group shares one, unless the
+    # model is small.
+    slots = r.max_response_tokens + (
+        r.max_prompt_tokens if cuda else r.max_prompt_tokens / r.group_size
+    )
     cache = rows * slots * shape.cache_bytes_per_token * number / HALF
     if cuda:
-        copied = shape.layers * shape.hidden * (shape.attention_width + 2 * shape.kv_heads * shape.head_dim)
+        copied = (
+            shape.layers
+            * shape.hidden
+            * (shape.attention_width + 2 * shape.kv_heads * shape.head_dim)
+        )
         copied += shape.layers * 2 * shape.hidden * shape.intermediate
     else:
         copied = shape.block_parameters + shape.vocabulary * shape.hidden
@@ -166,8 +201,9 @@ def _rollout(spec: RunSpec, shape: Shape, rows: int) -> float:
 
 
 def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
-    """The memory of a run; None without the embedded trainer or if the size of the model is unknown. Where
-    `rollout.rows_at_once` leaves it open, the run draws all responses at a time, or equal parts that fit into `room` bytes.
+    """The memory of a run; None without the embedded trainer or if the size of the model is
+    unknown. Where `rollout.rows_at_once` leaves it open, the run draws all responses at a time, or
+    equal parts that fit into `room` bytes.
     """
     backend, model, shape = spec.backend, spec.model, _shape(spec)
     if not isinstance(backend, LocalBackend) or shape is None:
@@ -182,7 +218,10 @@ def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
     trained *= 1 + (spec.algorithm.advantage.type == "gae")  # a critic
     trained += weight_bytes * copies
     if lora := model.lora:  # fixed weights; while sampling, also a copy with the adapters merged
-        held = shape.parameters * weight_bytes * (2 + rounded) + shape.adapter_parameters(lora) * trained
+        held = (
+            shape.parameters * weight_bytes * (2 + rounded)
+            + shape.adapter_parameters(lora) * trained
+        )
     else:
         held = shape.parameters * (trained + weight_bytes * rounded)
     held += weight_bytes * teacher.parameters if teacher else 0
@@ -198,8 +237,12 @@ def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
         most = max(1, min(rows, int((ROOM * room - fixed - none) // (one - none))))
         rows = -(-rows // -(-rows // most))
     update = pass_bytes(shape, min(tokens, passes), backend, weight_bytes)
-    if isinstance(r.engine, VllmEngineSpec) and backend.device == "cuda":  # while it updates, vLLM sleeps
-        return Memory(fixed, r.engine.gpu_memory_utilization * (room or 0), update, spec.rollout_rows())
+    if (
+        isinstance(r.engine, VllmEngineSpec) and backend.device == "cuda"
+    ):  # while it updates, vLLM sleeps
+        return Memory(
+            fixed, r.engine.gpu_memory_utilization * (room or 0), update, spec.rollout_rows()
+        )
     return Memory(fixed, _rollout(spec, shape, rows), update, rows)
 
 
@@ -215,7 +258,8 @@ def tokens_per_pass(shape: Shape, device: str, number: int = FLOAT) -> int:
 
 
 def pass_bytes(shape: Shape, tokens: float, backend: LocalBackend, number: int = FLOAT) -> float:
-    """Peak memory of a forward and backward pass over `tokens` tokens, without weights and gradients.
+    """Peak memory of a forward and backward pass over `tokens` tokens, without weights and
+    gradients.
 
     `number`: bytes of a number in computations.
     """
@@ -230,8 +274,8 @@ def pass_bytes(shape: Shape, tokens: float, backend: LocalBackend, number: int =
 
 
 def _widths(shape: Shape, device: str) -> int:
-    """Numbers per token that go into and come out of the linear layers of a block; and on a GPU, keys and values once more,
-    copied for each query head (lean.attention).
+    """Numbers per token that go into and come out of the linear layers of a block; and on a GPU,
+    keys and values once more, copied for each query head (lean.attention).
     """
     kv = shape.kv_heads * shape.head_dim
     attention = 2 * (shape.hidden + shape.attention_width) + 2 * (shape.hidden + kv)

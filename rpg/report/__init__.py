@@ -1,1 +1,2 @@
-"""The summary of a sweep as tables, figure and page (`rpg.report.sweep_report`); the dashboard draws the same charts."""
+"""The summary of a sweep as tables, figure and page (`rpg.report.sweep_report`); the dashboard
+draws the same charts."""

@@ -16,24 +16,27 @@ from rpg.report.verdicts import REAL
 
 
 def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerChart | None:
-    """A forest plot: paired differences from the baseline with 95 % intervals, best first, in the variants' colours; None
-    where nothing is compared.
+    """A forest plot: paired differences from the baseline with 95 % intervals, best first, in the
+    variants' colours; None where nothing is compared.
 
-    Filled: called better or worse by the paired test; hollow: within noise, or too few seeds to tell. `links`: label ->
-    where a click on its marks leads.
+    Filled: called better or worse by the paired test; hollow: within noise, or too few seeds to
+    tell. `links`: label -> where a click on its marks leads.
     """
     data = summary.judged.sort_values("difference", ascending=False)
     if data.empty:
         return None
     points = (data["difference"] * 100).map("{:+.1f}".format).str.replace("-", "−")
-    words = [f"{x}, {row.verdict}: {row.label}" for row, x in zip(data.itertuples(), points, strict=True)]
+    words = [
+        f"{x}, {row.verdict}: {row.label}" for row, x in zip(data.itertuples(), points, strict=True)
+    ]
     data = data.assign(real=data["verdict"].isin(REAL), words=words)
     if links:
         data["link"] = data["label"].map(links)
     styles = line_styles(list(summary.series.values()))
     scale = alt.Scale(domain=list(styles), range=[colour for colour, _ in styles.values()])
     colour = alt.Color("label:N", scale=scale, legend=None)
-    # Names stand above their intervals: a column of names would leave no room for these on a narrow screen.
+    # Names stand above their intervals: a column of names would leave no room for these on a narrow
+    # screen.
     y = alt.Y("label:N", sort=data["label"].tolist(), title=None, axis=None)
     tooltip = [
         alt.Tooltip("label:N", title="variant"),
@@ -42,7 +45,12 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
         alt.Tooltip("p_corrected:Q", title="p, corrected", format=".3g"),
         alt.Tooltip("verdict:N"),
     ]
-    bounds = [*data["difference_low"].dropna(), *data["difference_high"].dropna(), *data["difference"], 0.0]
+    bounds = [
+        *data["difference_low"].dropna(),
+        *data["difference_high"].dropna(),
+        *data["difference"],
+        0.0,
+    ]
     margin = 0.04 * (max(bounds) - min(bounds)) or 0.01
     domain = alt.Scale(domain=[min(bounds) - margin, max(bounds) + margin], nice=False)
     axis = alt.Axis(labelExpr="datum.value ? format(datum.value * 100, '+.3~g') : '0'", tickCount=6)
@@ -50,28 +58,41 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
     # Interrupted where the names are, which stand over it on a narrow screen.
     zero = base.mark_rule(color="#444444", strokeDash=[3, 3], yOffset=-5, y2Offset=18)
     zero = zero.encode(x=alt.datum(0.0), y=y, y2="label:N")
-    heading = [f"Points of accuracy more than {summary.baseline_label}", "(paired, 95 %, for all together)"]
+    heading = [
+        f"Points of accuracy more than {summary.baseline_label}",
+        "(paired, 95 %, for all together)",
+    ]
     x = alt.X("difference_low:Q", title=heading, axis=axis, scale=domain)
-    rule = base.mark_rule(strokeWidth=2.2, clip=True).encode(x=x, x2="difference_high:Q", y=y, color=colour)
+    rule = base.mark_rule(strokeWidth=2.2, clip=True).encode(
+        x=x, x2="difference_high:Q", y=y, color=colour
+    )
     link = {"href": alt.Href("link:N")} if links else {}
     marks = {"x": "difference:Q", "y": y, "color": colour, "tooltip": tooltip, **link}
     ring = base.mark_point(size=90, opacity=1, strokeWidth=2.2, fill="white").encode(**marks)
-    real = base.transform_filter("datum.real").mark_point(filled=True, size=90, opacity=1).encode(**marks)
+    real = (
+        base.transform_filter("datum.real")
+        .mark_point(filled=True, size=90, opacity=1)
+        .encode(**marks)
+    )
     text = base.mark_text(align="left", dy=-12, fontSize=10.5, color="#333333", limit=440)
     text = text.encode(x=alt.value(0), y=y, text="words:N", **link)
     return alt.layer(zero, rule, ring, real, text).properties(width=460, height=alt.Step(38))
 
 
 def frontier(data: pandas.DataFrame, labels: Sequence[str], *, name: str, x: str) -> alt.LayerChart:
-    """Accuracy against a KL: a path per label, with the place on the path written at the points, where there is room.
+    """Accuracy against a KL: a path per label, with the place on the path written at the points,
+    where there is room.
 
-    `data` has columns label, place, x, accuracy, lowest, highest, seeds; the places are values of `name`.
+    `data` has columns label, place, x, accuracy, lowest, highest, seeds; the places are values of
+    `name`.
     """
     data = data.sort_values("place").assign(text=lambda frame: frame["place"].map("{:g}".format))
     encoded = encodings(labels, False)
     near, far = float(data["x"].min()), float(data["x"].max()) or 1.0
     ends = [min(0.0, near), 1.08 * far]
-    if near > far / 3:  # far from the initial model, with which in view points would lie on top of each other
+    if (
+        near > far / 3
+    ):  # far from the initial model, with which in view points would lie on top of each other
         ends = [near - 0.08 * (far - near), far + 0.08 * (far - near)]
     across = alt.X("x:Q", title=x, scale=alt.Scale(nice=False, domain=ends))
     scale = alt.Scale(nice=False, domain=_around(data["lowest"], data["highest"]))
@@ -95,7 +116,9 @@ def frontier(data: pandas.DataFrame, labels: Sequence[str], *, name: str, x: str
     points = base.mark_point(filled=True, size=48, opacity=1).encode(tooltip=tooltip)
     apart = _far_apart(data, 0.06 * (ends[1] - ends[0]), 0.06 * (scale.domain[1] - scale.domain[0]))
     words = base.properties(data=data[apart]).mark_text(dx=6, dy=-7, align="left", fontSize=10)
-    return alt.layer(spread, line, points, words.encode(text="text:N"), data=data, width=400, height=300)
+    return alt.layer(
+        spread, line, points, words.encode(text="text:N"), data=data, width=400, height=300
+    )
 
 
 def _far_apart(data: pandas.DataFrame, wide: float, high: float) -> list[bool]:
@@ -110,15 +133,20 @@ def _far_apart(data: pandas.DataFrame, wide: float, high: float) -> list[bool]:
 def over_k(
     data: pandas.DataFrame, labels: Sequence[str], *, heading: str, legend: bool = False
 ) -> alt.LayerChart:
-    """pass@k or maj@k against k with 95 % intervals, a line per label. `data` has columns label, k, mean, low, high."""
+    """pass@k or maj@k against k with 95 % intervals, a line per label. `data` has columns label, k,
+    mean, low, high."""
     encoded = encodings(labels, legend)
     ticks = sorted(int(k) for k in data["k"].unique())
-    span = alt.Scale(type="log", base=2, nice=False, domain=[ticks[0], max(ticks[-1], ticks[0] + 1)])
+    span = alt.Scale(
+        type="log", base=2, nice=False, domain=[ticks[0], max(ticks[-1], ticks[0] + 1)]
+    )
     across = alt.X("k:Q", title="k", scale=span, axis=alt.Axis(values=ticks, format="d"))
     base = alt.Chart().encode(x=across, color=encoded["color"])
     scale = alt.Scale(nice=False, zero=False, domain=_around(data["low"], data["high"]))
     up = alt.Y("mean:Q", title=None, scale=scale)
-    band = base.mark_area(opacity=0.1).encode(y=alt.Y("low:Q", scale=scale, title=None), y2="high:Q")
+    band = base.mark_area(opacity=0.1).encode(
+        y=alt.Y("low:Q", scale=scale, title=None), y2="high:Q"
+    )
     line = base.mark_line(strokeWidth=1.6).encode(y=up, strokeDash=encoded["strokeDash"])
     tooltip = [alt.Tooltip("label:N", title="variant"), "k:Q", alt.Tooltip("mean:Q", format=".4f")]
     tooltip += [*interval_tooltips("low", "high", ".4f"), "seeds:Q"]
@@ -128,7 +156,8 @@ def over_k(
 
 
 def histogram(tokens: Mapping[str, Sequence[float]], labels: Sequence[str], name: str) -> alt.Chart:
-    """The distribution of a quantity of tokens per label, as outlines over common bins; a ratio on a logarithmic axis."""
+    """The distribution of a quantity of tokens per label, as outlines over common bins; a ratio on
+    a logarithmic axis."""
     every = {label: np.asarray(part, float) for label, part in tokens.items() if len(part)}
     values = {label: part[np.isfinite(part)] for label, part in every.items()}
     together = np.concatenate([*values.values(), np.zeros(0)])
@@ -157,12 +186,15 @@ def _around(low: pandas.Series, high: pandas.Series) -> list[float]:
 
 
 def audited(report: str, losses: Sequence[str]) -> pandas.DataFrame:
-    """Rows of an audit's report (JSON) about these losses of ours, for the token-level objective that each claims."""
+    """Rows of an audit's report (JSON) about these losses of ours, for the token-level objective
+    that each claims."""
     try:
         content = json.loads(report)
         rows = pandas.DataFrame(content["rows"])
         claimed = {loss["name"]: loss["divergence"] for loss in content["losses"]}
-        token_rows = rows[rows["loss"].isin(losses) & (rows["source"] == "rpg") & (rows["level"] == "token")]
+        token_rows = rows[
+            rows["loss"].isin(losses) & (rows["source"] == "rpg") & (rows["level"] == "token")
+        ]
         return token_rows[token_rows["divergence"] == token_rows["loss"].map(claimed)]
     except (KeyError, TypeError, ValueError):
         return pandas.DataFrame()
@@ -171,7 +203,8 @@ def audited(report: str, losses: Sequence[str]) -> pandas.DataFrame:
 def audit(rows: pandas.DataFrame, labels: Sequence[str]) -> list[alt.LayerChart]:
     """Bias and noise of losses against the drift of the policy, with and without clipping.
 
-    `rows` has columns label, drift, bias, noise, clipped; `labels` give the colours, as in every other chart.
+    `rows` has columns label, drift, bias, noise, clipped; `labels` give the colours, as in every
+    other chart.
     """
     data = rows.assign(clip=np.where(rows["clipped"], "with its clip", "without clip"))
     dash = alt.Scale(domain=["without clip", "with its clip"], range=[[1, 0], [4, 3]])
@@ -186,20 +219,24 @@ def audit(rows: pandas.DataFrame, labels: Sequence[str]) -> list[alt.LayerChart]
     )
 
     def panel(title: str, y: alt.Y) -> alt.LayerChart:
-        # Points in a separate layer: together with the lines they take the stroke out of the legend of dashes.
+        # Points in a separate layer: together with the lines they take the stroke out of the legend
+        # of dashes.
         dashes = alt.StrokeDash("clip:N", scale=dash, legend=legend)
         line = base.mark_line(strokeWidth=1.6).encode(y=y, strokeDash=dashes)
         points = base.mark_point(filled=True, size=40, opacity=1).encode(y=y)
         heading = alt.Title(title, anchor="start", frame="group")
         return alt.layer(line, points, width=385, height=270, title=heading)
 
-    bias = panel("Bias of the expected gradient", alt.Y("bias:Q", title=None, axis=alt.Axis(format="%")))
+    bias = panel(
+        "Bias of the expected gradient", alt.Y("bias:Q", title=None, axis=alt.Axis(format="%"))
+    )
     return [bias, panel("Noise of one sample", alt.Y("noise:Q", title=None))]
 
 
 def field_figure(rows: str) -> alt.HConcatChart:
-    """`rpg audit --field` (JSON) as an interactive page: how far off each loss is at drift, as shipped (filled) and without
-    clip or mask (hollow), beside its noise. The legend selects trainers; a rectangle among the points selects losses.
+    """`rpg audit --field` (JSON) as an interactive page: how far off each loss is at drift, as
+    shipped (filled) and without clip or mask (hollow), beside its noise. The legend selects
+    trainers; a rectangle among the points selects losses.
     """
     data = pandas.read_json(io.StringIO(rows), orient="records")
     data["name"] = data["trainer"] + ": " + data["loss"]
@@ -216,23 +253,32 @@ def field_figure(rows: str) -> alt.HConcatChart:
     lines = base.transform_filter(trainer).transform_filter(chosen)
     faint = alt.condition(trainer, alt.value(0.9), alt.value(0.08))
     scatter = base.mark_point(filled=True, size=70).encode(x=off, y=alt.Y("noise:Q"), opacity=faint)
-    scatter = scatter.add_params(trainer, chosen).properties(width=330, height=330, title="Off and noisy")
+    scatter = scatter.add_params(trainer, chosen).properties(
+        width=330, height=330, title="Off and noisy"
+    )
     dots = lines.mark_point(filled=True, size=70).encode(x=off, y=names)
     hollow = lines.mark_point(size=45).encode(x=alt.X("bare:Q"), y=names)
     filled = "Filled: as shipped; hollow: without clip or mask"
     return alt.hconcat(scatter, alt.layer(dots, hollow).properties(width=330, title=filled))
 
 
-AGAINST = {"response": "whole responses", "token": "tokens, prefixes of μ", "started": "tokens of π₀"}
+AGAINST = {
+    "response": "whole responses",
+    "token": "tokens, prefixes of μ",
+    "started": "tokens of π₀",
+}
 
 
 def corrections_figure(rows: Sequence[Mapping[str, Any]]) -> alt.HConcatChart:
-    """Corrections for samples of another policy (`rpg audit --field`): a panel per mismatch, a point per correction, filled
-    for a trainer's default. Points in the same place stand side by side; the legend selects trainers.
+    """Corrections for samples of another policy (`rpg audit --field`): a panel per mismatch, a
+    point per correction, filled for a trainer's default. Points in the same place stand side by
+    side; the legend selects trainers.
     """
     data = pandas.DataFrame(rows)
     data = data[np.isfinite(data["noise"])]
-    place = data.round({"response": 2, "noise": 1}).groupby(["mismatch", "response", "noise"])["trainer"]
+    place = data.round({"response": 2, "noise": 1}).groupby(["mismatch", "response", "noise"])[
+        "trainer"
+    ]
     beside = 7 * (place.cumcount() - (place.transform("size") - 1) / 2)
     filled = data["setting"].str.startswith("default").astype(int)
     data = data.assign(filled=filled, beside=beside)
@@ -247,7 +293,12 @@ def corrections_figure(rows: Sequence[Mapping[str, Any]]) -> alt.HConcatChart:
     points = alt.Chart(data).mark_point(filled=True, size=70, xOffset=alt.expr("datum.beside"))
     points = points.transform_calculate(off="datum[against]").encode(
         x=alt.X("noise:Q", scale=alt.Scale(zero=False, padding=35)),
-        y=alt.Y("off:Q", title="off the gradient", axis=alt.Axis(format="%"), scale=alt.Scale(type="sqrt")),
+        y=alt.Y(
+            "off:Q",
+            title="off the gradient",
+            axis=alt.Axis(format="%"),
+            scale=alt.Scale(type="sqrt"),
+        ),
         color=alt.Color("trainer:N", **colour),
         stroke=alt.Stroke("trainer:N", **colour),
         fillOpacity=alt.FillOpacity("filled:Q", scale=None),

@@ -1,4 +1,5 @@
-"""Accuracy over compute, with the saturating curve of each variant (rpg.stats.saturating_curves): a table and a figure."""
+"""Accuracy over compute, with the saturating curve of each variant (rpg.stats.saturating_curves): a
+table and a figure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -26,10 +27,11 @@ NOTE = (
 def measured(
     db: Database, labels: Mapping[queries.Series, str], benchmarks: Sequence[str], x: str
 ) -> pandas.DataFrame:
-    """Checkpoints, of imported runs too: label, seed, step, x (an axis of X_TITLES), mean (accuracy, over benchmarks).
+    """Checkpoints, of imported runs too: label, seed, step, x (an axis of X_TITLES), mean
+    (accuracy, over benchmarks).
 
-    What shares a label and a seed is averaged; left out are steps that a seed of the label lacks, steps of unknown compute,
-    and seeds that spent nothing.
+    What shares a label and a seed is averaged; left out are steps that a seed of the label lacks,
+    steps of unknown compute, and seeds that spent nothing.
     """
     score = MEAN if len(benchmarks) > 1 else benchmarks[0]
     rows = queries.score_curves(db, list(labels), [score], x, each_seed=True)
@@ -53,23 +55,40 @@ def fits(data: pandas.DataFrame, labels: Sequence[str]) -> dict[str, ComputeFit]
 
 
 def grid(fitted: Mapping[str, ComputeFit], x: str) -> Grid:
-    header = ["Variant", "Seeds", "Asymptote", f"Midpoint, {X_TITLES[x]}", "Slope", f"At {FAR} budgets"]
+    header = [
+        "Variant",
+        "Seeds",
+        "Asymptote",
+        f"Midpoint, {X_TITLES[x]}",
+        "Slope",
+        f"At {FAR} budgets",
+    ]
     rows = []
     for label, each in fitted.items():
         texts = ["refused", "", "", ""]
         if not each.refusal:
             far = Bounds(*map(float, each.at(FAR * each.budget)))
-            texts = [plus_minus(*each.asymptote), _range(each.midpoint), _range(each.slope), plus_minus(*far)]
+            texts = [
+                plus_minus(*each.asymptote),
+                _range(each.midpoint),
+                _range(each.slope),
+                plus_minus(*far),
+            ]
         rows.append([label, str(each.seeds), *texts, number(each.held_out)])
     return grid_of(f"Accuracy over {X_TITLES[x]}", "compute", [*header, "Held-out error"], rows)
 
 
 def section(data: pandas.DataFrame, shown: Sequence[str], labels: Sequence[str], x: str) -> Section:
-    """Table, figure and refusals of the labels `shown` in `data`, from :func:`measured`; all `labels` determine colours."""
+    """Table, figure and refusals of the labels `shown` in `data`, from :func:`measured`; all
+    `labels` determine colours."""
     fitted = fits(data, shown)
     drawn = [("compute", "Accuracy over compute", chart(data, fitted, labels, x))]
-    refused = [f"{label}: no extrapolation: {fit.refusal}." for label, fit in fitted.items() if fit.refusal]
-    refused += [f"{label}: no checkpoint of known {X_TITLES[x]}." for label in shown if label not in fitted]
+    refused = [
+        f"{label}: no extrapolation: {fit.refusal}." for label, fit in fitted.items() if fit.refusal
+    ]
+    refused += [
+        f"{label}: no checkpoint of known {X_TITLES[x]}." for label in shown if label not in fitted
+    ]
     return Section("Over compute", (), [grid(fitted, x)], drawn, [NOTE], refused)
 
 
@@ -81,7 +100,8 @@ def _range(bounds: Bounds) -> str:
 def chart(
     data: pandas.DataFrame, fitted: Mapping[str, ComputeFit], labels: Sequence[str], x: str
 ) -> alt.LayerChart:
-    """Seeds as points, curves as lines: to the budget, and on to `FAR` budgets where they are not refused."""
+    """Seeds as points, curves as lines: to the budget, and on to `FAR` budgets where they are not
+    refused."""
     points = data[data["x"] > 0]
     lines = []
     for label, each in fitted.items():

@@ -13,7 +13,8 @@ NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".sp
 
 
 def conclusion(summary: Summary) -> str:
-    """How many variants differ from the baseline, the largest difference with its interval, and its price in tokens.
+    """How many variants differ from the baseline, the largest difference with its interval, and its
+    price in tokens.
 
     Only differences that the paired test calls real are said to be differences.
     """
@@ -34,7 +35,11 @@ def conclusion(summary: Summary) -> str:
         measured = largest if count > 1 else f"{label} minus {baseline} is {size}."
         return f"{few} ({_words(MINIMUM_SEEDS)} are needed). {measured}"
     if count == 1:
-        verdict = "does not differ from {} beyond noise" if real.empty else f"is {row['verdict']} than {{}}"
+        verdict = (
+            "does not differ from {} beyond noise"
+            if real.empty
+            else f"is {row['verdict']} than {{}}"
+        )
         return f"{label} {verdict.format(baseline)}: {size}."
     if real.empty:
         return f"None of {_words(count)} differs from {baseline} beyond noise. {largest}"
@@ -43,9 +48,12 @@ def conclusion(summary: Summary) -> str:
 
 
 def _size(summary: Summary, row: pandas.Series, table: pandas.DataFrame) -> str:
-    """`+25.1 points [+13.0, +37.2], for 5 times the tokens; at equal tokens +9.8 points [−2.1, +21.7], within noise`."""
+    """`+25.1 points [+13.0, +37.2], for 5 times the tokens; at equal tokens +9.8 points [−2.1,
+    +21.7], within noise`."""
     text = _difference(row)
-    tokens = table.set_index(["variant", "step"])["tokens"].astype(float)  # compared at the same step
+    tokens = table.set_index(["variant", "step"])["tokens"].astype(
+        float
+    )  # compared at the same step
     factor = float(row["tokens"]) / (tokens.get((summary.baseline, row["step"]), 0.0) or math.nan)
     if math.isnan(factor):
         return text
@@ -64,11 +72,16 @@ def _difference(row: pandas.Series) -> str:
     """In points of accuracy, as in the figure beside it."""
     columns = ["difference", "difference_low", "difference_high"]
     value, low, high = (f"{100 * number:+.1f}".replace("-", "−") for number in row[columns])
-    return f"{value} points" if math.isnan(row["difference_low"]) else f"{value} points [{low}, {high}]"
+    return (
+        f"{value} points"
+        if math.isnan(row["difference_low"])
+        else f"{value} points [{low}, {high}]"
+    )
 
 
 def _alone(table: pandas.DataFrame, measured: str) -> str:
-    """Without a comparison: the only variant's accuracy, or the highest one, what it took, and what it cannot say."""
+    """Without a comparison: the only variant's accuracy, or the highest one, what it took, and what
+    it cannot say."""
     row = table.loc[table["last"].idxmax()]
     of = "mean accuracy" if measured == MEAN else f"accuracy on {measured}"
     interval = "" if math.isnan(row["low"]) else f" [{row['low']:.2f}, {row['high']:.2f}]"
@@ -77,7 +90,11 @@ def _alone(table: pandas.DataFrame, measured: str) -> str:
     spent = [f"{row[name]:,.0f} {unit}" for name, unit in units.items() if pandas.notna(row[name])]
     cost = f", for {' and '.join(spent)}{' a seed' * (count > 1)}" if spent else ""
     rose = f"{of} {row['first']:.2f} at step {row['first_step']}, {row['last']:.2f}{interval} at step {row['step']}{cost}"
-    seeds = f"{_words(count)} seeds" if count > 1 else "one seed, which does not say what another would give"
+    seeds = (
+        f"{_words(count)} seeds"
+        if count > 1
+        else "one seed, which does not say what another would give"
+    )
     if len(table) == 1:
         return f"{row['label']}: {rose}; {seeds}."
     return f"Nothing is compared with a baseline. Highest of {_words(len(table))}: {row['label']}, {rose}; {seeds}."

@@ -37,12 +37,18 @@ def title(panel: str) -> str:
     return "Mean accuracy" if panel == MEAN else panel
 
 
-def by_reference(data: pandas.DataFrame, references: Mapping[tuple[str, str], str]) -> pandas.DataFrame:
+def by_reference(
+    data: pandas.DataFrame, references: Mapping[tuple[str, str], str]
+) -> pandas.DataFrame:
     """Curves (columns name, sweep, variant) with a separate panel for each reference policy.
 
     A KL to the initial model and a KL to a recent policy share a name, but cannot be compared.
     """
-    about = [name for name in data["name"].unique() if (metric := METRICS.get(name)) and metric.of_reference]
+    about = [
+        name
+        for name in data["name"].unique()
+        if (metric := METRICS.get(name)) and metric.of_reference
+    ]
     if not about:
         return data
     rows = data["name"].isin(about)
@@ -55,8 +61,8 @@ def by_reference(data: pandas.DataFrame, references: Mapping[tuple[str, str], st
 def folded(
     data: pandas.DataFrame, names: Sequence[str], scores: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """The panels of `names` that show something, and lines in place of metrics of which every curve, of every seed, keeps
-    one and the same value to four digits."""
+    """The panels of `names` that show something, and lines in place of metrics of which every
+    curve, of every seed, keeps one and the same value to four digits."""
     present, constants = panels_of(data, names), {}
     for name in (name for name in present if name not in scores):
         part = data.loc[data["name"] == name, ["mean", "lowest", "highest"]].to_numpy(float)
@@ -71,9 +77,15 @@ def folded(
 
 
 def panels_of(data: pandas.DataFrame, names: Sequence[str]) -> list[str]:
-    """The panels for which there are data, in the order of `names`; a metric may have one per reference."""
+    """The panels for which there are data, in the order of `names`; a metric may have one per
+    reference."""
     present = list(dict.fromkeys(data["name"]))
-    return [panel for name in names for panel in present if name in (panel, panel.partition(REFERENCE)[0])]
+    return [
+        panel
+        for name in names
+        for panel in present
+        if name in (panel, panel.partition(REFERENCE)[0])
+    ]
 
 
 def panel(
@@ -91,10 +103,10 @@ def panel(
 ) -> alt.LayerChart:
     """One panel: means over seeds against `x` with a band, one colour and dash pattern per label.
 
-    `data` has columns label, x, step, mean, low, high, lowest, highest, seeds. `points` marks every point (for
-    checkpoints, of which there are few) and keeps their intervals in view. `each`: the same columns for every seed (and
-    `seed`), drawn instead of the mean. `zoom`: it can be dragged and zoomed. Quantities that span decades (gradient norms,
-    KL) get a logarithmic axis.
+    `data` has columns label, x, step, mean, low, high, lowest, highest, seeds. `points` marks every
+    point (for checkpoints, of which there are few) and keeps their intervals in view. `each`: the
+    same columns for every seed (and `seed`), drawn instead of the mean. `zoom`: it can be dragged
+    and zoomed. Quantities that span decades (gradient norms, KL) get a logarithmic axis.
     """
     data = _rounded(data)
     log = _is_log(data, name)
@@ -110,7 +122,8 @@ def panel(
     metric = metric_of(name)
     declared = metric.axis if metric and (metric.scale == "linear" or log) else ""
     decades = math.log10(domain[1] / domain[0]) if log and isinstance(domain, list) else 0.0
-    # From two decades on only powers of ten: lines at all their multiples would make a grey curtain.
+    # From two decades on only powers of ten: lines at all their multiples would make a grey
+    # curtain.
     ticks_up = min(4, int(decades)) if decades >= 2 else 4 if log else 5
     axis = alt.Axis(format=declared or alt.Undefined, tickCount=ticks_up)
     y = {"title": None, "scale": scale, "axis": axis}
@@ -125,9 +138,13 @@ def panel(
         data["top"] = data[high].mask(two, data["highest"])
         low, high = "bottom", "top"  # as where all have two seeds
     if log and band == "interval" and bool((data[low] <= 0).any()):
-        low, high = BANDS["range"]  # a logarithmic axis has no room for an interval that reaches zero
+        low, high = BANDS[
+            "range"
+        ]  # a logarithmic axis has no room for an interval that reaches zero
     if band and not crowded and each is None:
-        faint = min(0.1, 0.5 / max(1, data["label"].nunique()))  # many overlapping bands stay grey, not black
+        faint = min(
+            0.1, 0.5 / max(1, data["label"].nunique())
+        )  # many overlapping bands stay grey, not black
         bounds = {"y": alt.Y(f"{low}:Q", **y), "y2": f"{high}:Q"}
         area = alt.Chart().mark_area(opacity=faint, clip=True, strokeWidth=0)
         layers.append(area.encode(x=across, **bounds, color=colour))
@@ -137,7 +154,8 @@ def panel(
         layers.append(seeds.encode(x=across, y=up, color=colour, strokeDash=dash, detail="seed:N"))
     else:
         layers.append(base.mark_line(**line).encode(y=up, strokeDash=dash))
-    # Wide invisible points for the pointer to find, so that hovering needs no steady hand: a few of each curve suffice.
+    # Wide invisible points for the pointer to find, so that hovering needs no steady hand: a few of
+    # each curve suffice.
     marks = {"opacity": 1.0, "size": 22} if points else {"opacity": 0.0, "size": 90}
     dots = alt.Chart().mark_point(filled=True, clip=True, **marks)
     if not points:
@@ -159,7 +177,9 @@ def panel(
     layers.append(dots)
     # The data once, at the top, and not in every layer.
     heading, _, subtitle = title(name).partition(" · ")
-    heading = alt.Title(heading, subtitle=subtitle or alt.Undefined, anchor="start", frame="group", limit=300)
+    heading = alt.Title(
+        heading, subtitle=subtitle or alt.Undefined, anchor="start", frame="group", limit=300
+    )
     return alt.layer(*layers, data=data, width=240, height=height, title=heading)
 
 
@@ -173,22 +193,28 @@ def panels(
     legend: Sequence[str] | None = None,
     **options: Any,
 ) -> list[alt.LayerChart]:
-    """A :func:`panel` for each of `names` that has data; `scores` show accuracies, few of a run and never smoothed.
+    """A :func:`panel` for each of `names` that has data; `scores` show accuracies, few of a run and
+    never smoothed.
 
-    `each` are the training curves of two seeds, whose mean would say nothing that the two do not say. `legend`: the labels
-    to list, if not those with data.
+    `each` are the training curves of two seeds, whose mean would say nothing that the two do not
+    say. `legend`: the labels to list, if not those with data.
     """
     seeds = int(data["seeds"].max())
     present = set(data["label"])
-    options["legend"] = [label for label in labels if label in present] if legend is None else legend
+    options["legend"] = (
+        [label for label in labels if label in present] if legend is None else legend
+    )
     drawn = []
     for name in panels_of(data, names):
         score = name in scores
         apart = None if each is None or score else each[each["name"] == name]
-        # An accuracy has an interval over problems, too. Student's over two seeds is nine times as wide as their distance.
+        # An accuracy has an interval over problems, too. Student's over two seeds is nine times as
+        # wide as their distance.
         band = "interval" if score else {1: None, 2: "range"}.get(seeds, "interval")
         part = data[data["name"] == name]
-        drawn.append(panel(part, labels, name=name, x=x, band=band, points=score, each=apart, **options))
+        drawn.append(
+            panel(part, labels, name=name, x=x, band=band, points=score, each=apart, **options)
+        )
     return drawn
 
 
@@ -198,8 +224,8 @@ def figure(
     """Small multiples with one legend below, a heading, and `lines` that explain what is drawn."""
     legend = {"columns": _legend_columns(panels, columns), "labelFontSize": 12, "labelLimit": 320}
     legend |= {"symbolLimit": 64, "offset": 24}
-    # In one call, since each of Altair's methods copies all panels. With flush bounds the plots are aligned, whatever the
-    # width of their axis labels.
+    # In one call, since each of Altair's methods copies all panels. With flush bounds the plots are
+    # aligned, whatever the width of their axis labels.
     return alt.concat(
         *panels,
         columns=columns,
@@ -212,7 +238,8 @@ def figure(
 
 
 def still(spec: dict[str, Any]) -> dict[str, Any]:
-    """The specification of a `figure` for a still image: without the invisible points for the pointer."""
+    """The specification of a `figure` for a still image: without the invisible points for the
+    pointer."""
     panels = []
     for panel in spec["concat"]:
         visible = [layer for layer in panel["layer"] if layer["mark"].get("opacity") != 0.0]
@@ -228,18 +255,22 @@ def _legend_columns(panels: Sequence[alt.LayerChart], columns: int) -> int:
 
 
 def explanation(data: pandas.DataFrame, each: bool = False) -> list[str]:
-    """The meaning of the lines and bands of these curves, as one line. `each`: the training curves of two seeds are shown
-    without their mean."""
+    """The meaning of the lines and bands of these curves, as one line. `each`: the training curves
+    of two seeds are shown without their mean."""
     seeds = int(data["seeds"].max())
     up_to = "" if data["seeds"].min() == seeds else "up to "
     parts = [f"Lines: mean over {up_to}{seeds} seeds." if seeds > 1 else "One seed."]
     over = "seeds and problems" if seeds > 1 else "problems"
     of_two = "both seeds, no mean" if each else "from one seed to the other"
-    training = {1: "", 2: f"; training: {of_two}"}.get(seeds, "; training: 95 % interval over seeds")
+    training = {1: "", 2: f"; training: {of_two}"}.get(
+        seeds, "; training: 95 % interval over seeds"
+    )
     if data["label"].nunique() > BANDED and not each:
         training = ""
     elif seeds > 2:
-        training += ", where two seeds are left from one to the other" * bool(data["seeds"].eq(2).any())
+        training += ", where two seeds are left from one to the other" * bool(
+            data["seeds"].eq(2).any()
+        )
         training += ", on logarithmic axes from lowest to highest seed where it reaches zero"
     parts.append(f"Bands: accuracy: 95 % interval over {over}{training}.")
     width = data["width"].max() if "width" in data else 1
@@ -256,7 +287,10 @@ def undrawn(data: pandas.DataFrame, labels: Sequence[str], x: str) -> str:
 
 def interval_tooltips(low: str, high: str, number_format: str) -> list[alt.Tooltip]:
     titles = {low: "95 % interval from", high: "to"}
-    return [alt.Tooltip(f"{name}:Q", title=title, format=number_format) for name, title in titles.items()]
+    return [
+        alt.Tooltip(f"{name}:Q", title=title, format=number_format)
+        for name, title in titles.items()
+    ]
 
 
 def _is_log(data: pandas.DataFrame, name: str) -> bool:
@@ -269,7 +303,8 @@ def _is_log(data: pandas.DataFrame, name: str) -> bool:
 
 
 def _domain(data: pandas.DataFrame, log: bool, whole: bool) -> Any:
-    """The range over seeds with a margin; a `whole` interval is inside it, other intervals over few seeds are clipped."""
+    """The range over seeds with a margin; a `whole` interval is inside it, other intervals over few
+    seeds are clipped."""
     columns = ["mean", "lowest", "highest", *(("low", "high") if whole else ())]
     values = data[columns].to_numpy(float).ravel()
     values = values[np.isfinite(values)]
@@ -280,13 +315,15 @@ def _domain(data: pandas.DataFrame, log: bool, whole: bool) -> Any:
         factor = max(1.1, (high / low) ** 0.05)
         return [float(low / factor), float(high * factor)]
     margin = 0.06 * (high - low) or 0.05 * max(abs(high), 1e-3)
-    # The margin alone gives no non-negative quantity a negative axis, except to show points at zero whole.
+    # The margin alone gives no non-negative quantity a negative axis, except to show points at zero
+    # whole.
     bottom = max(0.0, low - margin) if low >= 0 and not whole else low - margin
     return [float(bottom), float(high + margin)]
 
 
 def _rounded(data: pandas.DataFrame, digits: int = 5) -> pandas.DataFrame:
-    """Floats rounded to significant digits: a chart shows no more, and its file becomes a third as large."""
+    """Floats rounded to significant digits: a chart shows no more, and its file becomes a third as
+    large."""
     rounded = data.copy()
     floats = list(data.select_dtypes("float"))
     rounded[floats] = data[floats].map(lambda value: float(f"{value:.{digits}g}"))

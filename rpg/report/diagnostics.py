@@ -1,7 +1,8 @@
-"""Rules that detect trainings that learn nothing and tables that show too little: pure functions of measurements.
+"""Rules that detect trainings that learn nothing and tables that show too little: pure functions of
+measurements.
 
-Each finding has its evidence and advice. The thresholds are rules of thumb, far from the values of healthy runs: a finding
-deserves attention, but its absence guarantees nothing.
+Each finding has its evidence and advice. The thresholds are rules of thumb, far from the values of
+healthy runs: a finding deserves attention, but its absence guarantees nothing.
 """
 
 import math
@@ -16,16 +17,19 @@ WINDOW = 8
 OFTEN = 3
 """The number of these steps in which something must occur to be more than chance."""
 KL_LARGE = 0.5
-"""Nats per token between the policy and the one that sampled: the update has left the region that its data cover."""
+"""Nats per token between the policy and the one that sampled: the update has left the region that
+its data cover."""
 REFERENCE_KL_LARGE = 10.0
 """Nats per token between the policy and the reference."""
 RATIO_LARGE = 1e3
 COLLAPSED = 0.05
 """The fraction of its initial entropy below which a policy has stopped exploring."""
 SOLVED = 0.9
-"""Accuracy of the sampled responses above which a low entropy is fine: the policy is sure because it is right."""
+"""Accuracy of the sampled responses above which a low entropy is fine: the policy is sure because
+it is right."""
 STILL_VARIED = 1.0
-"""Entropy of a whole response, nats, from which the responses to a prompt still differ, however low it is per token."""
+"""Entropy of a whole response, nats, from which the responses to a prompt still differ, however low
+it is per token."""
 SILENT = 0.9
 """Share of responses in which no answer can be found."""
 REPEATED = 0.8
@@ -46,7 +50,8 @@ class Finding(NamedTuple):
 
 
 def of_training(rows: Rows) -> list[Finding]:
-    """Findings from the metrics of a run. `rows`: at least its last steps, preferably preceded by its first ones."""
+    """Findings from the metrics of a run. `rows`: at least its last steps, preferably preceded by
+    its first ones."""
     last = rows[-WINDOW:]
     findings = list(_not_finite(last))[:1]
     if len(last) >= WINDOW:
@@ -59,52 +64,66 @@ def of_training(rows: Rows) -> list[Finding]:
 def of_answers(
     benchmark: str, step: int, missing: float, answer: str | None, repeated: float, accuracy: float
 ) -> Iterator[Finding]:
-    """Findings from an evaluation's share of responses without an answer, its most frequent answer and that one's share."""
+    """Findings from an evaluation's share of responses without an answer, its most frequent answer
+    and that one's share."""
     where = f"of the responses to {benchmark} at step {step}"
     if missing >= SILENT:
         yield Finding(
-            f"no answers: {benchmark}", f"no answer is found in {missing:.0%} {where}",
+            f"no answers: {benchmark}",
+            f"no answer is found in {missing:.0%} {where}",
             "does the template ask for the form that the verifier looks for (docs/grading.md), and is there room for it "
             "within rollout.max_response_tokens?",
-        )  # fmt: skip
+        )
     if repeated >= REPEATED and accuracy < SOLVED:
         yield Finding(
-            f"one on {benchmark}", f"{repeated:.0%} {where} answer {answer!r}, which earns an accuracy of {accuracy:.2f}",
+            f"one on {benchmark}",
+            f"{repeated:.0%} {where} answer {answer!r}, which earns an accuracy of {accuracy:.2f}",
             "a gain may be this answer's alone, however small its p-value; look at samples (dashboard, Problems), and at "
             "how often the training problems have this answer",
-        )  # fmt: skip
+        )
 
 
 def of_unread(
-    benchmark: str, step: int, share: float, forms: Mapping[str, int], accuracies: tuple[float, float | None]
+    benchmark: str,
+    step: int,
+    share: float,
+    forms: Mapping[str, int],
+    accuracies: tuple[float, float | None],
 ) -> Iterator[Finding]:
-    """Findings from answers that could not be read: their `share` of the responses, why and how often (`forms`), and the
-    accuracy without and with what a second reader made of them (None: it read none)."""
+    """Findings from answers that could not be read: their `share` of the responses, why and how
+    often (`forms`), and the accuracy without and with what a second reader made of them (None: it
+    read none)."""
     if share <= UNREAD:
         return
     accuracy, second = accuracies
     most = sorted(forms.items(), key=lambda item: (-item[1], item[0]))[:10]
     instead = f" (with a second reader mean@k is {second or 0:.1%} instead of {accuracy:.1%})"
     told = "" if second is None else instead
-    evidence = (
-        f"{share:.1%} of the answers to {benchmark} at step {step} could not be read and count as wrong{told}"
+    evidence = f"{share:.1%} of the answers to {benchmark} at step {step} could not be read and count as wrong{told}"
+    yield Finding(
+        f"unread: {benchmark}", evidence, "; ".join(f"{form} ({count})" for form, count in most)
     )
-    yield Finding(f"unread: {benchmark}", evidence, "; ".join(f"{form} ({count})" for form, count in most))
 
 
 def identical(variants: Sequence[str]) -> Finding:
     """Variants that agree in every number of every step and evaluation."""
     return Finding(
-        "identical", f"{', '.join(variants)}: identical in every step and evaluation",
+        "identical",
+        f"{', '.join(variants)}: identical in every step and evaluation",
         "what differs between them has no effect here; a larger beta, more drift or another axis would tell them apart",
-    )  # fmt: skip
+    )
 
 
-# --- rules over the last steps of a run ----------------------------------------------------------------
+# --- rules over the last steps of a run
+# ----------------------------------------------------------------
 
 
 def _values(rows: Rows, name: str) -> list[float]:
-    return [float(row[name]) for row in rows if isinstance(row.get(name), int | float) and _finite(row[name])]
+    return [
+        float(row[name])
+        for row in rows
+        if isinstance(row.get(name), int | float) and _finite(row[name])
+    ]
 
 
 def _all(rows: Rows, name: str, holds: Callable[[float], bool]) -> bool:
@@ -118,7 +137,9 @@ def _starved(rows: Rows) -> Iterator[Finding]:
     constant = len(rewards) == len(rows) and max(rewards) - min(rewards) <= 1e-9
     # With so few responses that their mean repeats itself, they differ from each other.
     if constant and len({*_values(rows, "accuracy")} - {0.0, 1.0}) != 1:
-        advice = "a constant reward teaches nothing; look at samples (dashboard, Run) and at the reward"
+        advice = (
+            "a constant reward teaches nothing; look at samples (dashboard, Run) and at the reward"
+        )
         if _all(rows, "accuracy", lambda share: share == 0):
             advice = (
                 "no response was ever right; look at samples (dashboard, Run), and at the gold answers, the template and "
@@ -130,14 +151,16 @@ def _starved(rows: Rows) -> Iterator[Finding]:
         yield Finding("reward constant", evidence, advice)
     if _all(rows, "truncation_rate", lambda share: share >= 0.999):
         yield Finding(
-            "all truncated", f"every response of the last {len(rows)} steps was cut off at the limit",
+            "all truncated",
+            f"every response of the last {len(rows)} steps was cut off at the limit",
             "raise rollout.max_response_tokens, or check whether the model ever ends a response (chat template, end token)",
-        )  # fmt: skip
+        )
     if _all(rows, "groups_kept", lambda groups: groups == 0):
         yield Finding(
-            "no groups left", f"no group was left to learn from in the last {len(rows)} steps: all right or all wrong",
+            "no groups left",
+            f"no group was left to learn from in the last {len(rows)} steps: all right or all wrong",
             "easier or harder problems, a larger rollout.group_size, or more rollout.max_refills",
-        )  # fmt: skip
+        )
 
 
 def _exploding(rows: Rows) -> Iterator[Finding]:
@@ -175,18 +198,22 @@ def _entropy_collapsed(rows: Rows) -> Iterator[Finding]:
     varied = now * _means(rows, "response_length")[1] >= STILL_VARIED
     if now < COLLAPSED * before and not sure and not varied:
         yield Finding(
-            "entropy collapsed", f"the entropy fell from {before:.3g} to {now:.3g} nats, {now / before:.1%} of it",
+            "entropy collapsed",
+            f"the entropy fell from {before:.3g} to {now:.3g} nats, {now / before:.1%} of it",
             "the policy has stopped trying anything else; a larger beta, a wider upper clip, or a smaller learning rate",
-        )  # fmt: skip
+        )
 
 
 def _not_finite(rows: Rows) -> Iterator[Finding]:
     for row in rows:
-        if names := [name for name in ("loss", "grad_norm", "reward") if not _finite(row.get(name))]:
+        if names := [
+            name for name in ("loss", "grad_norm", "reward") if not _finite(row.get(name))
+        ]:
             yield Finding(
-                "not finite", f"{', '.join(names)} is not a finite number at step {row.get('step')}",
+                "not finite",
+                f"{', '.join(names)} is not a finite number at step {row.get('step')}",
                 "a smaller learning rate or clipping; the previous checkpoint is intact",
-            )  # fmt: skip
+            )
 
 
 def _finite(value: Any) -> bool:

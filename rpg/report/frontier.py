@@ -1,4 +1,5 @@
-"""Accuracy against the distance from the initial model, and a policy's diversity: pass@k and maj@k over k."""
+"""Accuracy against the distance from the initial model, and a policy's diversity: pass@k and maj@k
+over k."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,15 +14,20 @@ from rpg.report.summary import MEAN
 from rpg.store import queries
 from rpg.store.queries import Database
 
-DIRECTIONS = {"policy_to_initial": "KL(policy ‖ initial)", "initial_to_policy": "KL(initial ‖ policy)"}
+DIRECTIONS = {
+    "policy_to_initial": "KL(policy ‖ initial)",
+    "initial_to_policy": "KL(initial ‖ policy)",
+}
 TRAINING = "training step"
 """What paths follow if no axis of the sweep is numeric."""
 SUBSETS = 64
-"""Random subsets of a problem's samples, or more, over which maj@k is averaged; pass@k has a closed form."""
+"""Random subsets of a problem's samples, or more, over which maj@k is averaged; pass@k has a closed
+form."""
 
 
 def numeric_axes(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Axes of a sweep, other than the seed, on which its variants have different numbers: axis -> variant -> its value."""
+    """Axes of a sweep, other than the seed, on which its variants have different numbers: axis ->
+    variant -> its value."""
     axes: dict[str, dict[str, float]] = {}
     for manifest in manifests.values():
         for name, value in manifest["axes"].items():
@@ -33,10 +39,13 @@ def numeric_axes(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[s
 def path_labels(
     manifests: Mapping[str, Mapping[str, Any]], labels: Mapping[str, str], along: str
 ) -> dict[str, str]:
-    """Variant -> label of its path: the label of its first variant without the value on the axis that the path follows."""
+    """Variant -> label of its path: the label of its first variant without the value on the axis
+    that the path follows."""
     groups: dict[str, list[str]] = {}
     for manifest in manifests.values():
-        others = {name: value for name, value in manifest["axes"].items() if name not in ("seed", along)}
+        others = {
+            name: value for name, value in manifest["axes"].items() if name not in ("seed", along)
+        }
         groups.setdefault(json.dumps(others, sort_keys=True), []).append(manifest["variant"])
     paths = {}
     for variants in groups.values():
@@ -48,11 +57,12 @@ def path_labels(
 def paths(
     rows: pandas.DataFrame, labels: Mapping[str, str], along: Mapping[str, float] | None
 ) -> pandas.DataFrame:
-    """Points of all paths, means over seeds: label, place, direction, x (KL, nats per response), accuracy, lowest, highest,
-    seeds.
+    """Points of all paths, means over seeds: label, place, direction, x (KL, nats per response),
+    accuracy, lowest, highest, seeds.
 
-    `rows`: the result of `queries.frontier`; `labels`: variant -> label of its path. `place` is the value of `along` at the
-    last evaluated step of each variant, without runs that lack it, or the training step if paths follow no axis.
+    `rows`: the result of `queries.frontier`; `labels`: variant -> label of its path. `place` is the
+    value of `along` at the last evaluated step of each variant, without runs that lack it, or the
+    training step if paths follow no axis.
     """
     points = rows[rows["variant"].isin(list(labels))]
     if along is None:
@@ -73,29 +83,43 @@ def tries(samples: int) -> list[int]:
     return sorted({2**i for i in range(samples.bit_length()) if 2**i <= samples} | {samples})
 
 
-def checkpoints(db: Database, sweep: str, variant: str, step: int | None = None) -> list[tuple[str, int]]:
-    """(run, step) of a variant's seeds at `step`, or at the last step that all have evaluated on all benchmarks."""
+def checkpoints(
+    db: Database, sweep: str, variant: str, step: int | None = None
+) -> list[tuple[str, int]]:
+    """(run, step) of a variant's seeds at `step`, or at the last step that all have evaluated on
+    all benchmarks."""
     scores = queries.scores(db, sweep)
     of_variant = scores[(scores["variant"] == variant) & (scores["benchmark"] == MEAN)]
     if of_variant.empty:
         return []
     counts = of_variant.groupby("step")["run"].nunique()
     step = int(counts[counts == counts.max()].index.max()) if step is None else step
-    return [(str(run), step) for run in sorted(of_variant.loc[of_variant["step"] == step, "run"].unique())]
+    return [
+        (str(run), step)
+        for run in sorted(of_variant.loc[of_variant["step"] == step, "run"].unique())
+    ]
 
 
 def diversity(
-    db: Database, sweep: str, variant: str, measures: Sequence[str] = ("pass", "maj"), step: int | None = None
+    db: Database,
+    sweep: str,
+    variant: str,
+    measures: Sequence[str] = ("pass", "maj"),
+    step: int | None = None,
 ) -> dict[str, dict[int, list[np.ndarray]]]:
-    """Measure -> k -> an array (seeds, problems) per benchmark, for `rpg.stats`, at `step` or the last step.
+    """Measure -> k -> an array (seeds, problems) per benchmark, for `rpg.stats`, at `step` or the
+    last step.
 
-    pass@k is the unbiased estimate of the probability that one of k samples is right (arXiv 2107.03374, eq. 1); maj@k that
-    of the most frequent answer being right, over random subsets of the samples. The result is empty for seeds that did not
-    answer the same problems equally often, since they cannot be compared.
+    pass@k is the unbiased estimate of the probability that one of k samples is right (arXiv
+    2107.03374, eq. 1); maj@k that of the most frequent answer being right, over random subsets of
+    the samples. The result is empty for seeds that did not answer the same problems equally often,
+    since they cannot be compared.
     """
     rows = queries.answers(db, sweep, checkpoints(db, sweep, variant, step))
     rows = rows[rows["benchmark"].isin(queries.benchmarks(db, [sweep]))]
-    fewest = rows.groupby(["run", "benchmark", "problem_id"]).size().min()  # so all k have all benchmarks
+    fewest = (
+        rows.groupby(["run", "benchmark", "problem_id"]).size().min()
+    )  # so all k have all benchmarks
     values: dict[str, dict[int, list[np.ndarray]]] = {measure: {} for measure in measures}
     for _, part in rows.groupby("benchmark", sort=False):
         runs, problems = part["run"].nunique(), part["problem_id"].nunique()
@@ -107,7 +131,9 @@ def diversity(
         for k in tries(int(fewest)):
             if "pass" in values:
                 counts = right.sum(axis=2)
-                value = np.array([stats.pass_at_k(np.full(problems, samples), row, k) for row in counts])
+                value = np.array(
+                    [stats.pass_at_k(np.full(problems, samples), row, k) for row in counts]
+                )
                 values["pass"].setdefault(k, []).append(value)
             if "maj" in values:
                 codes = pandas.factorize(part["vote"])[0].reshape(shape)
@@ -116,10 +142,13 @@ def diversity(
 
 
 def _majority(codes: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
-    """(seeds, problems) probability that the most frequent of k answers is right; code -1, no answer, has no vote."""
+    """(seeds, problems) probability that the most frequent of k answers is right; code -1, no
+    answer, has no vote."""
     rng = np.random.default_rng(k)
     samples = codes.shape[2]
-    parts = samples // k  # of one order of the samples: all count alike, so that maj@1 is the accuracy
+    parts = (
+        samples // k
+    )  # of one order of the samples: all count alike, so that maj@1 is the accuracy
     orders = 1 if k == samples else -(-SUBSETS // parts)
     chosen = np.reshape([rng.permutation(samples)[: parts * k] for _ in range(orders)], (-1, k))
     draws = len(chosen)
@@ -136,8 +165,11 @@ def _majority(codes: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
     return value
 
 
-def over_k(db: Database, sweep: str, labels: Mapping[str, str], step: int | None = None) -> pandas.DataFrame:
-    """pass@k and maj@k of variants over k: label, measure, k, mean, low, high (95 %, seeds and problems), seeds.
+def over_k(
+    db: Database, sweep: str, labels: Mapping[str, str], step: int | None = None
+) -> pandas.DataFrame:
+    """pass@k and maj@k of variants over k: label, measure, k, mean, low, high (95 %, seeds and
+    problems), seeds.
 
     Of `step`, or of the last checkpoints.
     """

@@ -1,4 +1,5 @@
-"""Readable names of variants: the algorithm, then in words what tells a variant from the others of its sweep."""
+"""Readable names of variants: the algorithm, then in words what tells a variant from the others of
+its sweep."""
 
 import json
 import re
@@ -10,10 +11,18 @@ import pandas
 from rpg.store import queries
 
 WORDS = {
-    "kl.divergence": "exact", "clip.low": "clip low", "clip.high": "clip high", "clip.c": "dual clip",
-    "rollout.sampler.dtype": "sampler", "rollout_correction": "correction", "model.path": "", "backend": "",
-    "training.optimizer": "", "training.optimizer.type": "", "loss_agg_mode": "",
-}  # fmt: skip
+    "kl.divergence": "exact",
+    "clip.low": "clip low",
+    "clip.high": "clip high",
+    "clip.c": "dual clip",
+    "rollout.sampler.dtype": "sampler",
+    "rollout_correction": "correction",
+    "model.path": "",
+    "backend": "",
+    "training.optimizer": "",
+    "training.optimizer.type": "",
+    "loss_agg_mode": "",
+}
 """What a label calls a field, if not by the last part of its name; "": the value says enough."""
 
 
@@ -39,15 +48,19 @@ def _label(
 
 
 def labels(variants: pandas.DataFrame) -> dict[str, str]:
-    """Variant -> label, for the variants of one sweep (queries.variants); what all share is left out.
+    """Variant -> label, for the variants of one sweep (queries.variants); what all share is left
+    out.
 
-    A field is named if variants of the same algorithm differ in it, or those that have it do. A field inside another
-    (`reference.k`) is left out if the other's value determines it. Variants whose labels would be equal keep their names.
+    A field is named if variants of the same algorithm differ in it, or those that have it do. A
+    field inside another (`reference.k`) is left out if the other's value determines it. Variants
+    whose labels would be equal keep their names.
     """
     rows = [(row.variant, row.algorithm or "", row.display_name) for row in variants.itertuples()]
     texts = [text for text in variants.get("labels", ()) if isinstance(text, str)]
     given: dict[str, str] = (json.loads(texts[0]) or {}) if texts else {}
-    fields = {name: {**dict(_fields_of(name, algorithm)), "": algorithm} for name, algorithm, _ in rows}
+    fields = {
+        name: {**dict(_fields_of(name, algorithm)), "": algorithm} for name, algorithm, _ in rows
+    }
     label_of = {}
     for variant, algorithm, name in rows:
         kept = _telling(fields[variant], list(fields.values()))
@@ -59,7 +72,8 @@ def labels(variants: pandas.DataFrame) -> dict[str, str]:
 def series_labels(
     variants: pandas.DataFrame, baselines: Mapping[str, Any], sweeps: Sequence[str]
 ) -> dict[queries.Series, str]:
-    """Every variant of these sweeps with its label; with several sweeps the label says which. Baselines first.
+    """Every variant of these sweeps with its label; with several sweeps the label says which.
+    Baselines first.
 
     `variants` as queries.variants returns them, `baselines` is {sweep: its baseline}.
     """
@@ -84,7 +98,10 @@ def _telling(fields: Mapping[str, str], every: Sequence[Mapping[str, str]]) -> s
     def tells(field: str) -> bool:
         parent = field.rpartition(".")[0]
         if parent and parent in fields:
-            return len({other.get(field) for other in every if other.get(parent) == fields[parent]}) > 1
+            return (
+                len({other.get(field) for other in every if other.get(parent) == fields[parent]})
+                > 1
+            )
         family = {other.get(field) for other in every if other[""] == fields[""]}
         return len(family) > 1 or len({other[field] for other in every if field in other}) > 1
 
@@ -114,7 +131,8 @@ def _inside(head: str) -> str:
 
 
 def _fields(text: str, inside: str = "") -> Iterator[tuple[str, str]]:
-    """`kl=objective(divergence=fkl),beta=0.3` as (kl, objective), (kl.divergence, fkl), (beta, 0.3)."""
+    """`kl=objective(divergence=fkl),beta=0.3` as (kl, objective), (kl.divergence, fkl), (beta,
+    0.3)."""
     for part in _split(text, ","):
         name, equals, value = part.partition("=")
         if not equals:

@@ -7,8 +7,8 @@ from rpg.store.samples import read_eval
 
 
 def model_card(folder: RunFolder, step: int, title: str) -> str:
-    """The card as Markdown with the header that the hub expects. Raises StoreError: the run's manifest cannot be
-    read."""
+    """The card as Markdown with the header that the hub expects. Raises StoreError: the run's
+    manifest cannot be read."""
     manifest = folder.read_manifest()
     spec = manifest["spec"]
     algorithm = manifest.get("display_name") or manifest["algorithm"]
@@ -31,10 +31,20 @@ def model_card(folder: RunFolder, step: int, title: str) -> str:
     scores = _scores(folder, step)
     if scores:
         lines += ["## Scores", "", "| benchmark | mean@k | k | problems |", "|---|---|---|---|"]
-        lines += [f"| {name} | {accuracy:.3f} | {k} | {problems} |" for name, accuracy, k, problems in scores]
+        lines += [
+            f"| {name} | {accuracy:.3f} | {k} | {problems} |"
+            for name, accuracy, k, problems in scores
+        ]
         lines.append("")
     fence = "```"
-    lines += ["## Settings", "", f"{fence}json", json.dumps(spec, indent=1, ensure_ascii=True), fence, ""]
+    lines += [
+        "## Settings",
+        "",
+        f"{fence}json",
+        json.dumps(spec, indent=1, ensure_ascii=True),
+        fence,
+        "",
+    ]
     return "\n".join(lines)
 
 
@@ -46,7 +56,10 @@ def _scores(folder: RunFolder, step: int) -> list[tuple[str, float, int, int]]:
             continue
         samples = read_eval(folder, name, step).group_by("problem_id")
         table = samples.aggregate([("correct", "mean"), ("correct", "count")])
-        shares, counts = table.column("correct_mean").to_pylist(), table.column("correct_count").to_pylist()
+        shares, counts = (
+            table.column("correct_mean").to_pylist(),
+            table.column("correct_count").to_pylist(),
+        )
         if shares:
             scores.append((name, sum(shares) / len(shares), min(counts), len(shares)))
     return scores

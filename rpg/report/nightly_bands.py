@@ -1,12 +1,13 @@
 """Robust bands around the numbers of nightly reproductions: is tonight like the nights before?
 
-A night is a file `nightly/<date>-<code>.json` in the data folder, or `nightly/<set>/<date>-<code>.json` for a custom set:
-{"night", "started", "revision", "code", "environment", "values", "spread", "digests", "statistics", "failed", "bits",
-"said"}.
-`values` maps `sweep / variant / metric` to the mean over seeds, `spread` to its standard error over those seeds,
-`digests` every run to rpg.report.run_digests.run_digest; `statistics` are rpg.report.statistics_digests; `bits` is whether
-they changed or there are fewer, `said` the sentence about it.
-An intended change has "accepted": {"why", "user", "time"}; later nights are compared with it.
+A night is a file `nightly/<date>-<code>.json` in the data folder, or
+`nightly/<set>/<date>-<code>.json` for a custom set: {"night", "started", "revision", "code",
+"environment", "values", "spread", "digests", "statistics", "failed", "bits", "said"}. `values` maps
+`sweep / variant / metric` to the mean over seeds, `spread` to its standard error over those seeds,
+`digests` every run to rpg.report.run_digests.run_digest; `statistics` are
+rpg.report.statistics_digests; `bits` is whether they changed or there are fewer, `said` the
+sentence about it. An intended change has "accepted": {"why", "user", "time"}; later nights are
+compared with it.
 """
 
 import contextlib
@@ -36,8 +37,8 @@ ALREADY = "the previous night is still running"
 
 @dataclass(frozen=True)
 class Number:
-    """One of tonight's numbers. `off`: how far it is outside its band (0 inside, None without a band). `noted`: never red,
-    because it also depends on the load of the machine (seconds).
+    """One of tonight's numbers. `off`: how far it is outside its band (0 inside, None without a
+    band). `noted`: never red, because it also depends on the load of the machine (seconds).
     """
 
     name: str
@@ -65,16 +66,20 @@ class Number:
             return f"{self.name}: missing tonight"
         if self.off is None or self.low is None or self.high is None:
             return f"{self.name}: {self.value:.4g} (no band yet)"
-        where = "inside" if not self.off else f"{abs(self.off):.4g} {'above' if self.off > 0 else 'below'}"
+        where = (
+            "inside"
+            if not self.off
+            else f"{abs(self.off):.4g} {'above' if self.off > 0 else 'below'}"
+        )
         return f"{self.name}: {self.value:.4g}, band {self.low:.4g} .. {self.high:.4g}, {where}"
 
 
 def measure(runs: Mapping[str, Sequence[RunFolder]]) -> tuple[dict[str, float], dict[str, float]]:
-    """`sweep / variant / metric` -> mean over the seeds of finished runs; and its standard error, if there are at least two.
-    `runs`: label of a sweep -> its run folders.
+    """`sweep / variant / metric` -> mean over the seeds of finished runs; and its standard error,
+    if there are at least two. `runs`: label of a sweep -> its run folders.
 
-    `accuracy` is the mean over benchmarks at the last checkpoint, `seconds_step` the median over steps; all other metrics
-    are those of the last step.
+    `accuracy` is the mean over benchmarks at the last checkpoint, `seconds_step` the median over
+    steps; all other metrics are those of the last step.
     """
     by_seed: dict[str, list[float]] = {}
     for sweep, members in runs.items():
@@ -82,21 +87,35 @@ def measure(runs: Mapping[str, Sequence[RunFolder]]) -> tuple[dict[str, float], 
             if not folder.done_path.exists():
                 continue
             manifest, rows = folder.read_manifest(), folder.read_metrics()
-            values = {name: rows[-1].get(name) for name, metric in METRICS.items() if metric.nightly}
+            values = {
+                name: rows[-1].get(name) for name, metric in METRICS.items() if metric.nightly
+            }
             values["accuracy"] = accuracy(folder, manifest["benchmarks"], manifest["steps"])
-            values["seconds_step"] = statistics.median(row.get("seconds_step", math.nan) for row in rows)
+            values["seconds_step"] = statistics.median(
+                row.get("seconds_step", math.nan) for row in rows
+            )
             for name, value in values.items():
                 if value is not None:
-                    by_seed.setdefault(f"{sweep} / {manifest['variant']} / {name}", []).append(float(value))
-    several = {at: values for at, values in by_seed.items() if len(values) > 1 and math.isfinite(sum(values))}
-    errors = {name: statistics.stdev(values) / math.sqrt(len(values)) for name, values in several.items()}
+                    by_seed.setdefault(f"{sweep} / {manifest['variant']} / {name}", []).append(
+                        float(value)
+                    )
+    several = {
+        at: values
+        for at, values in by_seed.items()
+        if len(values) > 1 and math.isfinite(sum(values))
+    }
+    errors = {
+        name: statistics.stdev(values) / math.sqrt(len(values)) for name, values in several.items()
+    }
     return {name: statistics.fmean(values) for name, values in by_seed.items()}, errors
 
 
 Values = Mapping[str, float]
 
 
-def compare(tonight: Values, before: Sequence[Values], spreads: Sequence[Values] = ()) -> list[Number]:
+def compare(
+    tonight: Values, before: Sequence[Values], spreads: Sequence[Values] = ()
+) -> list[Number]:
     """Tonight's numbers against those of the newest NIGHTS earlier nights, the worst first.
 
     `spreads`: the standard errors over seeds of the same earlier nights.
@@ -114,8 +133,9 @@ def compare(tonight: Values, before: Sequence[Values], spreads: Sequence[Values]
 
 
 def band(metric: str, values: Sequence[float], errors: Sequence[float] = ()) -> tuple[float, float]:
-    """(low, high) around the median of earlier nights. The half-width is the largest of three: the scatter of these nights,
-    the chance difference of means over seeds (`errors`: their standard errors), and the floor that the metric declares.
+    """(low, high) around the median of earlier nights. The half-width is the largest of three: the
+    scatter of these nights, the chance difference of means over seeds (`errors`: their standard
+    errors), and the floor that the metric declares.
     """
     middle = statistics.median(values)
     scatter = 1.4826 * statistics.median(abs(v - middle) for v in values)
@@ -127,7 +147,9 @@ def band(metric: str, values: Sequence[float], errors: Sequence[float] = ()) -> 
     return (-math.inf if floor.only_above else middle - half, middle + half)
 
 
-def _judged(name: str, value: float | None, earlier: Sequence[float], errors: Sequence[float]) -> Number:
+def _judged(
+    name: str, value: float | None, earlier: Sequence[float], errors: Sequence[float]
+) -> Number:
     if not earlier or (len(earlier) < ENOUGH and not errors):
         return Number(name, value, None, None, None)
     metric = name.rpartition(" / ")[2]
@@ -136,7 +158,9 @@ def _judged(name: str, value: float | None, earlier: Sequence[float], errors: Se
         return Number(name, value, low, high, math.inf)
     declared = METRICS.get(metric)
     noted = bool(declared and declared.nightly and declared.nightly.never_red)
-    return Number(name, value, low, high, value - high if value > high else min(value - low, 0.0), noted)
+    return Number(
+        name, value, low, high, value - high if value > high else min(value - low, 0.0), noted
+    )
 
 
 def comparable(nights: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -145,7 +169,9 @@ def comparable(nights: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [night for night in nights[newest:] if is_settled(night)]
 
 
-def judge(tonight: Mapping[str, Any], nights: Sequence[Mapping[str, Any]]) -> tuple[list[Number], str, bool]:
+def judge(
+    tonight: Mapping[str, Any], nights: Sequence[Mapping[str, Any]]
+) -> tuple[list[Number], str, bool]:
     """(numbers against their bands, a sentence about the bits, whether the bits are red)."""
     before = [named_as(tonight, night) for night in comparable(nights)]
     spreads = [night.get("spread", {}) for night in before]
@@ -154,7 +180,8 @@ def judge(tonight: Mapping[str, Any], nights: Sequence[Mapping[str, Any]]) -> tu
 
 
 def read_nights(folder: Path, but: str) -> list[dict[str, Any]]:
-    """The nights on disk, oldest first, except the one named `but`, unreadable files and those of a clock that was ahead."""
+    """The nights on disk, oldest first, except the one named `but`, unreadable files and those of a
+    clock that was ahead."""
     nights = []
     for path in folder.glob("*.json"):
         with contextlib.suppress(StoreError):
@@ -166,23 +193,40 @@ def read_nights(folder: Path, but: str) -> list[dict[str, Any]]:
 
 
 def markdown(
-    night: str, numbers: list[Number], failed: dict[str, str], nights: int, said: str = "", bits: bool = False
+    night: str,
+    numbers: list[Number],
+    failed: dict[str, str],
+    nights: int,
+    said: str = "",
+    bits: bool = False,
 ) -> str:
     red, usual = sum(number.red for number in numbers), "as before" if nights else "the first night"
     parts = [said.partition(" since ")[0]] if bits else []
-    parts += [f"{count} {what}" for count, what in ((len(failed), "failed"), (red, "out of band")) if count]
+    parts += [
+        f"{count} {what}"
+        for count, what in ((len(failed), "failed"), (red, "out of band"))
+        if count
+    ]
     lines = [f"# Night {night}: {', '.join(parts) or usual}", ""]
     lines += [f"Compared with {min(nights, NIGHTS)} earlier nights.", ""]
     if said:
         lines += [f"- {'**red**: ' if bits else ''}{said}".replace("|", "\\|")]
     lines += [f"- **failed**: {name}: {why}" for name, why in failed.items()]
     if slower := sum(number.mark == "slower" for number in numbers):
-        lines += [f"- {slower} of {len(numbers)} numbers slower than usual; a busy machine may be the reason"]
-    lines += ["", "| | sweep / variant / metric | tonight | band | off by |", "|---|---|---|---|---|"]
+        lines += [
+            f"- {slower} of {len(numbers)} numbers slower than usual; a busy machine may be the reason"
+        ]
+    lines += [
+        "",
+        "| | sweep / variant / metric | tonight | band | off by |",
+        "|---|---|---|---|---|",
+    ]
     for number in numbers:
         shown = "missing" if number.value is None else f"{number.value:.4g}"
         has_band = number.low is not None and number.high is not None
         bounds = f"{number.low:.4g} .. {number.high:.4g}" if has_band else "none yet"
         name, off = number.name.replace("|", "\\|"), f"{number.off:+.4g}" if number.outside else ""
-        lines.append(f"| {'RED' if number.red else number.mark} | {name} | {shown} | {bounds} | {off} |")
+        lines.append(
+            f"| {'RED' if number.red else number.mark} | {name} | {shown} | {bounds} | {off} |"
+        )
     return "\n".join(lines) + "\n"

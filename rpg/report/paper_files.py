@@ -1,4 +1,5 @@
-"""`rpg report SWEEP --paper FOLDER`: tables, figures, references and a reproducibility appendix for a LaTeX paper."""
+"""`rpg report SWEEP --paper FOLDER`: tables, figures, references and a reproducibility appendix for
+a LaTeX paper."""
 
 import json
 import re
@@ -32,12 +33,13 @@ STYLE = {
     "legend": {"labelFontSize": 8, "symbolSize": 200},
 }
 POINTS = 72
-"""Units of a PDF per inch: a chart of that width needs no scaling, and its letters keep their size."""
+"""Units of a PDF per inch: a chart of that width needs no scaling, and its letters keep their size.
+"""
 
 
 def write_paper(layout: Layout, sweep: str, folder: Path, columns: int = 2) -> list[Path]:
-    """Write tables.tex, curves.pdf, differences.pdf, appendix.tex and references.bib; their paths. Vector graphics with
-    their fonts inside. Raises StoreError: a file cannot be written.
+    """Write tables.tex, curves.pdf, differences.pdf, appendix.tex and references.bib; their paths.
+    Vector graphics with their fonts inside. Raises StoreError: a file cannot be written.
     """
     with connect(layout) as db:
         summary = summarise(db, sweep, past=history(layout, sweep))
@@ -46,11 +48,15 @@ def write_paper(layout: Layout, sweep: str, folder: Path, columns: int = 2) -> l
         files: dict[str, str | bytes] = {
             "tables.tex": tables.latex(summary, columns),
             "appendix.tex": appendix(db, summary),
-            "references.bib": references(run["spec"].get("algorithm", {}).get("name", "") for run in runs),
+            "references.bib": references(
+                run["spec"].get("algorithm", {}).get("name", "") for run in runs
+            ),
         }
     width = (3.25 if columns == 2 else INCHES[1]) * POINTS
     if chart := charts.differences(summary):
-        files["differences.pdf"] = _pdf(specification(themed(chart.properties(width=width - 36))), width)
+        files["differences.pdf"] = _pdf(
+            specification(themed(chart.properties(width=width - 36))), width
+        )
     if not curve_data.empty:
         names = [MEAN, *summary.benchmarks, *shown_metrics()]
         labels = list(summary.series.values())
@@ -68,14 +74,17 @@ def write_paper(layout: Layout, sweep: str, folder: Path, columns: int = 2) -> l
 def _pdf(spec: dict[str, Any], width: float) -> bytes:
     """Vectors, as wide as given: names that jut out of a chart made it wider."""
     config = {part: spec["config"].get(part, {}) | change for part, change in STYLE.items()}
-    svg = ElementTree.fromstring(vl_convert.vegalite_to_svg(spec | {"config": spec["config"] | config}))
+    svg = ElementTree.fromstring(
+        vl_convert.vegalite_to_svg(spec | {"config": spec["config"] | config})
+    )
     drawn, height = float(svg.attrib["width"]), float(svg.attrib["height"])
     svg.attrib |= {"width": f"{width:.2f}", "height": f"{height * width / drawn:.2f}"}
     return bytes(vl_convert.svg_to_pdf(ElementTree.tostring(svg, "unicode")))
 
 
 def references(names: Iterable[str]) -> str:
-    """BibTeX of this project, of the paper, and of the algorithms of these names that a paper describes."""
+    """BibTeX of this project, of the paper, and of the algorithms of these names that a paper
+    describes."""
     lines = resources.files("rpg.report").joinpath("references.bib").read_text("utf-8").splitlines()
     entries = {re.match(r"@\w+\{([^,]+)", line)[1]: line for line in lines}  # type: ignore[index]
     catalogue = algorithms()
@@ -98,7 +107,9 @@ def appendix(db: Database, summary: Summary) -> str:
     """What somebody needs who repeats the runs: settings, seeds, compute, versions and digests."""
     manifests = queries.manifests(db, summary.sweep)
     if not manifests:
-        raise StoreError(f"{summary.sweep}: no run was trained here; --paper needs one with known settings")
+        raise StoreError(
+            f"{summary.sweep}: no run was trained here; --paper needs one with known settings"
+        )
     seeds = ", ".join(map(str, sorted({run["seed"] for run in manifests.values()})))
     parts = [
         r"% In the preamble: \usepackage{array,booktabs,longtable,tabularx}. Long tables take a single column.",
@@ -113,7 +124,11 @@ def appendix(db: Database, summary: Summary) -> str:
         for spec in specs.values():
             spec.pop(prose, None)
     first = next(iter(specs.values()))
-    common = {name: text for name, text in first.items() if all(s.get(name) == text for s in specs.values())}
+    common = {
+        name: text
+        for name, text in first.items()
+        if all(s.get(name) == text for s in specs.values())
+    }
     parts += _long((0.45, 0.5), ("setting", "all runs"), sorted(common.items()))
     differing = []
     for variant, spec in specs.items():
@@ -123,11 +138,18 @@ def appendix(db: Database, summary: Summary) -> str:
     if grid := tables.spending_table(summary):
         parts += tables.latex_table(summary.sweep, grid._replace(key="spent-in-all"), columns=1)
     runs = [
-        (name, run["seed"], str(run["run_id"])[:16], str(run.get("identity", {}).get("data", ""))[:16])
+        (
+            name,
+            run["seed"],
+            str(run["run_id"])[:16],
+            str(run.get("identity", {}).get("data", ""))[:16],
+        )
         for name, run in manifests.items()
     ]
     parts += _long((0.38, 0.07, 0.2, 0.2), ("run", "seed", "run id", "digest of the data"), runs)
-    records = [attempts[-1] for attempts in queries.provenance(db, summary.sweep).values() if attempts]
+    records = [
+        attempts[-1] for attempts in queries.provenance(db, summary.sweep).values() if attempts
+    ]
     for what in ("code", "git_revision", "versions", "machine"):
         leaves = [_leaves(record[what]).items() for record in records if record.get(what)]
         shown = {", ".join(f"{name} {text}".strip() for name, text in each) for each in leaves}
@@ -139,13 +161,27 @@ def appendix(db: Database, summary: Summary) -> str:
 
 
 def _leaves(values: Any) -> dict[str, str]:
-    return {name: text if isinstance(text, str) else json.dumps(text) for name, text in flat(values).items()}
+    return {
+        name: text if isinstance(text, str) else json.dumps(text)
+        for name, text in flat(values).items()
+    }
 
 
 def _long(shares: tuple[float, ...], header: tuple[str, ...], rows: Any) -> list[str]:
     """A table over pages; `shares` of the text's width, whose rest is between the columns."""
     lines = [" & ".join(tables.breakable(str(cell)) for cell in row) + r" \\" for row in rows]
     head = " & ".join(map(tables.tex, header)) + r" \\"
-    columns = "".join(rf">{{\raggedright\arraybackslash}}p{{{share}\linewidth}}" for share in shares)
-    return [r"{\footnotesize\setlength{\tabcolsep}{3pt}", rf"\begin{{longtable}}{{@{{}}{columns}@{{}}}}", r"\toprule",
-            head, r"\midrule", r"\endhead", *lines, r"\bottomrule", r"\end{longtable}}"]  # fmt: skip
+    columns = "".join(
+        rf">{{\raggedright\arraybackslash}}p{{{share}\linewidth}}" for share in shares
+    )
+    return [
+        r"{\footnotesize\setlength{\tabcolsep}{3pt}",
+        rf"\begin{{longtable}}{{@{{}}{columns}@{{}}}}",
+        r"\toprule",
+        head,
+        r"\midrule",
+        r"\endhead",
+        *lines,
+        r"\bottomrule",
+        r"\end{longtable}}",
+    ]

@@ -1,7 +1,8 @@
-"""Did the bits change? Digests of a run's numbers, step by step; equal on the same machine with the same pinned packages.
+"""Did the bits change? Digests of a run's numbers, step by step; equal on the same machine with the
+same pinned packages.
 
-The embedded trainer is reproducible to the bit: a change of a loss, an advantage, a sample or a grade changes some digit
-long before it moves a mean over seeds out of its band.
+The embedded trainer is reproducible to the bit: a change of a loss, an advantage, a sample or a
+grade changes some digit long before it moves a mean over seeds out of its band.
 """
 
 import hashlib
@@ -16,15 +17,28 @@ from rpg.store.samples import read_eval
 
 _HEX = 8
 _NUMERIC = (
-    "python", "torch", "transformers", "tokenizers", "numpy", "schedulefree", "math-verify", "sympy", "scipy", "pandas",
-    "duckdb", "verl", "ray", "vllm",
-)  # fmt: skip
+    "python",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "numpy",
+    "schedulefree",
+    "math-verify",
+    "sympy",
+    "scipy",
+    "pandas",
+    "duckdb",
+    "verl",
+    "ray",
+    "vllm",
+)
 """Packages whose versions may change a digit."""
 
 
 def run_digest(folder: RunFolder) -> dict[str, Any]:
-    """{"spec", "loss", "back end", "steps", "metrics": {name: the digests of all steps, concatenated}, "weights", "samples"}
-    of a run. Raises StoreError, OSError: a part of the run is missing.
+    """{"spec", "loss", "back end", "steps", "metrics": {name: the digests of all steps,
+    concatenated}, "weights", "samples"} of a run. Raises StoreError, OSError: a part of the run is
+    missing.
     """
     manifest, rows = folder.read_manifest(), folder.read_metrics()
     metrics = dict.fromkeys(name for row in rows for name in row)
@@ -40,7 +54,9 @@ def run_digest(folder: RunFolder) -> dict[str, Any]:
         },
         "weights": model_digest(folder.checkpoint(manifest["steps"])),
         "samples": {
-            f"{name} at step {step}": _short(json.dumps(read_eval(folder, name, step).to_pylist()), 16)
+            f"{name} at step {step}": _short(
+                json.dumps(read_eval(folder, name, step).to_pylist()), 16
+            )
             for name in folder.benchmarks()
             for step in folder.eval_steps(name)
         },
@@ -52,10 +68,12 @@ def _short(text: str, digits: int) -> str:
 
 
 def compare_digests(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> str | None:
-    """How many of the runs that two nights have in common differ, and where the earliest difference is; None if they are
-    equal, but for metrics that only tonight's have."""
+    """How many of the runs that two nights have in common differ, and where the earliest difference
+    is; None if they are equal, but for metrics that only tonight's have."""
     common = [name for name in tonight if name in before]
-    changed = {run: difference for run in common if (difference := _difference(tonight[run], before[run]))}
+    changed = {
+        run: difference for run in common if (difference := _difference(tonight[run], before[run]))
+    }
     if not changed:
         return None
     first = min(changed, key=lambda run: (changed[run][0] is None, changed[run][0] or 0))
@@ -66,10 +84,15 @@ def compare_digests(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> st
 
 
 def _difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[int | None, list[str]] | None:
-    """(first step that differs, metrics that differ there); (None, what differs) if only weights or samples do."""
+    """(first step that differs, metrics that differ there); (None, what differs) if only weights or
+    samples do."""
     for index, step in enumerate(a["steps"] if len(a["steps"]) >= len(b["steps"]) else b["steps"]):
         part = slice(index * _HEX, (index + 1) * _HEX)
-        differ = [n for n, digests in b["metrics"].items() if a["metrics"].get(n, "")[part] != digests[part]]
+        differ = [
+            n
+            for n, digests in b["metrics"].items()
+            if a["metrics"].get(n, "")[part] != digests[part]
+        ]
         if differ:
             return step, differ
     if a["weights"] != b["weights"]:
@@ -81,8 +104,9 @@ def _difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[int | None,
 class Ledger(NamedTuple):
     """What two nights have in common and whether it is equal.
 
-    `change`: of the runs' bits; `reported`: parts of report statistics that differ; `gone` and `new`: what only the
-    earlier or only the later night has, by kind; `counts`: kind -> (in both nights, in the earlier one).
+    `change`: of the runs' bits; `reported`: parts of report statistics that differ; `gone` and
+    `new`: what only the earlier or only the later night has, by kind; `counts`: kind -> (in both
+    nights, in the earlier one).
     """
 
     change: str | None
@@ -96,23 +120,34 @@ class Ledger(NamedTuple):
         return not (self.change or self.reported or self.gone)
 
     def __str__(self) -> str:
-        counts = ", ".join(f"{both} of {old} {kind}" for kind, (both, old) in self.counts.items() if old)
+        counts = ", ".join(
+            f"{both} of {old} {kind}" for kind, (both, old) in self.counts.items() if old
+        )
         changed = [self.change] if self.change else []
-        changed += [f"report statistics {_few(self.reported)}"] if self.reported and not self.change else []
+        changed += (
+            [f"report statistics {_few(self.reported)}"]
+            if self.reported and not self.change
+            else []
+        )
         lost = [f"no more {kind}: {_few(names)}" for kind, names in self.gone.items()]
         new = [f"new {kind}: {_few(names)}" for kind, names in self.new.items()]
         return "; ".join([*changed, *lost, *new, f"compared {counts or 'nothing'}"])
 
 
 def ledger(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> Ledger:
-    """Tonight's record beside that of an earlier night, a sweep whose file was renamed under tonight's name."""
+    """Tonight's record beside that of an earlier night, a sweep whose file was renamed under
+    tonight's name."""
     before = named_as(tonight, before)
     new, old = _entries(tonight), _entries(before)
     gone, come = _only(old, new), _only(new, old)
-    counts = {kind: (len(names) - len(gone.get(kind, ())), len(names)) for kind, names in old.items()}
+    counts = {
+        kind: (len(names) - len(gone.get(kind, ())), len(names)) for kind, names in old.items()
+    }
     now, then = new["report statistics"], old["report statistics"]
     reported = [name for name in then if now.get(name, then[name]) != then[name]]
-    return Ledger(compare_digests(tonight["digests"], before["digests"]), reported, gone, come, counts)
+    return Ledger(
+        compare_digests(tonight["digests"], before["digests"]), reported, gone, come, counts
+    )
 
 
 def _entries(night: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -130,8 +165,12 @@ def _entries(night: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _only(these: Mapping[str, dict[str, Any]], others: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
-    only = {kind: [name for name in names if name not in others[kind]] for kind, names in these.items()}
+def _only(
+    these: Mapping[str, dict[str, Any]], others: Mapping[str, dict[str, Any]]
+) -> dict[str, list[str]]:
+    only = {
+        kind: [name for name in names if name not in others[kind]] for kind, names in these.items()
+    }
     return {kind: names for kind, names in only.items() if names}
 
 
@@ -140,7 +179,8 @@ def _few(names: Sequence[str]) -> str:
 
 
 def named_as(tonight: Mapping[str, Any], night: Mapping[str, Any]) -> dict[str, Any]:
-    """An earlier night under tonight's names: a sweep whose file was renamed is known by the settings of its runs."""
+    """An earlier night under tonight's names: a sweep whose file was renamed is known by the
+    settings of its runs."""
     ours, theirs = _settings(tonight), _settings(night)
     names = {
         old: next((new for new in ours if new not in theirs and ours[new] == settings), old)
@@ -167,13 +207,15 @@ def _settings(night: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def environment(versions: Mapping[str, str], machine: Mapping[str, Any]) -> dict[str, str]:
-    """What the bits depend on besides code and configuration: versions of numerical packages, and the processor."""
+    """What the bits depend on besides code and configuration: versions of numerical packages, and
+    the processor."""
     packages = {name: str(versions[name]) for name in _NUMERIC if name in versions}
     return {**packages, "processor": str(machine.get("processor", "?"))}
 
 
 def reference(nights: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The newest earlier night (`nights` are oldest first) that is settled: equal to those before, accepted, or first."""
+    """The newest earlier night (`nights` are oldest first) that is settled: equal to those before,
+    accepted, or first."""
     settled = [night for night in nights if night.get("digests") and is_settled(night)]
     return settled[-1] if settled else None
 
@@ -202,12 +244,14 @@ def causes(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
 def _commit(night: Mapping[str, Any]) -> str:
     revision = str(night.get("revision") or "")
     commit = revision[:10] + ("+" if revision.endswith("+") else "")
-    return " ".join(filter(None, [commit and f"commit {commit}", f"code {night.get('code') or '?'}"]))
+    return " ".join(
+        filter(None, [commit and f"commit {commit}", f"code {night.get('code') or '?'}"])
+    )
 
 
 def verdict(tonight: Mapping[str, Any], nights: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
-    """(a sentence about what tonight has in common with the last settled night, whether it is red): bits or report
-    statistics that differ, and anything that is compared no more.
+    """(a sentence about what tonight has in common with the last settled night, whether it is red):
+    bits or report statistics that differ, and anything that is compared no more.
     """
     before = reference(nights)
     if before is None:
@@ -215,7 +259,9 @@ def verdict(tonight: Mapping[str, Any], nights: Sequence[Mapping[str, Any]]) -> 
     diff = ledger(tonight, before)
     if diff.is_equal:
         return f"bits are the same as in night {before['night']}; {diff}", False
-    parts = ["bits changed"] if diff.change else ["report statistics changed"] if diff.reported else []
+    parts = (
+        ["bits changed"] if diff.change else ["report statistics changed"] if diff.reported else []
+    )
     what = " and ".join([*parts, *(["less compared"] if diff.gone else [])])
     same = "code, package versions, processor and configuration are the same: not deterministic"
     changes = ", ".join(causes(tonight, before))

@@ -1,6 +1,7 @@
 """Several sweeps, or a selection from one, as one HTML file that can be sent to somebody.
 
-Every sweep has its own tables and tests: its variants share problems and seeds, those of another sweep may not.
+Every sweep has its own tables and tests: its variants share problems and seeds, those of another
+sweep may not.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,10 +19,14 @@ from rpg.store.queries import Database
 
 
 def shared_page(
-    layout: Layout, db: Database, shown: Mapping[queries.Series, str], panels: Sequence[str], x: str = "step"
+    layout: Layout,
+    db: Database,
+    shown: Mapping[queries.Series, str],
+    panels: Sequence[str],
+    x: str = "step",
 ) -> str:
-    """The page of the variants `shown`, with their labels. panels: benchmarks (`mean`: their mean) and metrics. Raises
-    StoreError: the database does not hold a sweep."""
+    """The page of the variants `shown`, with their labels. panels: benchmarks (`mean`: their mean)
+    and metrics. Raises StoreError: the database does not hold a sweep."""
     sweeps = list(dict.fromkeys(key.sweep for key in shown))
     summaries = [_summary(db, layout, sweep, shown, panels) for sweep in sweeps]
     marks = queries.marks(db)
@@ -34,10 +39,14 @@ def shared_page(
         benchmarks = [set(summary.benchmarks) for summary in summaries]
         common, total = set.intersection(*benchmarks), set.union(*benchmarks)
         overlap = f"{len(common)} of {len(total)} benchmarks in common"
-        lines = [f"{len(summaries)} sweeps with {'the same benchmarks' if common == total else overlap}."]
+        lines = [
+            f"{len(summaries)} sweeps with {'the same benchmarks' if common == total else overlap}."
+        ]
         all_curves = [("curves", "Curves", drawn)] if drawn else []
         sections = [Section("", lines, [_overview(summaries)], all_curves, [_SEVERAL])]
-        sections += [section(summary, title=title) for summary, title in zip(summaries, titles, strict=True)]
+        sections += [
+            section(summary, title=title) for summary, title in zip(summaries, titles, strict=True)
+        ]
     return document(", ".join(titles), sections)
 
 
@@ -48,9 +57,14 @@ _SEVERAL = (
 
 
 def _summary(
-    db: Database, layout: Layout, sweep: str, chosen: Collection[queries.Series], panels: Sequence[str]
+    db: Database,
+    layout: Layout,
+    sweep: str,
+    chosen: Collection[queries.Series],
+    panels: Sequence[str],
 ) -> Summary:
-    """A sweep's summary with the chosen variants and benchmarks; tests are corrected for all of its variants."""
+    """A sweep's summary with the chosen variants and benchmarks; tests are corrected for all of its
+    variants."""
     benchmarks = [name for name in queries.benchmarks(db, [sweep]) if name in panels]
     summary = summarise(db, sweep, names=benchmarks or None, past=history(layout, sweep))
     notes = [*summary.notes, *layout.read_data_notes(sweep), *_marks(db, sweep)]
@@ -59,13 +73,19 @@ def _summary(
         shown = f"{len(kept)} of {len(summary.variants)} variants are shown"
         notes.append(f"{shown}; tests are corrected for all of them")
     table = summary.table[summary.table["variant"].isin(kept)].reset_index(drop=True)
-    equal = tuple(part._replace(table=part.table[part.table["variant"].isin(kept)]) for part in summary.equal)
+    equal = tuple(
+        part._replace(table=part.table[part.table["variant"].isin(kept)]) for part in summary.equal
+    )
     spending = unequal(table, summary.labels)
     return summary._replace(table=table, variants=kept, notes=notes, equal=equal, spending=spending)
 
 
 def _curves(
-    db: Database, sweeps: Sequence[str], shown: Mapping[queries.Series, str], panels: Sequence[str], x: str
+    db: Database,
+    sweeps: Sequence[str],
+    shown: Mapping[queries.Series, str],
+    panels: Sequence[str],
+    x: str,
 ) -> alt.ConcatChart | None:
     """All panels in one figure; None if there is nothing to draw."""
     scores = score_names(queries.benchmarks(db, sweeps))
@@ -76,7 +96,9 @@ def _curves(
     varied, constants = curves.folded(data, panels, scores)
     drawn = curves.panels(data, list(shown.values()), varied, scores, x)
     missing = filter(None, [curves.undrawn(data, list(shown.values()), x)])
-    return curves.figure(drawn, ", ".join(sweeps), [*curves.explanation(data), *missing, *constants])
+    return curves.figure(
+        drawn, ", ".join(sweeps), [*curves.explanation(data), *missing, *constants]
+    )
 
 
 def _overview(summaries: Sequence[Summary]) -> tables.Grid:
@@ -87,7 +109,14 @@ def _overview(summaries: Sequence[Summary]) -> tables.Grid:
         benchmarks = ", ".join(names) if len(names) < 4 else f"{len(names)} benchmarks"
         for row in summary.table[summary.table["benchmark"] == summary.headline].itertuples():
             last = tables.plus_minus(row.last, row.low, row.high)
-            texts = (summary.sweep, row.label, str(row.seeds), str(row.step), last, tables.number(row.best))
+            texts = (
+                summary.sweep,
+                row.label,
+                str(row.seeds),
+                str(row.step),
+                last,
+                tables.number(row.best),
+            )
             rows.append([*texts, benchmarks])
     header = ["Sweep", "Variant", "Seeds", "Step", "Last", "Best", "Accuracy on"]
     return tables.grid_of("All sweeps", "sweeps", header, rows)

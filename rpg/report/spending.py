@@ -18,7 +18,8 @@ UNEQUAL = 1.1
 
 
 class Equal(NamedTuple):
-    """Variants at the same `budget` of tokens or seconds (`axis`), accuracies interpolated between checkpoints."""
+    """Variants at the same `budget` of tokens or seconds (`axis`), accuracies interpolated between
+    checkpoints."""
 
     axis: str
     budget: float
@@ -35,13 +36,18 @@ def add_spending(table: pandas.DataFrame, spent: pandas.DataFrame, chosen: Check
 def short_of(
     planned: float | None, spent: pandas.DataFrame, chosen: Checkpoints, labels: Mapping[str, str]
 ) -> list[str]:
-    """A note if runs ended before the tokens at which variants were to be compared; `spent` as in `add_spending`."""
+    """A note if runs ended before the tokens at which variants were to be compared; `spent` as in
+    `add_spending`."""
     short = []
     for variant, (step, runs) in chosen.items():
         tokens = spent["tokens"].reindex([(run, step) for run in runs.values()]).astype(float)
         if (least := tokens.min()) < (planned or 0.0):
             short.append(f"{labels[variant]} ({least:,.0f})")
-    return [f"runs ended before the budget of {planned:,.0f} tokens: {', '.join(short)}"] if short else []
+    return (
+        [f"runs ended before the budget of {planned:,.0f} tokens: {', '.join(short)}"]
+        if short
+        else []
+    )
 
 
 def unequal(table: pandas.DataFrame, labels: Mapping[str, str]) -> str:
@@ -49,7 +55,11 @@ def unequal(table: pandas.DataFrame, labels: Mapping[str, str]) -> str:
     each = table.drop_duplicates("variant").set_index("variant")
     for name in ("tokens", "responses", "updates"):
         values = each[name].astype(float).dropna()
-        if len(values) > 1 and values.min() > 0 and (factor := values.max() / values.min()) > UNEQUAL:
+        if (
+            len(values) > 1
+            and values.min() > 0
+            and (factor := values.max() / values.min()) > UNEQUAL
+        ):
             most, least = (labels[str(variant)] for variant in (values.idxmax(), values.idxmin()))
             return (
                 f"Unequal spending: {most} has spent {factor:.1f} times as many {name} as {least} "
@@ -72,12 +82,13 @@ def at_equal_spending(
     earlier: Sequence[stats.Look],
     look: stats.Look | None,
 ) -> tuple[list[Equal], stats.Look | None]:
-    """At equal tokens and at equal seconds, if variants differ in them: at the least that a compared run has spent; at
-    `planned` tokens, where a budget was named and all have spent it.
+    """At equal tokens and at equal seconds, if variants differ in them: at the least that a
+    compared run has spent; at `planned` tokens, where a budget was named and all have spent it.
 
-    `complete` are the (run, step) with all `benchmarks`, over which accuracies are means. A variant of which a run was first
-    evaluated when it had spent more is left out, and named in a line that is added to `notes`. `earlier` looks were taken
-    before `look`, which is returned with what was found.
+    `complete` are the (run, step) with all `benchmarks`, over which accuracies are means. A variant
+    of which a run was first evaluated when it had spent more is left out, and named in a line that
+    is added to `notes`. `earlier` looks were taken before `look`, which is returned with what was
+    found.
     """
     if baseline not in chosen:
         return [], look
@@ -90,7 +101,9 @@ def at_equal_spending(
         }
         totals = {
             variant: [curves[run][step] for run in runs.values()]
-            for variant, (step, runs) in sorted(chosen.items(), key=lambda item: item[0] != baseline)
+            for variant, (step, runs) in sorted(
+                chosen.items(), key=lambda item: item[0] != baseline
+            )
             if all(step in curves.get(run, ()) for run in runs.values())
         }
         means = [float(np.mean(values)) for values in totals.values()]
@@ -99,17 +112,25 @@ def at_equal_spending(
             budget = min(budget, planned)
         elif means and max(means) < UNEQUAL * min(means):
             continue
-        late = [v for v in totals if any(min(curves[run].values()) > budget for run in chosen[v][1].values())]
+        late = [
+            v
+            for v in totals
+            if any(min(curves[run].values()) > budget for run in chosen[v][1].values())
+        ]
         if late and budget > 0:
             named = ", ".join(labels[variant] for variant in late)
-            notes.append(f"not compared at equal {axis}: {named} (first evaluated when more had been spent)")
+            notes.append(
+                f"not compared at equal {axis}: {named} (first evaluated when more had been spent)"
+            )
             totals = {variant: values for variant, values in totals.items() if variant not in late}
         if baseline not in totals or budget <= 0 or (late and len(totals) == 1):
             continue
         places: dict[str, verdicts.Runs] = {}
         for variant in totals:
             runs = chosen[variant][1].items()
-            places[variant] = {seed: (run, verdicts.at_budget(curves[run], budget)) for seed, run in runs}
+            places[variant] = {
+                seed: (run, verdicts.at_budget(curves[run], budget)) for seed, run in runs
+            }
         pairs = {name: (places[name], places[baseline]) for name in totals if name != baseline}
         problems = verdicts.ProblemScores(db, sweep, verdicts.checkpoints(pairs))
         name = f"equal {axis}"  # not that of a benchmark, which has no blank

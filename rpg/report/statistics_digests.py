@@ -1,7 +1,8 @@
-"""Digests of what a night reports: functions of rpg.stats, and of each sweep the tables, tests, curves and database rows.
+"""Digests of what a night reports: functions of rpg.stats, and of each sweep the tables, tests,
+curves and database rows.
 
-A fault in a test, a view or a table changes no bit of any run. Numbers are digested to nine digits, as a database adds
-up in any order.
+A fault in a test, a view or a table changes no bit of any run. Numbers are digested to nine digits,
+as a database adds up in any order.
 """
 
 import hashlib
@@ -28,24 +29,43 @@ Statistics = dict[str, dict[str, str]]
 _KEYS = "run variant label seed benchmark name metric step problem_id sample direction".split()
 """By what rows are put in order."""
 _OF_A_NIGHT = {
-    "sweep", "run_id", "code", "git_revision", "versions", "machine", "axes", "spec", "identity",
-    "source", "log", "created", "finished", "attempts", "begun", "fingerprint", "model", "draws",
-}  # fmt: skip
-"""Columns that no two nights have in common: names and paths with the date, times, and what runs were computed with."""
+    "sweep",
+    "run_id",
+    "code",
+    "git_revision",
+    "versions",
+    "machine",
+    "axes",
+    "spec",
+    "identity",
+    "source",
+    "log",
+    "created",
+    "finished",
+    "attempts",
+    "begun",
+    "fingerprint",
+    "model",
+    "draws",
+}
+"""Columns that no two nights have in common: names and paths with the date, times, and what runs
+were computed with."""
 _DECIMALS = dict.fromkeys(("per_response", "per_response_se", "per_token", "per_token_se"), 6)
 """Of KLs, which of equal models are rounding: it depends on which responses were drawn together."""
 
 
 def statistics(layout: Layout, sweeps: Mapping[str, str]) -> Statistics:
-    """Of finished sweeps (label -> name), after bringing the database up to date; nothing of one that it cannot report.
-    Raises StoreError: the database cannot be written.
+    """Of finished sweeps (label -> name), after bringing the database up to date; nothing of one
+    that it cannot report. Raises StoreError: the database cannot be written.
     """
     build(layout)
     digests = {"functions of rpg.stats": _functions()}
     with connect(layout) as db:
         for label, sweep in sweeps.items():
             with suppress(StoreError):
-                digests |= {f"{label} / {name}": parts for name, parts in _of_sweep(db, sweep).items()}
+                digests |= {
+                    f"{label} / {name}": parts for name, parts in _of_sweep(db, sweep).items()
+                }
     return digests
 
 
@@ -68,7 +88,9 @@ def _texts(value: Any) -> Iterator[str]:
 
 def _of_sweep(db: Database, sweep: str) -> Statistics:
     summary = summarise(db, sweep)
-    runs = {row.run: f"{row.variant} / seed {row.seed}" for row in queries.runs(db, sweep).itertuples()}
+    runs = {
+        row.run: f"{row.variant} / seed {row.seed}" for row in queries.runs(db, sweep).itertuples()
+    }
     notes = " ".join([summary.spending, *summary.notes, *tables.caption(summary)])
     for run, name in runs.items():
         notes = notes.replace(run, name)
@@ -98,8 +120,8 @@ def _of_sweep(db: Database, sweep: str) -> Statistics:
 
 
 def _parts(frame: pandas.DataFrame, runs: Mapping[str, str]) -> dict[str, str]:
-    """Of each column; where rows are those of one metric each, of each metric. `runs`: folder -> variant and seed. Columns
-    without any value are those of other sweeps."""
+    """Of each column; where rows are those of one metric each, of each metric. `runs`: folder ->
+    variant and seed. Columns without any value are those of other sweeps."""
     frame = frame.dropna(axis=1, how="all").round(_DECIMALS)
     if "run" in frame:
         frame = frame.assign(run=frame["run"].map(runs))
@@ -109,7 +131,9 @@ def _parts(frame: pandas.DataFrame, runs: Mapping[str, str]) -> dict[str, str]:
     if by is None:
         return {name: digest(frame[name]) for name in kept}
     each = ((str(name), part) for name, part in frame.groupby(by))
-    return {name: digest([part[column] for column in part]) for name, part in each if not by_clock(name)}
+    return {
+        name: digest([part[column] for column in part]) for name, part in each if not by_clock(name)
+    }
 
 
 def _functions() -> dict[str, str]:
@@ -124,15 +148,21 @@ def _functions() -> dict[str, str]:
     look = stats.Look("here", runs[:6], 15, 1, 0.01, ["one"], spread, {})
     votes = (["1", "2", "2", None], [False, True, True, False]), (["1", "2"], [False, True])
     values = {
-        "family": [[family.difference, *family.intervals(0.05), family.p_values()] for family in families],
+        "family": [
+            [family.difference, *family.intervals(0.05), family.p_values()] for family in families
+        ],
         "holm": stats.holm(np.array([0.04, 0.01, np.nan, 0.02])),
         "verdict": [stats.verdict(sign * 0.1, p) for sign in (-1, 1) for p in (0.01, 0.05, 0.06)],
         "accuracy": [stats.accuracy([part[0, :seeds] for part in strata]) for seeds in (5, 1)],
         "crossed": stats.crossed([scores[1] - scores[0]]),
         "pass_at_k": stats.pass_at_k([4, 4, 8], [0, 1, 3], 2),
         "majority_at_k": [stats.majority_at_k(*each) for each in votes],
-        "detectable": [stats.detectable(plan, each) for plan in designs for each in (spread, stats.ASSUMED)],
+        "detectable": [
+            stats.detectable(plan, each) for plan in designs for each in (spread, stats.ASSUMED)
+        ],
         "sentence": [stats.sentence(design, stats.ASSUMED, 0.02) for design in designs],
-        "next_look": [stats.next_look(at, "here", runs[:n], 20)[1:] for at in ([], [look]) for n in (8, 15)],
+        "next_look": [
+            stats.next_look(at, "here", runs[:n], 20)[1:] for at in ([], [look]) for n in (8, 15)
+        ],
     }
     return {name: digest(value) for name, value in values.items()}

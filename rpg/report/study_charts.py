@@ -1,5 +1,5 @@
-"""Charts of a study: its search, the best of k trials, scores over problems and over compute. Data frames in, Altair charts
-out."""
+"""Charts of a study: its search, the best of k trials, scores over problems and over compute. Data
+frames in, Altair charts out."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,8 @@ from rpg.report.theme import encodings
 
 SHAPES = {"finished": "circle", "pruned": "cross", "failed": "triangle-down", "pending": "square"}
 UNKNOWN = "datum.objective === null || !isFinite(datum.objective)"
-"""Of a trial without an accuracy yet: grey, so that a proposal is seen before its first run has ended."""
+"""Of a trial without an accuracy yet: grey, so that a proposal is seen before its first run has
+ended."""
 ACROSS = 3
 """Panels side by side."""
 MARKED = 24
@@ -19,13 +20,17 @@ MARKED = 24
 
 
 def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> list[alt.LayerChart]:
-    """Trials at the settings that they tried, a panel per variant, coloured by accuracy; a click opens the run.
+    """Trials at the settings that they tried, a panel per variant, coloured by accuracy; a click
+    opens the run.
 
-    `data` has columns variant, trial, objective, state, best, link and the one or two `fields`, which say whether their axis
-    is logarithmic. Where a variant has only one of them, accuracy is the height as well.
+    `data` has columns variant, trial, objective, state, best, link and the one or two `fields`,
+    which say whether their axis is logarithmic. Where a variant has only one of them, accuracy is
+    the height as well.
     """
     scores = data["objective"].dropna()
-    scale = alt.Scale(scheme="viridis", domain=[scores.min(), scores.max()] if len(scores) else [0.0, 1.0])
+    scale = alt.Scale(
+        scheme="viridis", domain=[scores.min(), scores.max()] if len(scores) else [0.0, 1.0]
+    )
     legend = alt.Legend(title="accuracy", format=".2f", gradientLength=90)
     colour = alt.Color("objective:Q", scale=scale, legend=legend)
     states = [state for state in SHAPES if state in set(data["state"])]
@@ -43,7 +48,9 @@ def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> list[alt.Layer
     apart = alt.Axis(labelSeparation=5, grid=False)
     panels = []
     for variant, part in data.groupby("variant", sort=False):
-        names = {field: f"at{place}" for place, field in enumerate(fields) if part[field].notna().any()}
+        names = {
+            field: f"at{place}" for place, field in enumerate(fields) if part[field].notna().any()
+        }
         scales = {field: _scale(data[field], fields[field]) for field in names}
         spans = [
             {"shorthand": f"{name}:Q", "title": short(field), "scale": scales[field], "axis": apart}
@@ -53,11 +60,19 @@ def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> list[alt.Layer
             continue
         base = alt.Chart().transform_filter("isValid(datum.at0) || isValid(datum.at1)")
         base = base.encode(x=alt.X(**spans[0]), y=alt.Y(**[*spans, height][1]))
-        ring = base.transform_filter("datum.best").mark_point(size=190, strokeWidth=2, color="#D55E00")
-        tooltip = [alt.Tooltip(f"{name}:Q", title=field, format=".4~g") for field, name in names.items()]
+        ring = base.transform_filter("datum.best").mark_point(
+            size=190, strokeWidth=2, color="#D55E00"
+        )
+        tooltip = [
+            alt.Tooltip(f"{name}:Q", title=field, format=".4~g") for field, name in names.items()
+        ]
         points = base.mark_point(filled=True, size=62, opacity=0.95, invalid=None, clip=True)
-        points = points.encode(**encoded, tooltip=["variant:N", "trial:Q", "state:N", accuracy, *tooltip])
-        part = part[["variant", "trial", "objective", "state", "best", "link", *names]].rename(columns=names)
+        points = points.encode(
+            **encoded, tooltip=["variant:N", "trial:Q", "state:N", accuracy, *tooltip]
+        )
+        part = part[["variant", "trial", "objective", "state", "best", "link", *names]].rename(
+            columns=names
+        )
         heading = alt.Title(str(variant), anchor="start", frame="group")
         panels.append(alt.layer(ring, points, data=part, width=230, height=190, title=heading))
     return panels
@@ -79,17 +94,25 @@ def curves(
     interpolate: str = "linear",
     points: pandas.DataFrame | None = None,
 ) -> alt.LayerChart:
-    """A line per label with its 95 % interval where there is one, thin where it is `beyond` the data.
+    """A line per label with its 95 % interval where there is one, thin where it is `beyond` the
+    data.
 
     `data` has columns label, x, mean, low, high, beyond; `points` (label, x, mean) are drawn small.
     """
     present = [label for label in labels if label in set(data["label"])]
     encoded = encodings(labels, present)
-    for channel in encoded.values():  # below: beside it, a narrow screen would have no room for the curves
+    for (
+        channel
+    ) in encoded.values():  # below: beside it, a narrow screen would have no room for the curves
         channel["legend"].orient, channel["legend"].columns = "bottom", 2
     parts = [data] if points is None else [data, points]
-    heights = pandas.concat([part.reindex(columns=["mean", "low", "high"]).stack() for part in parts])
-    ends = [float(min(part["x"].min() for part in parts)), float(max(part["x"].max() for part in parts))]
+    heights = pandas.concat(
+        [part.reindex(columns=["mean", "low", "high"]).stack() for part in parts]
+    )
+    ends = [
+        float(min(part["x"].min() for part in parts)),
+        float(max(part["x"].max() for part in parts)),
+    ]
     if points is not None:  # whole, also at the edge
         ends = [ends[0] / 1.03, ends[1] * 1.03]
     scale = alt.Scale(type="log" if log else "linear", nice=False, domain=ends)
@@ -104,9 +127,14 @@ def curves(
     tooltip = [alt.Tooltip("label:N", title="variant"), alt.Tooltip("x:Q", title=x, format=",.3~s")]
     tooltip += [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("mean", "low", "high")]
     line = base.mark_line(clip=True, interpolate=interpolate)
-    width = alt.StrokeWidth("beyond:N", scale=alt.Scale(domain=[False, True], range=[1.9, 0.8]), legend=None)
+    width = alt.StrokeWidth(
+        "beyond:N", scale=alt.Scale(domain=[False, True], range=[1.9, 0.8]), legend=None
+    )
     line = line.encode(strokeDash=encoded["strokeDash"], strokeWidth=width, tooltip=tooltip)
-    layers = [band.encode(y=alt.Y("low:Q", **up), y2="high:Q"), line.encode(y=alt.Y("mean:Q", **up))]
+    layers = [
+        band.encode(y=alt.Y("low:Q", **up), y2="high:Q"),
+        line.encode(y=alt.Y("mean:Q", **up)),
+    ]
     if points is not None:
         small = alt.Chart(points).mark_point(filled=True, size=20, opacity=0.45, clip=True)
         layers.append(small.encode(x=across, y=alt.Y("mean:Q", **up), color=encoded["color"]))

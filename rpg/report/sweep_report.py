@@ -1,4 +1,5 @@
-"""`rpg report SWEEP`: the summary on the terminal, and figure, page and tables under reports/<sweep>/."""
+"""`rpg report SWEEP`: the summary on the terminal, and figure, page and tables under
+reports/<sweep>/."""
 
 import contextlib
 import json
@@ -28,14 +29,15 @@ POINTS = 60  # points per training curve of the figure, whose panels are small
 
 
 def print_report(layout: Layout, sweep: str, console: Console, at: str = "tokens") -> None:
-    """Print the tables and notes of a sweep; `at` equal tokens or equal seconds. Raises StoreError: the database does not
-    hold it."""
+    """Print the tables and notes of a sweep; `at` equal tokens or equal seconds. Raises StoreError:
+    the database does not hold it."""
     with connect(layout) as db:
         console.print(tables.terminal(_summary(layout, db, sweep)._replace(at=at)))
 
 
 def _summary(layout: Layout, db: Database, sweep: str) -> Summary:
-    """The summary, with the notes on the sweep's data among its notes. A new look at its differences is recorded."""
+    """The summary, with the notes on the sweep's data among its notes. A new look at its
+    differences is recorded."""
     earlier = history(layout, sweep)
     summary = summarise(db, sweep, past=earlier)
     look = summary.look
@@ -45,10 +47,11 @@ def _summary(layout: Layout, db: Database, sweep: str) -> Summary:
 
 
 def write_report(layout: Layout, sweep: str) -> list[Path]:
-    """Write report.html, .png and .svg, verdict.txt, table.md, .tex and .csv, equal.csv and curves.csv; their paths.
+    """Write report.html, .png and .svg, verdict.txt, table.md, .tex and .csv, equal.csv and
+    curves.csv; their paths.
 
-    A sweep without any curve yet gets no figure. Raises StoreError if the database does not hold the sweep or a file
-    cannot be written.
+    A sweep without any curve yet gets no figure. Raises StoreError if the database does not hold
+    the sweep or a file cannot be written.
     """
     folder = layout.reports(sweep)
     with connect(layout) as db:
@@ -72,7 +75,9 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
         written.append(folder / "report.png")
         write("report.svg", drawing)
     write("report.html", document(sweep, [section(summary, chart)]))
-    write("verdict.txt", "\n\n".join([" ".join(summary.question.split()), conclusion(summary)]) + "\n")
+    write(
+        "verdict.txt", "\n\n".join([" ".join(summary.question.split()), conclusion(summary)]) + "\n"
+    )
     write("table.md", tables.markdown(summary))
     write("table.tex", tables.latex(summary))
     write("table.csv", summary.table.to_csv(index=False))
@@ -85,7 +90,9 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
 
 def sweep_curves(db: Database, summary: Summary, points: int | None = None) -> pandas.DataFrame:
     """All curves of the figure in one frame, see `curve_data`."""
-    return curve_data(db, summary.series, score_names(summary.benchmarks), shown_metrics(), points=points)
+    return curve_data(
+        db, summary.series, score_names(summary.benchmarks), shown_metrics(), points=points
+    )
 
 
 def score_names(benchmarks: Sequence[str]) -> list[str]:
@@ -102,10 +109,11 @@ def curve_data(
     points: int | None = None,
     each_seed: bool = False,
 ) -> pandas.DataFrame:
-    """Curves of variants in one frame: name (benchmark or metric), label, and the columns of the queries.
+    """Curves of variants in one frame: name (benchmark or metric), label, and the columns of the
+    queries.
 
-    `points`: the most points per training curve, as averages of neighbours; None keeps every step. `each_seed`: a curve for
-    every seed.
+    `points`: the most points per training curve, as averages of neighbours; None keeps every step.
+    `each_seed`: a curve for every seed.
     """
     recorded, series = queries.metric_names(db), list(labels)
     measured = [name for name in metrics if name in recorded]
@@ -119,7 +127,9 @@ def curve_data(
     parts = [part for part in parts if len(part)] or parts
     data = pandas.concat(parts, ignore_index=True)
     data = data.dropna(subset=["mean", "x"])
-    return data.assign(label=[labels[key] for key in map(queries.Series, data["sweep"], data["variant"])])
+    return data.assign(
+        label=[labels[key] for key in map(queries.Series, data["sweep"], data["variant"])]
+    )
 
 
 def score_curves(
@@ -127,8 +137,8 @@ def score_curves(
 ) -> pandas.DataFrame:
     """`queries.score_curves` with `name` for `benchmark`, and low and high from `stats.accuracy`.
 
-    With two or three seeds an interval over seeds alone is of little use. A point whose seeds did not answer the same
-    problems keeps Student's interval over seeds.
+    With two or three seeds an interval over seeds alone is of little use. A point whose seeds did
+    not answer the same problems keeps Student's interval over seeds.
     """
     curves = queries.score_curves(db, series, names, x).rename(columns={"benchmark": "name"})
     for sweep in dict.fromkeys(key.sweep for key in series):
@@ -136,12 +146,15 @@ def score_curves(
         runs = scores.groupby(["variant", "step", "benchmark"])["run"].apply(list)
         drawn = curves[curves["sweep"] == sweep]
         shown = scores[scores["variant"].isin(drawn["variant"])]
-        problems = verdicts.ProblemScores(db, sweep, set(zip(shown["run"], shown["step"], strict=True)))
+        problems = verdicts.ProblemScores(
+            db, sweep, set(zip(shown["run"], shown["step"], strict=True))
+        )
         benchmarks = queries.benchmarks(db, [sweep])
         for place, row in drawn.iterrows():
             at = row["variant"], row["step"], row["name"]
             seeds = verdicts.at_step(dict(enumerate(runs[at])), row["step"])
-            # The mean is over the run's own benchmarks; one that was imported may bring others into the sweep.
+            # The mean is over the run's own benchmarks; one that was imported may bring others into
+            # the sweep.
             parts = benchmarks if row["name"] == MEAN else [row["name"]]
             arrays = [array for name in parts if (array := problems.array(name, seeds)) is not None]
             if arrays and np.isclose((estimate := stats.accuracy(arrays)).mean, row["mean"]):
@@ -150,8 +163,9 @@ def score_curves(
 
 
 class Section(NamedTuple):
-    """A part of a page. `lines`: sentences before everything else. `charts`: (name of its file, title, Altair chart, or its
-    specification; on a page of the dashboard also a list of panels that stand side by side)."""
+    """A part of a page. `lines`: sentences before everything else. `charts`: (name of its file,
+    title, Altair chart, or its specification; on a page of the dashboard also a list of panels that
+    stand side by side)."""
 
     title: str
     lines: Sequence[str] = ()
@@ -162,20 +176,29 @@ class Section(NamedTuple):
 
 
 def section(summary: Summary, curves: Mapping[str, Any] | None = None, title: str = "") -> Section:
-    """The tables of a sweep, the chart of its differences from the baseline, and the specification of its curves."""
+    """The tables of a sweep, the chart of its differences from the baseline, and the specification
+    of its curves."""
     drawn = [] if curves is None else [("report", "Curves", curves)]
     if chart := charts.differences(summary):
         drawn.insert(0, ("differences", "What is real", chart))
     lines = [line for line in (summary.question, conclusion(summary), summary.spending) if line]
-    return Section(title, lines, tables.grids(summary), drawn, tables.caption(summary), summary.notes)
+    return Section(
+        title, lines, tables.grids(summary), drawn, tables.caption(summary), summary.notes
+    )
 
 
 def field_page(losses: str, corrections: Sequence[Mapping[str, Any]]) -> str:
-    """`rpg audit --field`: the losses (JSON) and the corrections for samples of another policy, as one page."""
-    words = "Filled: a trainer's default; hollow: an option. Points of one place stand side by side."
+    """`rpg audit --field`: the losses (JSON) and the corrections for samples of another policy, as
+    one page."""
+    words = (
+        "Filled: a trainer's default; hollow: an option. Points of one place stand side by side."
+    )
     figures = [("losses", "Losses", charts.field_figure(losses))]
     beside = [("samplers", "Bias against noise", charts.corrections_figure(corrections))]
-    parts = [Section("", charts=figures), Section("Samples of another policy", [words], charts=beside)]
+    parts = [
+        Section("", charts=figures),
+        Section("Samples of another policy", [words], charts=beside),
+    ]
     return document("Losses as trainers ship them", parts)
 
 
@@ -185,7 +208,9 @@ def document(title: str, sections: Sequence[Section]) -> str:
     template = jinja2.Environment(autoescape=True).from_string(page)
     parts, count = [], 0
     for part in sections:
-        numbered = [(count + i, name, _script(spec)) for i, (_, name, spec) in enumerate(part.charts, 1)]
+        numbered = [
+            (count + i, name, _script(spec)) for i, (_, name, spec) in enumerate(part.charts, 1)
+        ]
         count += len(numbered)
         parts.append((part, numbered))
     code = markupsafe.Markup(library().replace("</script", "<\\/script"))
@@ -198,7 +223,9 @@ def library() -> str:
     if cache.is_file():
         return cache.read_text("utf-8")
     code: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]  # its stubs ask for an optional argument
-    with contextlib.suppress(OSError, StoreError):  # the cache cannot be written: bundled again each time
+    with contextlib.suppress(
+        OSError, StoreError
+    ):  # the cache cannot be written: bundled again each time
         atomic_write_text(cache, code)
     return code
 
@@ -207,4 +234,6 @@ def _script(chart: Any) -> markupsafe.Markup:
     """JSON that cannot end the script element it stands in."""
     spec = chart if isinstance(chart, dict) else specification(themed(chart))
     text = json.dumps(spec, separators=(",", ":"))
-    return markupsafe.Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+    return markupsafe.Markup(
+        text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    )

@@ -1,7 +1,8 @@
 """The summary as tables, for the terminal, in Markdown and in LaTeX.
 
-There are two tables: the mean accuracy with its paired test, and last and best per benchmark as papers print them. A number
-is bold only if it is the best and better than every other by the paired test.
+There are two tables: the mean accuracy with its paired test, and last and best per benchmark as
+papers print them. A number is bold only if it is the best and better than every other by the paired
+test.
 """
 
 import math
@@ -23,8 +24,12 @@ from rpg.report.summary import MEAN, Summary
 from rpg.report.verdicts import TOO_FEW
 from rpg.stats import ERROR
 
-BEST_NOTE = "Best is the maximum over checkpoints, chosen on the same problems, and therefore optimistic."
-INTERVAL_NOTE = "Intervals are 95 %, over seeds and problems; differences are paired by seed and problem."
+BEST_NOTE = (
+    "Best is the maximum over checkpoints, chosen on the same problems, and therefore optimistic."
+)
+INTERVAL_NOTE = (
+    "Intervals are 95 %, over seeds and problems; differences are paired by seed and problem."
+)
 TEST_NOTE = (
     "Differences are tested as one family (docs/statistics.md): if all variants are equal, one is called better or worse in "
     "about 5 % of sweeps at most; above 0.05 a difference is within noise. Intervals hold for all differences together, so "
@@ -32,9 +37,7 @@ TEST_NOTE = (
 )
 UNREAD_NOTE = "Unread answers could not be read, and count as wrong (docs/grading.md)."
 TOO_FEW_NOTE = "Verdicts need three seeds: two do not show how much seeds differ."
-BOLD_NOTE = (
-    "Bold: better than every other variant by the same test; if nothing is bold, no variant is clearly best."
-)
+BOLD_NOTE = "Bold: better than every other variant by the same test; if nothing is bold, no variant is clearly best."
 
 WRAPPED = 160  # characters of a line that is as wide as a figure of four panels
 
@@ -60,11 +63,18 @@ def grid_of(title: str, key: str, header: Sequence[str], rows: Sequence[Sequence
 
 
 def main_table(summary: Summary) -> Grid:
-    """Mean accuracy (or the only benchmark's): first, last, best, and the difference to the baseline."""
+    """Mean accuracy (or the only benchmark's): first, last, best, and the difference to the
+    baseline."""
     name = summary.headline
     data = summary.table[summary.table["benchmark"] == name]
     steps = set(data["first_step"])
-    header = ["Variant", "Seeds", f"Step {steps.pop()}" if len(steps) == 1 else "First", "Last", "Best"]
+    header = [
+        "Variant",
+        "Seeds",
+        f"Step {steps.pop()}" if len(steps) == 1 else "First",
+        "Last",
+        "Best",
+    ]
     unread = bool((data["unread"] > 0).any())
     header += ["Unread"] * unread
     compared = bool(data["verdict"].ne("").any())
@@ -74,7 +84,9 @@ def main_table(summary: Summary) -> Grid:
         cells = [Cell(row.label), Cell(str(row.seeds)), Cell(number(row.first))]
         cells += [Cell(plus_minus(row.last, row.low, row.high), row.leads), Cell(number(row.best))]
         cells += [Cell(f"{row.unread:.1%}" if row.unread >= 0 else "")] * unread
-        rows.append(cells + _difference(summary, row, row.difference_low, row.difference_high) * compared)
+        rows.append(
+            cells + _difference(summary, row, row.difference_low, row.difference_high) * compared
+        )
     return Grid("Mean accuracy" if name == MEAN else f"Accuracy on {name}", header, rows)
 
 
@@ -89,7 +101,9 @@ def benchmark_table(summary: Summary) -> Grid | None:
     for name in names:
         data = summary.table[summary.table["benchmark"] == name].set_index("variant").reindex(shown)
         leads = data["leads"].eq(True).tolist()
-        columns.append([Cell(number(value), lead) for value, lead in zip(data["last"], leads, strict=True)])
+        columns.append(
+            [Cell(number(value), lead) for value, lead in zip(data["last"], leads, strict=True)]
+        )
         columns.append([Cell(number(value)) for value in data["best"]])
     first = [Cell(summary.labels[variant]) for variant in shown]
     rows = [list(cells) for cells in zip(first, *columns, strict=True)]
@@ -140,7 +154,8 @@ def _amount(value: float) -> str:
 
 
 def significant(summary: Summary) -> list[str]:
-    """The differences that the paired test calls real, for the heading of a figure; empty if nothing was tested."""
+    """The differences that the paired test calls real, for the heading of a figure; empty if
+    nothing was tested."""
     data = summary.judged.query("verdict != @TOO_FEW").sort_values("difference", ascending=False)
     if data.empty:
         return []
@@ -170,14 +185,20 @@ def caption(summary: Summary) -> list[str]:
         whole = summary.table[summary.table["low"].notna()]  # those that have an interval
         seeds, samples = whole["seeds"].min(), sorted(set(summary.table["k"]) - {0})
         if samples:
-            lines.append(f"Accuracy is mean@k with k = {', '.join(map(str, samples))} samples per problem.")
+            lines.append(
+                f"Accuracy is mean@k with k = {', '.join(map(str, samples))} samples per problem."
+            )
         if summary.rules:
-            lines.append(f"Answers were graded by the rules {' and '.join(summary.rules)} (docs/grading.md).")
+            lines.append(
+                f"Answers were graded by the rules {' and '.join(summary.rules)} (docs/grading.md)."
+            )
         if len(summary.rules) > 1:
             again = "rpg evaluate --regrade grades samples again"
             lines.append(f"Numbers by different rules cannot be compared: {again}.")
         if seeds == 1:
-            lines.append("With one seed, an interval covers the choice of problems, not that of seeds.")
+            lines.append(
+                "With one seed, an interval covers the choice of problems, not that of seeds."
+            )
         elif summary.table["verdict"].eq(TOO_FEW).any():
             lines.append(TOO_FEW_NOTE)
     return lines
@@ -187,7 +208,9 @@ def terminal(summary: Summary) -> RenderableType:
     """All tables and the notes for a rich console."""
     parts: list[RenderableType] = []
     if summary.table.empty:
-        parts.append(Text(f"{summary.sweep}: {conclusion(summary)[0].lower()}{conclusion(summary)[1:]}"))
+        parts.append(
+            Text(f"{summary.sweep}: {conclusion(summary)[0].lower()}{conclusion(summary)[1:]}")
+        )
     else:
         parts.append(Text(visible(conclusion(summary)), style="bold"))
         for grid in grids(summary):
@@ -211,13 +234,19 @@ def _joined(grid: Grid) -> tuple[str, list[str], list[list[list[Cell]]]]:
 def _rich(grid: Grid, sweep: str) -> Table:
     title, header, rows = _joined(grid)
     heading = Text(f"{sweep} · {title}", style="bold")
-    table = Table(title=heading, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table = Table(
+        title=heading, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True
+    )
     for place, name in enumerate(header):
         justify: Literal["left", "right"] = "left" if place == 0 or name == "Verdict" else "right"
         least = 12 if place == 0 else None
-        table.add_column(Text(name), justify=justify, no_wrap=place > 0, overflow="fold", min_width=least)
+        table.add_column(
+            Text(name), justify=justify, no_wrap=place > 0, overflow="fold", min_width=least
+        )
     for row in rows:
-        table.add_row(*(Text(" / ").join(_text(cell) for cell in cells if cell.text) for cells in row))
+        table.add_row(
+            *(Text(" / ").join(_text(cell) for cell in cells if cell.text) for cells in row)
+        )
     return table
 
 
@@ -245,7 +274,10 @@ def answer(summary: Summary) -> list[str]:
 
 
 def markdown_grid(grid: Grid) -> list[str]:
-    rows = [[f"**{_md(cell.text)}**" if cell.bold else _md(cell.text) for cell in row] for row in grid.rows]
+    rows = [
+        [f"**{_md(cell.text)}**" if cell.bold else _md(cell.text) for cell in row]
+        for row in grid.rows
+    ]
     return [
         "| " + " | ".join(map(_md, grid.header)) + " |",
         "|" + "|".join(["---"] + ["--:"] * (len(grid.header) - 1)) + "|",
@@ -254,7 +286,8 @@ def markdown_grid(grid: Grid) -> list[str]:
 
 
 def latex(summary: Summary, columns: int | None = None) -> str:
-    """Both tables for a paper with one or two columns, using booktabs; names are escaped, and no word is advice."""
+    """Both tables for a paper with one or two columns, using booktabs; names are escaped, and no
+    word is advice."""
     lines, first = [PREAMBLE], ""
     notes = [note.partition("; ")[0] if note == summary.advice else note for note in summary.notes]
     for grid in grids(summary):
@@ -269,7 +302,8 @@ def latex(summary: Summary, columns: int | None = None) -> str:
 
 PREAMBLE = r"% In the preamble: \usepackage{array,booktabs,tabularx}"
 ROOM, LEAST = {1: (81,), 2: (51, 106), None: (51, 81)}, 16
-"""Digits in a column and over two, by the columns of the narrowest papers (None: of either); and in the first, at least."""
+"""Digits in a column and over two, by the columns of the narrowest papers (None: of either); and in
+the first, at least."""
 
 
 def latex_label(name: str, grid: Grid) -> str:
@@ -281,7 +315,8 @@ def latex_table(
 ) -> list[str]:
     """The lines of a floating table; `words` of its caption are LaTeX, all else is escaped.
 
-    The first column has what others leave. What is too wide for a column goes over two, or into blocks below each other.
+    The first column has what others leave. What is too wide for a column goes over two, or into
+    blocks below each other.
     """
     title, header, rows = _joined(grid)
     plain = [[" / ".join(cell.text for cell in cells) for cells in row] for row in rows]
@@ -296,22 +331,32 @@ def latex_table(
         lines += [rf"\begin{{tabularx}}{{\linewidth}}{{{kinds}@{{}}}}", r"\toprule"]
         lines += [" & ".join(tex(header[place]) for place in (0, *block)) + r" \\", r"\midrule"]
         for (label, *_), *others in rows:
-            cells = [" / ".join(_bold(cell) for cell in others[place - 1] if cell.text) for place in block]
+            cells = [
+                " / ".join(_bold(cell) for cell in others[place - 1] if cell.text)
+                for place in block
+            ]
             lines += [" & ".join([breakable(label.text), *cells]) + r" \\"]
         lines += [r"\bottomrule", r"\end{tabularx}\par\medskip"]
     if notes:
-        lines += [r"{\raggedright", *(f"{breakable(note.rstrip('.'))}." for note in notes), r"\par}"]
+        lines += [
+            r"{\raggedright",
+            *(f"{breakable(note.rstrip('.'))}." for note in notes),
+            r"\par}",
+        ]
     return [*lines, rf"\end{{table{star}}}", ""]
 
 
 def _fitting(widths: Sequence[float], columns: int | None) -> tuple[str, list[range]]:
-    """How columns of these widths fit: the star of a table over two columns, and blocks of all columns but the first."""
+    """How columns of these widths fit: the star of a table over two columns, and blocks of all
+    columns but the first."""
     count = len(widths) - 1
     for number in range(1, count + 1):
         step = math.ceil(count / number)
         blocks = [range(at, min(at + step, count + 1)) for at in range(1, count + 1, step)]
         widest = LEAST + max(sum(widths[place] for place in block) for block in blocks)
-        if stars := [star for star, room in zip(("", "*"), ROOM[columns], strict=False) if widest <= room]:
+        if stars := [
+            star for star, room in zip(("", "*"), ROOM[columns], strict=False) if widest <= room
+        ]:
             break
     return (*stars, "")[0], blocks
 
@@ -335,11 +380,16 @@ def signed(value: float) -> str:
 
 
 def plus_minus(value: float, low: float, high: float, show: Callable[[float], str] = number) -> str:
-    """A value ± half its interval, or [low, high] for an asymmetric interval (that of a share ends at 0 or 1)."""
+    """A value ± half its interval, or [low, high] for an asymmetric interval (that of a share ends
+    at 0 or 1)."""
     if math.isnan(low) or math.isnan(high):
         return show(value)
     below, above = number(value - low), number(high - value)
-    return f"{show(value)} ± {below}" if below == above else f"{show(value)} [{show(low)}, {show(high)}]"
+    return (
+        f"{show(value)} ± {below}"
+        if below == above
+        else f"{show(value)} [{show(low)}, {show(high)}]"
+    )
 
 
 def _md(text: str) -> str:
@@ -347,7 +397,13 @@ def _md(text: str) -> str:
 
 
 # An opening bracket after the end of a row would start an option.
-_SPECIAL = {ord("["): "{[}", ord("]"): "{]}", ord("|"): r"\textbar{}", ord("\n"): " ", ord("\t"): " "}
+_SPECIAL = {
+    ord("["): "{[}",
+    ord("]"): "{]}",
+    ord("|"): r"\textbar{}",
+    ord("\n"): " ",
+    ord("\t"): " ",
+}
 _ENCODER = UnicodeToLatexEncoder(
     conversion_rules=[UnicodeToLatexConversionRule(RULE_DICT, _SPECIAL), "defaults"],
     replacement_latex_protection="braces-after-macro",

@@ -1,7 +1,9 @@
-"""The theme of all charts: a colour per algorithm, a dash per variant, fonts and greys, on light and on dark pages.
+"""The theme of all charts: a colour per algorithm, a dash per variant, fonts and greys, on light
+and on dark pages.
 
-The colours are those of Okabe and Ito (2008), safe for colour-blind readers, without their yellow, which is invisible on
-white. Each algorithm has a colour; its variants along an axis differ in dash, then in lightness.
+The colours are those of Okabe and Ito (2008), safe for colour-blind readers, without their yellow,
+which is invisible on white. Each algorithm has a colour; its variants along an axis differ in dash,
+then in lightness.
 """
 
 import json
@@ -15,21 +17,30 @@ COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#56B4E9", "#C
 DASHES = ([1, 0], [6, 3], [2, 2], [9, 3, 2, 3], [12, 4], [3, 5])
 LIGHTER = (0.0, 0.4, 0.65)  # share of white, once the dashes are used up
 THEME: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
-"""The `config` of every chart's specification. The first of its fonts comes with vl-convert, the others with browsers."""
-ON_DARK = {"#000000": "#F2F2F2", "#333333": "#D6D6D6", "#444444": "#BBBBBB", "#555555": "#BBBBBB", "#E6E6E6": "#3C3F45",
-           "white": "transparent", "#0072B2": "#1F86CC"}  # fmt: skip
-"""Replacements on a dark page: for black lines, dark text, the light grid; and a blue that is a little lighter. A variant
-keeps its hue."""
+"""The `config` of every chart's specification. The first of its fonts comes with vl-convert, the
+others with browsers."""
+ON_DARK = {
+    "#000000": "#F2F2F2",
+    "#333333": "#D6D6D6",
+    "#444444": "#BBBBBB",
+    "#555555": "#BBBBBB",
+    "#E6E6E6": "#3C3F45",
+    "white": "transparent",
+    "#0072B2": "#1F86CC",
+}
+"""Replacements on a dark page: for black lines, dark text, the light grid; and a blue that is a
+little lighter. A variant keeps its hue."""
 
 
 def family(label: str) -> str:
-    """The part of a label that variants along an axis share: `RPG-UFKL` of `sweep · RPG-UFKL, beta 0.001`."""
+    """The part of a label that variants along an axis share: `RPG-UFKL` of `sweep · RPG-UFKL, beta
+    0.001`."""
     return label.rpartition(" · ")[2].partition(", ")[0]
 
 
 def line_styles(labels: Sequence[str]) -> dict[str, tuple[str, list[int]]]:
-    """Label -> colour and dash. As many labels as there are colours have one each; of more, the labels of a family share a
-    colour, and up to 144 labels of 8 families are distinct.
+    """Label -> colour and dash. As many labels as there are colours have one each; of more, the
+    labels of a family share a colour, and up to 144 labels of 8 families are distinct.
 
     If all labels are of one family, a shared colour would say nothing, so each has its own.
     """
@@ -56,11 +67,17 @@ def lighter(colour: str, share: float) -> str:
 
 
 def encodings(labels: Sequence[str], legend: bool | Sequence[str] = True) -> dict[str, Any]:
-    """Encodings that give every label the same colour and dash in all charts; `legend`: the labels to list."""
+    """Encodings that give every label the same colour and dash in all charts; `legend`: the labels
+    to list."""
     colours, dashes = zip(*line_styles(labels).values(), strict=True) if labels else ((), ())
     colour = alt.Scale(domain=list(labels), range=list(colours))
     dash = alt.Scale(domain=list(labels), range=list(dashes))
-    symbols = {"symbolType": "stroke", "symbolSize": 500, "symbolStrokeWidth": 2.5, "symbolOpacity": 1}
+    symbols = {
+        "symbolType": "stroke",
+        "symbolSize": 500,
+        "symbolStrokeWidth": 2.5,
+        "symbolOpacity": 1,
+    }
     listed = {} if legend is True else {"values": list(legend or ())}
     shown = alt.Legend(title=None, **symbols, **listed) if legend else None
     return {
@@ -82,5 +99,6 @@ def themed(chart: Any) -> Any:
 
 
 def specification(chart: Any) -> dict[str, Any]:
-    """The chart in Vega-Lite. Altair's validation would take as long as making it; a test checks it against the schema."""
+    """The chart in Vega-Lite. Altair's validation would take as long as making it; a test checks it
+    against the schema."""
     return dict(chart.to_dict(validate=False))

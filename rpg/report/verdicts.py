@@ -1,7 +1,8 @@
 """Tests of the variants' differences from a baseline, for the tables of rpg.report.summary.
 
-All differences of a table are one family (rpg.stats.family). Runs are compared at places: a checkpoint, or a mixture of two,
-which is how accuracies are interpolated to equal tokens or seconds.
+All differences of a table are one family (rpg.stats.family). Runs are compared at places: a
+checkpoint, or a mixture of two, which is how accuracies are interpolated to equal tokens or
+seconds.
 """
 
 import json
@@ -47,7 +48,8 @@ def at_step(runs: Mapping[int, str], step: int) -> Runs:
 
 
 def at_last(chosen: Checkpoints, sampled: Sampled, baseline: str | None) -> Pairs:
-    """Variants that share seeds with the baseline, at the last step at which both have samples of these."""
+    """Variants that share seeds with the baseline, at the last step at which both have samples of
+    these."""
     if baseline is None or baseline not in chosen:
         return {}
     pairs: Pairs = {}
@@ -55,14 +57,20 @@ def at_last(chosen: Checkpoints, sampled: Sampled, baseline: str | None) -> Pair
     for variant, (end, runs) in chosen.items():
         ours = sampled[variant]
         common = [step for step in ours if set(ours[step]) & set(theirs.get(step, ()))]
-        step = max(common, default=min(end, last))  # without any there is no test, but it is in the table
+        step = max(
+            common, default=min(end, last)
+        )  # without any there is no test, but it is in the table
         if variant != baseline and set(runs) & set(base):
-            pairs[variant] = at_step(ours.get(step, runs), step), at_step(theirs.get(step, base), step)
+            pairs[variant] = (
+                at_step(ours.get(step, runs), step),
+                at_step(theirs.get(step, base), step),
+            )
     return pairs
 
 
 def at_budget(curve: Mapping[int, float], budget: float) -> Place:
-    """Between the two checkpoints where a run had spent this much; `curve` are steps, ascending, with what was spent."""
+    """Between the two checkpoints where a run had spent this much; `curve` are steps, ascending,
+    with what was spent."""
     steps = list(curve)
     share, place = math.modf(np.interp(budget, list(curve.values()), np.arange(len(steps))))
     weights = zip(steps[int(place) :], (1 - share, share), strict=False)
@@ -78,7 +86,10 @@ class ProblemScores:
         self._tables = {}
         for benchmark, part in scores.groupby("benchmark"):
             table = part.pivot(index=["run", "step"], columns="problem_id", values="accuracy")
-            self._tables[benchmark] = {key: at for at, key in enumerate(table.index)}, table.to_numpy()
+            self._tables[benchmark] = (
+                {key: at for at, key in enumerate(table.index)},
+                table.to_numpy(),
+            )
 
     def row(self, benchmark: str, run: str, place: Place) -> np.ndarray | None:
         """(problems of the sweep,), NaN for those without a sample; None without any."""
@@ -93,7 +104,8 @@ class ProblemScores:
         return block[0][0] if block else None
 
     def block(self, parts: Sequence[str], variants: Sequence[Runs]) -> list[np.ndarray] | None:
-        """Scores (V, S, P) per benchmark, of the seeds and problems that all variants have; None without any."""
+        """Scores (V, S, P) per benchmark, of the seeds and problems that all variants have; None
+        without any."""
         seeds = sorted(set.intersection(*map(set, variants)))
         strata = []
         for benchmark in parts:
@@ -117,7 +129,8 @@ def checkpoints(pairs: Pairs) -> set[tuple[str, int]]:
 def families(
     scores: ProblemScores, pairs: Pairs, parts: Sequence[str]
 ) -> Iterator[tuple[list[str], stats.Family]]:
-    """Variants that share the same seeds and places with the baseline and have all benchmarks, and their differences."""
+    """Variants that share the same seeds and places with the baseline and have all benchmarks, and
+    their differences."""
     alike: dict[Any, list[str]] = {}
     for name, (runs, base) in pairs.items():
         if scores.block(parts, [base, runs]):
@@ -129,25 +142,34 @@ def families(
 
 
 def compare(
-    scores: ProblemScores, pairs: Pairs, benchmarks: Mapping[str, Sequence[str]], level: float = stats.ERROR
+    scores: ProblemScores,
+    pairs: Pairs,
+    benchmarks: Mapping[str, Sequence[str]],
+    level: float = stats.ERROR,
 ) -> dict[tuple[str, str], Difference]:
-    """(variant, benchmark) -> its difference, all of them one family; `benchmarks` are names with their parts (a mean has
-    several)."""
+    """(variant, benchmark) -> its difference, all of them one family; `benchmarks` are names with
+    their parts (a mean has several)."""
     fitted = []
     for name, parts in benchmarks.items():
         fitted += [(name, *family) for family in families(scores, pairs, parts)]
     together = sum(len(variants) for _, variants, _ in fitted)
     results: dict[tuple[str, str], Difference] = {}
     for benchmark, variants, family in fitted:
-        columns = np.concatenate([family.difference, *family.intervals(level / together), family.p_values()])
+        columns = np.concatenate(
+            [family.difference, *family.intervals(level / together), family.p_values()]
+        )
         for variant, (estimate, low, high, p) in zip(variants, columns.T.tolist(), strict=True):
             few = family.seeds < stats.MINIMUM_SEEDS and not math.isnan(p)
             if math.isnan(p):
                 low = high = math.nan
             tested, verdict = (math.nan, TOO_FEW) if few else (p, "")
             results[variant, benchmark] = Difference(estimate, low, high, tested, math.nan, verdict)
-    corrected = stats.holm(np.array([result.p for result in results.values()])) * (stats.ERROR / level)
-    for (key, result), p in zip(list(results.items()), np.minimum(corrected, 1.0).tolist(), strict=True):
+    corrected = stats.holm(np.array([result.p for result in results.values()])) * (
+        stats.ERROR / level
+    )
+    for (key, result), p in zip(
+        list(results.items()), np.minimum(corrected, 1.0).tolist(), strict=True
+    ):
         verdict = result.verdict or stats.verdict(result.difference, p)
         results[key] = result._replace(p_corrected=p, verdict=verdict)
     return results
@@ -155,33 +177,53 @@ def compare(
 
 def outcomes(results: Mapping[tuple[str, str], Difference]) -> dict[str, tuple[float, float, str]]:
     """As rpg.stats.Look.results has them."""
-    return {json.dumps(key): (result.low, result.high, result.verdict) for key, result in results.items()}
+    return {
+        json.dumps(key): (result.low, result.high, result.verdict)
+        for key, result in results.items()
+    }
 
 
-def grown(looks: Sequence[stats.Look], name: str, pairs: Pairs, finished: set[str]) -> Iterator[stats.Look]:
-    """Looks at data that are still there and have grown since, with what they found at these steps; and this one (`name`).
+def grown(
+    looks: Sequence[stats.Look], name: str, pairs: Pairs, finished: set[str]
+) -> Iterator[stats.Look]:
+    """Looks at data that are still there and have grown since, with what they found at these steps;
+    and this one (`name`).
 
-    Another baseline or other benchmarks are another question, and runs that took the place of others are other data. If
-    there are other variants now, but nothing is new of those at which a look was, it costs nothing.
+    Another baseline or other benchmarks are another question, and runs that took the place of
+    others are other data. If there are other variants now, but nothing is new of those at which a
+    look was, it costs nothing.
     """
     baseline, _, steps, benchmarks = json.loads(name)
-    for look in (look for look in looks if look.compared.startswith("[")):  # not over levels of factors
+    for look in (
+        look for look in looks if look.compared.startswith("[")
+    ):  # not over levels of factors
         of, variants, at, parts = json.loads(look.compared)
         seen, sides = set(look.runs), {each: pairs[each] for each in variants if each in pairs}
-        still = {n: p for n, p in sides.items() if all(seen & {run for run, _ in s.values()} for s in p)}
+        still = {
+            n: p for n, p in sides.items() if all(seen & {run for run, _ in s.values()} for s in p)
+        }
         new = still and (at != steps or {run for run, _ in checkpoints(still)} & finished - seen)
-        if (of, parts) == (baseline, benchmarks) and (new or (look.compared, seen) == (name, finished)):
-            found = {key: r for key, r in look.results.items() if at == steps and json.loads(key)[0] in still}
+        if (of, parts) == (baseline, benchmarks) and (
+            new or (look.compared, seen) == (name, finished)
+        ):
+            found = {
+                key: r
+                for key, r in look.results.items()
+                if at == steps and json.loads(key)[0] in still
+            }
             yield look._replace(results=found)
 
 
 def looked_at(
     results: Mapping[tuple[str, str], Difference], earlier: Sequence[stats.Look]
 ) -> dict[tuple[str, str], Difference]:
-    """With what earlier looks have found: a verdict stays while the sign does, and all intervals hold together."""
+    """With what earlier looks have found: a verdict stays while the sign does, and all intervals
+    hold together."""
     combined = {}
     for key, result in results.items():
-        before = [look.results[json.dumps(key)] for look in earlier if json.dumps(key) in look.results]
+        before = [
+            look.results[json.dumps(key)] for look in earlier if json.dumps(key) in look.results
+        ]
         low = max([result.low, *(former[0] for former in before)])
         high = min([result.high, *(former[1] for former in before)])
         if low <= result.difference <= high:

@@ -10,14 +10,17 @@ from rpg.errors import UserError, install_command
 from rpg.rewards.json_process import Ended, JsonProcess, Late
 
 CPU_SECONDS = 3.0
-"""Processor time for one answer; more and it is wrong. No gold answer of the shipped benchmarks needs a tenth."""
+"""Processor time for one answer; more and it is wrong. No gold answer of the shipped benchmarks
+needs a tenth."""
 MEMORY_BYTES = 1 << 30
 _WALL_FACTOR = 20.0
-"""Wall time that may pass per second of the limit before a worker counts as stuck (a busy machine is slow, too)."""
+"""Wall time that may pass per second of the limit before a worker counts as stuck (a busy machine
+is slow, too)."""
 _START_SECONDS = 120.0
 """For the imports of a worker, cold and on a busy machine."""
 _STARTS = 4
-"""Workers in a row that may be killed while they start (memory is short, say) before that is an error."""
+"""Workers in a row that may be killed while they start (memory is short, say) before that is an
+error."""
 _WORKER = "rpg.rewards.comparison_worker"
 
 
@@ -26,7 +29,8 @@ class GradingError(UserError):
 
 
 class Pool:
-    """Compares answers with gold answers in `workers` processes of `module`, which start at first use.
+    """Compares answers with gold answers in `workers` processes of `module`, which start at first
+    use.
 
     Not for use by several threads at once.
     """
@@ -37,8 +41,9 @@ class Pool:
         self._idle: list[JsonProcess] = []
 
     def ask(self, questions: Sequence[tuple[Any, ...]]) -> list[tuple[Any, str]]:
-        """Verdict and reason of the workers for each question, in order; one that exceeds the time or memory limit, or ends
-        its worker, is False, and the reason says so. Raises GradingError: a worker cannot be started.
+        """Verdict and reason of the workers for each question, in order; one that exceeds the time
+        or memory limit, or ends its worker, is False, and the reason says so. Raises GradingError:
+        a worker cannot be started.
         """
         if self.workers == 1:
             return [self._verdict(question) for question in questions]
@@ -51,7 +56,9 @@ class Pool:
             right, reason = worker.ask(question, self.cpu_seconds * _WALL_FACTOR)
         except BaseException as error:
             worker.end()
-            if isinstance(error, Late) or (isinstance(error, Ended) and error.code == -signal.SIGPROF):
+            if isinstance(error, Late) or (
+                isinstance(error, Ended) and error.code == -signal.SIGPROF
+            ):
                 return False, f"time limit ({self.cpu_seconds:g} s)"
             if isinstance(error, Ended):
                 return False, f"worker ended ({error})"
@@ -68,7 +75,11 @@ class Pool:
             worker.end()
         for _ in range(_STARTS):
             # The hash seed: some data sets of Reasoning Gym depend on it (rpg.tasks.gym_problems).
-            environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+            environment = {
+                "OMP_NUM_THREADS": "1",
+                "OPENBLAS_NUM_THREADS": "1",
+                "PYTHONHASHSEED": "0",
+            }
             worker = JsonProcess(self.module, environment, subprocess.DEVNULL)
             try:
                 worker.ask([self.cpu_seconds, self.memory_bytes], _START_SECONDS)

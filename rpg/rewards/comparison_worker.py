@@ -1,8 +1,10 @@
-"""The process that compares answers (rpg.rewards.json_process). First it is told its limits, in seconds and bytes.
+"""The process that compares answers (rpg.rewards.json_process). First it is told its limits, in
+seconds and bytes.
 
-Whatever an answer makes it do, it ends: the kernel kills it when it has used its CPU time for one answer (a timer
-whose signal Python does not handle, so no C code can hold it up), and memory beyond its limit is refused. The time
-is that of the processor, so a verdict does not depend on how busy the machine is.
+Whatever an answer makes it do, it ends: the kernel kills it when it has used its CPU time for one
+answer (a timer whose signal Python does not handle, so no C code can hold it up), and memory beyond
+its limit is refused. The time is that of the processor, so a verdict does not depend on how busy
+the machine is.
 """
 
 import json
@@ -18,8 +20,8 @@ from rpg.processes import quick_imports
 
 
 def serve(prepare: Callable[[], Callable[..., tuple[Any, str]]]) -> None:
-    """Answer questions until standard input ends. `prepare` imports what is needed, and returns what answers a question's
-    parts with a verdict and its reason."""
+    """Answer questions until standard input ends. `prepare` imports what is needed, and returns
+    what answers a question's parts with a verdict and its reason."""
     # Only our own lines may go to the pipe: a library that prints must not break the protocol.
     replies = os.fdopen(os.dup(1), "w", encoding="ascii", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

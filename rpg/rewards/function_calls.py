@@ -1,10 +1,12 @@
 """How a reward function is called, and what it may return.
 
-Three forms are recognised by their parameters, so that functions written for other trainers run unchanged:
+Three forms are recognised by their parameters, so that functions written for other trainers run
+unchanged:
 
     score(prompts, responses, **columns) -> [float, ...] or {name: [float, ...]}       ours
     score(completions, **columns) -> [float | None, ...]                               TRL's
-    compute_score(data_source, solution_str, ground_truth, extra_info) -> float        verl's, a response at a time
+    compute_score(data_source, solution_str, ground_truth, extra_info) -> float        verl's, a
+    response at a time
 """
 
 import asyncio
@@ -55,8 +57,8 @@ class Batch:
 
 
 def call(function: Callable[..., Any], name: str, batch: Batch) -> Values:
-    """The function's values by name; None where it does not apply to a response. Raises BadReward: it raised, or did
-    not return one number for each response.
+    """The function's values by name; None where it does not apply to a response. Raises BadReward:
+    it raised, or did not return one number for each response.
     """
     try:
         returned = _by_form(function, batch)
@@ -88,7 +90,9 @@ def _by_form(function: Callable[..., Any], batch: Batch) -> Any:
         ],
         "tokens": batch.tokens,
     }
-    if "completions" in parameters and "responses" not in parameters:  # TRL passes columns as they are
+    if (
+        "completions" in parameters and "responses" not in parameters
+    ):  # TRL passes columns as they are
         arguments["answer"] = batch.answers
     asked_for = (p for p in parameters.values() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL))
     missing = [p.name for p in asked_for if p.default is p.empty and p.name not in arguments]
@@ -98,8 +102,14 @@ def _by_form(function: Callable[..., Any], batch: Batch) -> Any:
     by_place = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_ONLY]
     any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     accepted = arguments.keys() if any_keyword else arguments.keys() & parameters
-    by_name = {name: given for name, given in arguments.items() if name in accepted and name not in by_place}
-    return awaited(function(*(arguments[name] for name in by_place if name in arguments), **by_name))
+    by_name = {
+        name: given
+        for name, given in arguments.items()
+        if name in accepted and name not in by_place
+    }
+    return awaited(
+        function(*(arguments[name] for name in by_place if name in arguments), **by_name)
+    )
 
 
 def awaited(result: Any) -> Any:
@@ -123,12 +133,17 @@ def _one_by_one(function: Callable[..., Any], batch: Batch) -> list[Any]:
             "ground_truth": columns.get("answer", ""),
             "extra_info": {**columns, "prompt": batch.prompts[number]},
         }
-        rows.append(awaited(function(**{name: value for name, value in arguments.items() if name in names})))
+        rows.append(
+            awaited(function(**{name: value for name, value in arguments.items() if name in names}))
+        )
     return [row["score"] if isinstance(row, Mapping) and "score" in row else row for row in rows]
 
 
-def _first_failing(function: Callable[..., Any], batch: Batch) -> tuple[int | None, BaseException | None]:
-    """The first response with which it fails alone; None if it fails only with all of them together."""
+def _first_failing(
+    function: Callable[..., Any], batch: Batch
+) -> tuple[int | None, BaseException | None]:
+    """The first response with which it fails alone; None if it fails only with all of them
+    together."""
     for number in range(len(batch)):
         try:
             _by_form(function, batch.row(number))
@@ -141,14 +156,20 @@ def _checked(returned: Any, count: int, name: str) -> Values:
     returned = returned.tolist() if hasattr(returned, "tolist") else returned
     if isinstance(returned, Mapping):
         named = {str(key): values for key, values in returned.items()}
-    elif _sequence(returned) and len(returned) and all(isinstance(row, Mapping) for row in returned):
+    elif (
+        _sequence(returned) and len(returned) and all(isinstance(row, Mapping) for row in returned)
+    ):
         keys = dict.fromkeys(str(key) for row in returned for key in row)
         named = {key: [row.get(key) for row in returned] for key in keys}
     else:
         named = {TOTAL: returned}
     if not named:
-        raise BadReward(f"{name}: returned nothing; expected a number for each of the {count} responses")
-    return {k: _numbers(values, count, f"{name}[{k!r}]" if k else name) for k, values in named.items()}
+        raise BadReward(
+            f"{name}: returned nothing; expected a number for each of the {count} responses"
+        )
+    return {
+        k: _numbers(values, count, f"{name}[{k!r}]" if k else name) for k, values in named.items()
+    }
 
 
 def _numbers(values: Any, count: int, name: str) -> list[float | None]:

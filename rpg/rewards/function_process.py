@@ -24,7 +24,8 @@ _SHOWN = 100
 
 
 class RewardError(UserError):
-    """A reward cannot be computed; the message names the function, the first response it failed with, and the reason."""
+    """A reward cannot be computed; the message names the function, the first response it failed
+    with, and the reason."""
 
 
 class Failed(Exception):
@@ -32,23 +33,27 @@ class Failed(Exception):
 
 
 class UserProcess:
-    """A process that runs a user's code, and all that it starts. It starts with the first question and stays."""
+    """A process that runs a user's code, and all that it starts. It starts with the first question
+    and stays."""
 
     def __init__(self, module: str, begin: Mapping[str, Any], section: str):
-        """`begin` is what `module` is told first; `section` of a run's file has its limits `seconds` and `memory_gib`."""
+        """`begin` is what `module` is told first; `section` of a run's file has its limits
+        `seconds` and `memory_gib`."""
         self.module, self.begin, self.section = module, begin, section
         self._process: JsonProcess | None = None
         self._mark = uuid.uuid4().hex
 
     def start(self) -> dict[str, Any]:
-        """What the process says to `begin`, perhaps an `error`; nothing if it runs already. Raises Failed."""
+        """What the process says to `begin`, perhaps an `error`; nothing if it runs already. Raises
+        Failed."""
         if self._process is not None:
             return {}
         self._process = JsonProcess(self.module, {**parent_mark(), _MARK: self._mark})
         return self.ask(self.begin, _START_SECONDS, " for its import")
 
     def ask(self, question: Mapping[str, Any], seconds: float, about: str = "") -> dict[str, Any]:
-        """Its answer. Raises Failed: it took too long or too much memory, or ended; it has been closed."""
+        """Its answer. Raises Failed: it took too long or too much memory, or ended; it has been
+        closed."""
         assert self._process is not None
         try:
             answer: dict[str, Any] = self._process.ask(question, seconds, self._check_memory)
@@ -56,7 +61,9 @@ class UserProcess:
         except BaseException as error:
             self.close()  # what it would still answer belongs to this question
             if isinstance(error, Late):
-                raise Failed(f"no answer within {seconds:g} s{about} ({self.section}.seconds)") from None
+                raise Failed(
+                    f"no answer within {seconds:g} s{about} ({self.section}.seconds)"
+                ) from None
             if isinstance(error, Ended):
                 raise Failed(f"its process ended with {error}") from None
             raise
@@ -66,7 +73,9 @@ class UserProcess:
         process, self._process = self._process, None
         if process is not None:
             process.process.kill()
-            while members := marked(_MARK, self._mark):  # what it has started, and what that starts meanwhile
+            while members := marked(
+                _MARK, self._mark
+            ):  # what it has started, and what that starts meanwhile
                 for pid in members:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
@@ -92,8 +101,8 @@ class FunctionReward:
         self._process = UserProcess("rpg.rewards.function_worker", begin, "reward")
 
     def score(self, batch: Batch) -> Values:
-        """Its values by name; None for a response to which it does not apply. Raises RewardError: it raised, took too
-        long, ended its process, or did not return a finite number per response.
+        """Its values by name; None for a response to which it does not apply. Raises RewardError:
+        it raised, took too long, ended its process, or did not return a finite number per response.
         """
         if not len(batch):
             return {}
@@ -102,7 +111,9 @@ class FunctionReward:
             answer = self._process.start()
             if "error" not in answer:
                 shown = _shown(batch, 0)
-                answer = self._process.ask(asdict(batch), self.part.seconds, f" for {len(batch)} responses")
+                answer = self._process.ask(
+                    asdict(batch), self.part.seconds, f" for {len(batch)} responses"
+                )
         except Failed as failure:
             why = f"{failure}; the log has what it printed{shown}"
             raise RewardError(f"reward: {self.part.function}: {why}") from None
@@ -122,7 +133,11 @@ def _shown(batch: Batch, row: int | None) -> str:
     if row is None:
         return ""
     prompt = batch.prompts[row]
-    asked = prompt if isinstance(prompt, str) else (prompt[-1].get("content") or "") if prompt else ""
+    asked = (
+        prompt if isinstance(prompt, str) else (prompt[-1].get("content") or "") if prompt else ""
+    )
     lines = (" ".join(str(text).split()) for text in (batch.responses[row], asked))
-    response, question = (repr(line if len(line) <= _SHOWN else line[: _SHOWN - 3] + "...") for line in lines)
+    response, question = (
+        repr(line if len(line) <= _SHOWN else line[: _SHOWN - 3] + "...") for line in lines
+    )
     return f"; response {row + 1} of {len(batch)}: {response} to {question}"

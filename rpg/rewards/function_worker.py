@@ -1,6 +1,7 @@
 """The process in which a reward function of the user runs: `python -m rpg.rewards.function_worker`.
 
-A line of JSON in: first the source, then one batch each; a line of JSON out. What the function prints goes to the log.
+A line of JSON in: first the source, then one batch each; a line of JSON out. What the function
+prints goes to the log.
 """
 
 import importlib
@@ -20,7 +21,8 @@ from rpg.rewards.function_calls import BadReward, Batch, call, where
 
 
 class _Kept(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
-    """Imports modules from the texts that a run's manifest keeps, as if they lay where they were read."""
+    """Imports modules from the texts that a run's manifest keeps, as if they lay where they were
+    read."""
 
     def __init__(self, sources: Sequence[Mapping[str, str]]):
         self.sources = {source["module"]: source for source in sources}
@@ -29,7 +31,9 @@ class _Kept(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         if name not in self.sources:
             return None
         origin = self.sources[name]["path"]
-        spec = importlib.machinery.ModuleSpec(name, self, origin=origin, is_package=self.is_package(name))
+        spec = importlib.machinery.ModuleSpec(
+            name, self, origin=origin, is_package=self.is_package(name)
+        )
         spec.has_location = True
         return spec
 
@@ -46,7 +50,8 @@ class _Kept(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
 
 
 def load(function: str, sources: Sequence[Mapping[str, str]]) -> Callable[..., Any]:
-    """The function, from the source that is given. Raises BadReward: importing it fails, or it is none."""
+    """The function, from the source that is given. Raises BadReward: importing it fails, or it is
+    none."""
     module, _, name = function.partition(":")
     sys.meta_path.insert(0, _Kept(sources))
     folder = os.path.dirname(sources[0]["path"])
@@ -63,8 +68,9 @@ def load(function: str, sources: Sequence[Mapping[str, str]]) -> Callable[..., A
 
 
 def serve(prepare: Callable[[Any], Callable[[Any], dict[str, Any]]]) -> None:
-    """Answer questions until standard input ends. `prepare` is told the first and returns what answers the others; what it
-    raises is the first answer, and the last. What is printed goes to the log, and memory is bounded."""
+    """Answer questions until standard input ends. `prepare` is told the first and returns what
+    answers the others; what it raises is the first answer, and the last. What is printed goes to
+    the log, and memory is bounded."""
     die_with_parent()
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace", buffering=1)
     os.dup2(2, 1)  # what it prints is for the log, not for our protocol
@@ -77,7 +83,11 @@ def serve(prepare: Callable[[Any], Callable[[Any], dict[str, Any]]]) -> None:
     try:
         answer = prepare(begin)
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-        why = str(error) if isinstance(error, BadReward) else f"{begin['function']}: raised {where(error)}"
+        why = (
+            str(error)
+            if isinstance(error, BadReward)
+            else f"{begin['function']}: raised {where(error)}"
+        )
         replies.write(json.dumps({"error": why}) + "\n")
         return
     replies.write(json.dumps({"ready": True}) + "\n")

@@ -1,6 +1,7 @@
 """The grader of each verifier, and the name of its rules.
 
-Mathematical answers: what text and plain numbers decide is decided here, the rest in worker processes.
+Mathematical answers: what text and plain numbers decide is decided here, the rest in worker
+processes.
 """
 
 import re
@@ -27,21 +28,26 @@ from rpg.rewards.comparison_pool import CPU_SECONDS, MEMORY_BYTES, GradingError,
 from rpg.rewards.grades import Gradable, Grade, Grading, Item
 
 MAX_ANSWER_CHARACTERS = 2_000
-"""Longer answers are wrong unread. The longest gold answer of the shipped benchmarks has 210 characters."""
+"""Longer answers are wrong unread. The longest gold answer of the shipped benchmarks has 210
+characters."""
 _REMEMBERED = 200_000
 LINES = "lines-8"
-"""Answer lines read by the grammar of rpg.answers.statements. Raise the number when a verdict may change."""
+"""Answer lines read by the grammar of rpg.answers.statements. Raise the number when a verdict may
+change."""
 _NUMBER = re.compile(
     r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|(?:\d{1,50}(?:\.\d{0,50})?|\.\d{1,50})(?:/\d{1,50})?)"
 )
 RECIPE = f"math_dapo-{math_dapo.VERSION}"
 
 
-def extract(verifier: MathVerifier, response: str, truncated: bool = False) -> tuple[str | None, str]:
-    r"""The answer as written (None where there is none), and a reason: where it was found, or why not.
+def extract(
+    verifier: MathVerifier, response: str, truncated: bool = False
+) -> tuple[str | None, str]:
+    r"""The answer as written (None where there is none), and a reason: where it was found, or why
+    not.
 
-    The recipe's rule is the last `Answer:` line. With `fallback: boxed`, the last `\boxed{...}` counts where there is
-    no such line.
+    The recipe's rule is the last `Answer:` line. With `fallback: boxed`, the last `\boxed{...}`
+    counts where there is no such line.
     """
     boxed = verifier.fallback == "boxed"
     answer, ended = answer_line(response, boxed)
@@ -72,17 +78,22 @@ class Grader(Grading):
         self._verdicts: dict[tuple[str, str], Verdict] = {}
 
     def grade(self, items: Iterable[Gradable]) -> list[Grade]:
-        """Grades in the order of `items`. Raises GradingError: the worker processes cannot be started."""
+        """Grades in the order of `items`. Raises GradingError: the worker processes cannot be
+        started."""
         extracted: list[tuple[str | None, str, tuple[str, str] | None]] = []
         for response, truth, truncated, _ in (Item(*item) for item in items):
             answer, where = extract(self.verifier, response, truncated)
             usable = answer is not None and where != "answer cut off"
-            extracted.append((answer, where, (truth, " ".join((answer or "").split())) if usable else None))
+            extracted.append(
+                (answer, where, (truth, " ".join((answer or "").split())) if usable else None)
+            )
         self._decide({pair for _, _, pair in extracted if pair is not None} - self._verdicts.keys())
         grades = []
         for answer, where, pair in extracted:
             right, why = (False, where) if pair is None else self._verdicts[pair]
-            grades.append(Grade(_printable(answer), right, why if pair is None else f"{where}: {why}"))
+            grades.append(
+                Grade(_printable(answer), right, why if pair is None else f"{where}: {why}")
+            )
         if len(self._verdicts) > _REMEMBERED:
             self._verdicts.clear()
         return grades
@@ -91,7 +102,10 @@ class Grader(Grading):
         """By the computer algebra system, in the same processes and within the same limits."""
         distinct = list(dict.fromkeys(pairs))
         verdicts = self._pool.ask([(*pair, 0.0, True) for pair in distinct])
-        each = {pair: None if why else right for pair, (right, why) in zip(distinct, verdicts, strict=True)}
+        each = {
+            pair: None if why else right
+            for pair, (right, why) in zip(distinct, verdicts, strict=True)
+        }
         return [each[pair] for pair in pairs]
 
     def _decide(self, pairs: Iterable[tuple[str, str]]) -> None:
@@ -99,7 +113,10 @@ class Grader(Grading):
         tolerance = self.verifier.relative_tolerance
         for gold, answer in sorted(pairs):
             if len(answer) > max(MAX_ANSWER_CHARACTERS, 4 * len(gold)):
-                self._verdicts[gold, answer] = False, f"longer than {MAX_ANSWER_CHARACTERS} characters"
+                self._verdicts[gold, answer] = (
+                    False,
+                    f"longer than {MAX_ANSWER_CHARACTERS} characters",
+                )
                 continue
             if (verdict := quick(gold, answer, tolerance)) is None:
                 hard.append((gold, answer))
@@ -125,7 +142,8 @@ class Each(Grading):
 
 
 GYM_SECONDS, GYM_BYTES = 10.0, 2 << 30
-"""Processor time and memory for one answer to a problem of Reasoning Gym, which is made again for it."""
+"""Processor time and memory for one answer to a problem of Reasoning Gym, which is made again for
+it."""
 
 
 class GymGrader(Grading):
@@ -136,23 +154,29 @@ class GymGrader(Grading):
         self._pool = Pool(workers, GYM_SECONDS, GYM_BYTES, "rpg.rewards.gym_worker")
 
     def grade(self, items: Iterable[Gradable]) -> list[Grade]:
-        """Grades in the order of `items`. Raises GradingError: the workers cannot be started, or a problem's columns do
-        not name the data set that made it."""
+        """Grades in the order of `items`. Raises GradingError: the workers cannot be started, or a
+        problem's columns do not name the data set that made it."""
         gradables, marker = [Item(*item) for item in items], self.verifier.marker
-        answers = [after_marker(marker, i.response, i.truncated, "\n" in i.truth) for i in gradables]
+        answers = [
+            after_marker(marker, i.response, i.truncated, "\n" in i.truth) for i in gradables
+        ]
         asked = [number for number, (answer, why) in enumerate(answers) if answer and not why]
         if any("dataset" not in gradables[number].columns for number in asked):
             raise GradingError(
                 "verifier reasoning_gym: needs the columns of problems of task.type: reasoning_gym"
             )
-        scores = self._pool.ask([(dict(gradables[number].columns), answers[number][0]) for number in asked])
+        scores = self._pool.ask(
+            [(dict(gradables[number].columns), answers[number][0]) for number in asked]
+        )
         scored = dict(zip(asked, scores, strict=True))
         grades = []
         for number, (answer, why) in enumerate(answers):
             score, reason = scored.get(number, (0.0, why))
             if score is None:
                 raise GradingError(f"verifier reasoning_gym: {reason}")
-            grades.append(Grade(_printable(answer), score >= self.verifier.at_least, reason, float(score)))
+            grades.append(
+                Grade(_printable(answer), score >= self.verifier.at_least, reason, float(score))
+            )
         return grades
 
     def close(self) -> None:
@@ -174,9 +198,12 @@ def grade(verifier: MarkerVerifier, response: str, truth: str, truncated: bool =
     return Grade(answer, right, "correct" if right else "wrong")
 
 
-def after_marker(marker: str, response: str, truncated: bool, lines: bool = False) -> tuple[str | None, str]:
-    """What follows the last marker, up to the end of its line (`lines`: of the response), and why it does not count, if
-    so. In a response that was cut off by the length limit (`truncated`), an answer that reaches the cut is incomplete.
+def after_marker(
+    marker: str, response: str, truncated: bool, lines: bool = False
+) -> tuple[str | None, str]:
+    """What follows the last marker, up to the end of its line (`lines`: of the response), and why
+    it does not count, if so. In a response that was cut off by the length limit (`truncated`), an
+    answer that reaches the cut is incomplete.
     """
     _, separator, tail = response.rpartition(marker)
     if not separator:
@@ -188,8 +215,11 @@ def after_marker(marker: str, response: str, truncated: bool, lines: bool = Fals
 
 
 def number(text: str) -> Fraction | None:
-    """The value of `12`, `-0.50`, `1/2`, `1,000` (also within `$ $` or before a full stop); None for anything else."""
-    bare = re.sub(r"(?<!\d) | (?!\d)| (?=\d{3}(?!\d))", "", text.strip().strip("$").strip().removesuffix("."))
+    """The value of `12`, `-0.50`, `1/2`, `1,000` (also within `$ $` or before a full stop); None
+    for anything else."""
+    bare = re.sub(
+        r"(?<!\d) | (?!\d)| (?=\d{3}(?!\d))", "", text.strip().strip("$").strip().removesuffix(".")
+    )
     value = numbers.number(bare) if _NUMBER.fullmatch(bare) else None
     return value.value if value else None
 
@@ -207,7 +237,9 @@ _GRADERS: dict[type[VerifierSection], Callable[[Any, int], Grading]] = {
     ),
     GymVerifier: GymGrader,
     # No answer is right or wrong by itself: the reward decides (rpg.rewards.scoring).
-    RewardVerifier: lambda _verifier, _workers: Each(lambda _: Grade(None, False, "not graded by itself")),
+    RewardVerifier: lambda _verifier, _workers: Each(
+        lambda _: Grade(None, False, "not graded by itself")
+    ),
 }
 registered("verifier", VERIFIERS.values(), _GRADERS, "rpg/rewards/graders.py")
 
@@ -218,7 +250,8 @@ def grader_for(verifier: VerifierSection, workers: int = 1) -> Grading:
 
 
 def _printable(text: str | None) -> str | None:
-    """What can be stored: no half surrogate pairs, no NUL, and only the beginning of a monstrous answer."""
+    """What can be stored: no half surrogate pairs, no NUL, and only the beginning of a monstrous
+    answer."""
     if text is None:
         return None
     text = text[:MAX_ANSWER_CHARACTERS].replace("\x00", "\N{REPLACEMENT CHARACTER}")
@@ -226,7 +259,8 @@ def _printable(text: str | None) -> str | None:
 
 
 def rules_name(verifier: VerifierSection) -> str:
-    """Name and version of a verifier's rules, with settings that are not the default: `lines-8`, `math_dapo-0.9.1`."""
+    """Name and version of a verifier's rules, with settings that are not the default: `lines-8`,
+    `math_dapo-0.9.1`."""
     if isinstance(verifier, MarkerVerifier):
         return f"marker-{verifier.match}"
     if isinstance(verifier, RewardVerifier):

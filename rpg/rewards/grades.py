@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 
 class Item(NamedTuple):
-    """A response to grade. `truncated`: it was cut off by the length limit, so an answer at its end is incomplete.
-    `columns`: the other columns of its problem."""
+    """A response to grade. `truncated`: it was cut off by the length limit, so an answer at its end
+    is incomplete. `columns`: the other columns of its problem."""
 
     response: str
     truth: str
@@ -21,8 +21,8 @@ Gradable = Item | tuple[str, str] | tuple[str, str, bool]
 
 @dataclass(frozen=True)
 class Grade:
-    """What was found in a response; `reason` says in a few words why it counts or does not. `score`: from 0 to 1, of a
-    verifier that knows more than right and wrong."""
+    """What was found in a response; `reason` says in a few words why it counts or does not.
+    `score`: from 0 to 1, of a verifier that knows more than right and wrong."""
 
     extracted: str | None
     correct: bool
@@ -38,7 +38,8 @@ class Grading(AbstractContextManager["Grading"]):
         raise NotImplementedError
 
     def reread(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
-        """A second reader's verdicts on (gold, answer) that could not be read; None where it cannot read them either."""
+        """A second reader's verdicts on (gold, answer) that could not be read; None where it cannot
+        read them either."""
         return [None for _ in pairs]
 
     def close(self) -> None:

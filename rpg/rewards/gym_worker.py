@@ -1,7 +1,9 @@
-"""The process in which Reasoning Gym's `score_answer` runs, within the limits of rpg.rewards.comparison_worker.
+"""The process in which Reasoning Gym's `score_answer` runs, within the limits of
+rpg.rewards.comparison_worker.
 
-Some scorers evaluate what they are given with `eval` or sympy's `parse_expr`. Here the first reads literals only, and the
-second refuses every name that is not of a mathematical function or a variable.
+Some scorers evaluate what they are given with `eval` or sympy's `parse_expr`. Here the first reads
+literals only, and the second refuses every name that is not of a mathematical function or a
+variable.
 """
 
 import ast
@@ -25,7 +27,9 @@ _NAMES = re.compile(rf"[A-Za-z]\d*|{'|'.join(_FUNCTIONS)}")
 def _harmless(parse: Callable[..., Any]) -> Callable[..., Any]:
     def guarded(text: str, *rest: Any, **named: Any) -> Any:
         names = re.findall(r"[^\W\d]\w*", text)
-        if re.search(r"""['"\[\]{}:;@=]|\.\s*[^\W\d]""", text) or not all(map(_NAMES.fullmatch, names)):
+        if re.search(r"""['"\[\]{}:;@=]|\.\s*[^\W\d]""", text) or not all(
+            map(_NAMES.fullmatch, names)
+        ):
             raise ValueError("not an expression of mathematics")
         return parse(text, *rest, **named)
 
@@ -39,7 +43,9 @@ def _prepare() -> Callable[..., tuple[float | None, str]]:
     parse = _harmless(sympy.parse_expr)
     sympy.parse_expr = parse
     guards = dict.fromkeys(LITERALS, ("eval", ast.literal_eval))
-    for name, (function, guarded) in (guards | dict.fromkeys(EXPRESSIONS, ("parse_expr", parse))).items():
+    for name, (function, guarded) in (
+        guards | dict.fromkeys(EXPRESSIONS, ("parse_expr", parse))
+    ).items():
         kind = reasoning_gym.factory.DATASETS[name][0]
         setattr(importlib.import_module(kind.__module__), function, guarded)
 

@@ -29,7 +29,8 @@ class Ended(Exception):
 
 
 class JsonProcess:
-    """`python -m module`. Whoever catches what `ask` raises ends it: its next answer would belong to the last question."""
+    """`python -m module`. Whoever catches what `ask` raises ends it: its next answer would belong
+    to the last question."""
 
     def __init__(self, module: str, environment: Mapping[str, str], errors: int | None = None):
         paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
@@ -48,7 +49,8 @@ class JsonProcess:
         self._selector.register(self._out, selectors.EVENT_READ)
 
     def ask(self, question: Any, seconds: float, look: Callable[[], None] = lambda: None) -> Any:
-        """The answer to a question; `look` is called about once a second until it is there. Raises Late and Ended."""
+        """The answer to a question; `look` is called about once a second until it is there. Raises
+        Late and Ended."""
         deadline, answer = time.monotonic() + seconds, b""
         if unsent := self._send(memoryview(json.dumps(question).encode() + b"\n")):
             self._selector.register(self._in, selectors.EVENT_WRITE)
@@ -69,7 +71,8 @@ class JsonProcess:
         return json.loads(answer)
 
     def _send(self, data: memoryview) -> memoryview:
-        """What does not fit into the pipe yet; nothing if the process has ended, of which `ask` reads the end of file."""
+        """What does not fit into the pipe yet; nothing if the process has ended, of which `ask`
+        reads the end of file."""
         try:
             while data:
                 data = data[os.write(self._in.fileno(), data) :]

@@ -1,9 +1,9 @@
-r"""The rule of the paper's recipe: verl's `math_dapo`, as its version 0.9.1 has it, so that published numbers can be
-compared like for like. It compares text after replacements that remove units, words and LaTeX; it knows no numbers,
-so 1/2 is not 0.5, and of `x = 4 = 5` it keeps the 5.
+r"""The rule of the paper's recipe: verl's `math_dapo`, as its version 0.9.1 has it, so that
+published numbers can be compared like for like. It compares text after replacements that remove
+units, words and LaTeX; it knows no numbers, so 1/2 is not 0.5, and of `x = 4 = 5` it keeps the 5.
 
-Read from `verl/utils/reward_score/math_dapo.py` of verl 0.9.1 (after Lewkowycz et al. 2022, App. D); a test grades the
-same responses with verl's own function where verl is installed.
+Read from `verl/utils/reward_score/math_dapo.py` of verl 0.9.1 (after Lewkowycz et al. 2022, App.
+D); a test grades the same responses with verl's own function where verl is installed.
 """
 
 import re
@@ -17,16 +17,33 @@ _NONE = "[INVALID]"
 _MARKER = re.compile(r"(?i)Answer\s*:\s*([^\n]+)")
 
 _REPLACED = (
-    ("an ", ""), ("a ", ""), (".$", "$"), (r"\$", ""), ("\\ ", ""), (" ", ""), ("mbox", "text"),
-    (r",\text{and}", ","), (r"\text{and}", ","), (r"\text{m}", r"\text{}"),
-)  # fmt: skip
-# In this order: `cm` goes before `gm`, and what an earlier removal leaves is seen by the later ones.
+    ("an ", ""),
+    ("a ", ""),
+    (".$", "$"),
+    (r"\$", ""),
+    ("\\ ", ""),
+    (" ", ""),
+    ("mbox", "text"),
+    (r",\text{and}", ","),
+    (r"\text{and}", ","),
+    (r"\text{m}", r"\text{}"),
+)
+# In this order: `cm` goes before `gm`, and what an earlier removal leaves is seen by the later
+# ones.
 _REMOVED = (
     *"square ways integers dollars mph inches hours km units".split(),
     r"\ldots",
     *"sue points feet minutes digits cents degrees cm gm pounds meters meals edges students childrentickets".split(),
     "multiples",
-    *(r"\text{s}", r"\text{.}", "\\text{\ns}", r"\text{}^2", r"\text{}^3", "\\text{\n}", r"\text{}"),
+    *(
+        r"\text{s}",
+        r"\text{.}",
+        "\\text{\ns}",
+        r"\text{}^2",
+        r"\text{}^3",
+        "\\text{\n}",
+        r"\text{}",
+    ),
     *(r"\mathrm{th}", r"^\circ", r"^{\circ}", r"\;", r",\!", "{,}", '"', r"\dots"),
 )
 _UNWRAPPED = [
@@ -39,7 +56,8 @@ _UNWRAPPED = [
 
 
 def bare(text: str) -> str:
-    """An answer as the rule compares it: what follows the last `=`, without units, words and LaTeX around it."""
+    """An answer as the rule compares it: what follows the last `=`, without units, words and LaTeX
+    around it."""
     text = text.split("=")[-1]
     for old, new in _REPLACED:
         text = text.replace(old, new)
@@ -53,7 +71,8 @@ def bare(text: str) -> str:
 
 
 def grade(response: str, truth: str) -> Grade:
-    r"""The last `Answer:` in the response's end, compared as text; without one, the last `\boxed{...}`, to the letter."""
+    r"""The last `Answer:` in the response's end, compared as text; without one, the last
+    `\boxed{...}`, to the letter."""
     end = response[-_RESPONSE:]
     lines = _MARKER.findall(end)
     answer = bare(lines[-1] if lines else _NONE)
@@ -67,7 +86,8 @@ def grade(response: str, truth: str) -> Grade:
 
 
 def _last_box(text: str) -> str | None:
-    r"""Between the braces of the last `\boxed{`; None where it does not close. (Escaped braces count like others.)"""
+    r"""Between the braces of the last `\boxed{`; None where it does not close. (Escaped braces
+    count like others.)"""
     start = text.rfind("\\boxed{")
     if start < 0:
         return None

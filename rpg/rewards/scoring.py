@@ -1,4 +1,5 @@
-"""From responses to what they earn: the verifier's verdict and every part of the reward, the same on both back ends."""
+"""From responses to what they earn: the verifier's verdict and every part of the reward, the same
+on both back ends."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -25,7 +26,8 @@ from rpg.rewards.graders import grader_for
 from rpg.rewards.grades import Grade, Grading, Item
 
 Sources = Mapping[str, Sequence[Mapping[str, str]]]
-"""Name of a part of the reward -> the modules its function runs from, as a manifest keeps them (rpg.config.code)."""
+"""Name of a part of the reward -> the modules its function runs from, as a manifest keeps them
+(rpg.config.code)."""
 SCORE = "answer_score"
 """Among the parts of a reward: what a verifier with scores gave the answer."""
 PATTERN_SECONDS = 2.0
@@ -57,7 +59,8 @@ Judge = Callable[[Sequence[Answered]], Sequence[float]]
 
 @dataclass(frozen=True)
 class Scored:
-    """`reward` is the weighted sum of `parts`; a part is None where its function does not apply to the response."""
+    """`reward` is the weighted sum of `parts`; a part is None where its function does not apply to
+    the response."""
 
     reward: float
     grade: Grade
@@ -65,7 +68,8 @@ class Scored:
 
 
 class Scorer(AbstractContextManager["Scorer"]):
-    """Scores responses; keeps its processes and what the verifier has decided. A context manager, or to be closed."""
+    """Scores responses; keeps its processes and what the verifier has decided. A context manager,
+    or to be closed."""
 
     def __init__(
         self,
@@ -79,8 +83,9 @@ class Scorer(AbstractContextManager["Scorer"]):
         prefix: str = "",
         prefix_every_turn: bool = False,
     ):
-        """`prefix` is how the assistant's first turn begins, or every one: the whole turn is scored.
-        `max_response_tokens` is where a length reward is zero by default; `workers` compare mathematical answers."""
+        """`prefix` is how the assistant's first turn begins, or every one: the whole turn is
+        scored. `max_response_tokens` is where a length reward is zero by default; `workers` compare
+        mathematical answers."""
         self.reward, self.limit, self.prefix = tuple(reward), max_response_tokens, prefix
         self._every_turn = prefix_every_turn
         right_or_wrong = [*map(type, self.reward)] == [CorrectnessReward]
@@ -98,13 +103,16 @@ class Scorer(AbstractContextManager["Scorer"]):
         self._judges = {part.called(): models(part) for part in judged} if models else {}
 
     def score(self, answered: Sequence[Answered]) -> list[Scored]:
-        """What each response earns, in order. Raises RewardError: a function failed; GradingError: the grader failed."""
+        """What each response earns, in order. Raises RewardError: a function failed; GradingError:
+        the grader failed."""
         last = [a.response if a.last is None else a.last for a in answered]
         begins = [self._every_turn or t == a.response for a, t in zip(answered, last, strict=True)]
         graded = [self.prefix * begin + text for begin, text in zip(begins, last, strict=True)]
         answered = [a._replace(response=self.prefix + a.response) for a in answered]
         items = zip(graded, answered, strict=True)
-        grades = self._grader.grade(Item(text, a.answer, a.truncated, a.columns) for text, a in items)
+        grades = self._grader.grade(
+            Item(text, a.answer, a.truncated, a.columns) for text, a in items
+        )
         totals = [0.0] * len(answered)
         parts: list[dict[str, float | None]] = [
             {} if grade.score is None else {SCORE: grade.score} for grade in grades
@@ -117,14 +125,16 @@ class Scorer(AbstractContextManager["Scorer"]):
         if self._threshold is not None:
             right = f"right from {self._threshold:g}"
             grades = [
-                Grade(None, total >= self._threshold, f"reward {total:.6g}, {right}") for total in totals
+                Grade(None, total >= self._threshold, f"reward {total:.6g}, {right}")
+                for total in totals
             ]
         return [Scored(*columns) for columns in zip(totals, grades, parts, strict=True)]
 
     def _values(
         self, part: RewardSection, answered: Sequence[Answered], grades: Sequence[Grade]
     ) -> list[tuple[str, float, Sequence[float | None]]]:
-        """(name, weight, value of each response) of one part; several where a function returns named values."""
+        """(name, weight, value of each response) of one part; several where a function returns
+        named values."""
         name = part.called()
         if isinstance(part, PythonReward):
             return [
@@ -136,14 +146,19 @@ class Scorer(AbstractContextManager["Scorer"]):
         if isinstance(part, EnvironmentReward):
             return [(name, part.weight, [a.earned for a in answered])]
         if isinstance(part, FormatReward):
-            return [(name, part.weight, [float(_matches(part.pattern, a.response)) for a in answered])]
+            return [
+                (name, part.weight, [float(_matches(part.pattern, a.response)) for a in answered])
+            ]
         if isinstance(part, LengthReward):
             zero = part.zero or self.limit
-            return [(name, part.weight, [length_reward(a.tokens, part.full, zero) for a in answered])]
+            return [
+                (name, part.weight, [length_reward(a.tokens, part.full, zero) for a in answered])
+            ]
         return [(name, part.weight, list(self._judges[name](answered)))]
 
     def reread(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
-        """A second reader's verdicts on (gold, answer) that the verifier could not read (rpg.store.samples.unread_form)."""
+        """A second reader's verdicts on (gold, answer) that the verifier could not read
+        (rpg.store.samples.unread_form)."""
         return self._grader.reread(pairs)
 
     def close(self) -> None:
@@ -178,13 +193,16 @@ def length_reward(tokens: int, full: int, zero: int) -> float:
 
 
 def overlong_punishment(tokens: int, limit: int, buffer_fraction: float, factor: float) -> float:
-    """Soft overlong penalty, 0 or negative (DAPO, arXiv 2503.14476, eq. 13; paper App. H): zero up to `limit - buffer`
-    tokens, where the buffer is `buffer_fraction * limit`, then linear down to -factor at `limit`.
+    """Soft overlong penalty, 0 or negative (DAPO, arXiv 2503.14476, eq. 13; paper App. H): zero up
+    to `limit - buffer` tokens, where the buffer is `buffer_fraction * limit`, then linear down to
+    -factor at `limit`.
 
     Raises ValueError: limit < 1 or buffer_fraction outside (0, 1].
     """
     if limit < 1 or not 0 < buffer_fraction <= 1:
-        raise ValueError(f"limit {limit} must be positive and buffer_fraction {buffer_fraction} in (0, 1]")
+        raise ValueError(
+            f"limit {limit} must be positive and buffer_fraction {buffer_fraction} in (0, 1]"
+        )
     buffer = buffer_fraction * limit
     return -factor * min(max(tokens - (limit - buffer), 0.0) / buffer, 1.0)
 

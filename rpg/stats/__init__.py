@@ -1,10 +1,47 @@
-"""Estimates with honest intervals from few seeds and problems, and tests of differences: docs/statistics.md."""
+"""Estimates with honest intervals from few seeds and problems, and tests of differences:
+docs/statistics.md."""
 
 from rpg.stats.comparisons import ERROR, MINIMUM_SEEDS, Family, family, holm, verdict
-from rpg.stats.estimates import Estimate, accuracy, components, crossed, majority_at_k, pass_at_k, t_quantile
-from rpg.stats.power import ASSUMED, MATTERS, Design, Spreads, carried_by_few, detectable, sentence, spreads
+from rpg.stats.estimates import (
+    Estimate,
+    accuracy,
+    components,
+    crossed,
+    majority_at_k,
+    pass_at_k,
+    t_quantile,
+)
+from rpg.stats.power import (
+    ASSUMED,
+    MATTERS,
+    Design,
+    Spreads,
+    carried_by_few,
+    detectable,
+    sentence,
+    spreads,
+)
 from rpg.stats.sequential import Look, next_look
 
-__all__ = ["ASSUMED", "ERROR", "MATTERS", "MINIMUM_SEEDS", "Design", "Estimate", "Family", "Look", "Spreads"]
+__all__ = [
+    "ASSUMED",
+    "ERROR",
+    "MATTERS",
+    "MINIMUM_SEEDS",
+    "Design",
+    "Estimate",
+    "Family",
+    "Look",
+    "Spreads",
+]
 __all__ += ["accuracy", "components", "crossed", "majority_at_k", "pass_at_k", "t_quantile"]
-__all__ += ["carried_by_few", "detectable", "family", "holm", "next_look", "sentence", "spreads", "verdict"]
+__all__ += [
+    "carried_by_few",
+    "detectable",
+    "family",
+    "holm",
+    "next_look",
+    "sentence",
+    "spreads",
+    "verdict",
+]

@@ -1,7 +1,9 @@
-"""Estimates with honest intervals, from few seeds and problems. Formulas and their limits: docs/statistics.md.
+"""Estimates with honest intervals, from few seeds and problems. Formulas and their limits:
+docs/statistics.md.
 
-Scores are arrays (S, P): one row per seed, one column per problem, each entry the share of right samples. Several benchmarks
-are a list of such arrays with the same seeds ("strata"): their estimate is the plain mean of the benchmarks' means.
+Scores are arrays (S, P): one row per seed, one column per problem, each entry the share of right
+samples. Several benchmarks are a list of such arrays with the same seeds ("strata"): their estimate
+is the plain mean of the benchmarks' means.
 """
 
 import math
@@ -16,7 +18,8 @@ LEVEL = 0.95
 
 
 class Estimate(NamedTuple):
-    """A mean, its standard error, degrees of freedom and 95 % interval (NaN where nothing can be said)."""
+    """A mean, its standard error, degrees of freedom and 95 % interval (NaN where nothing can be
+    said)."""
 
     mean: float
     standard_error: float
@@ -28,20 +31,24 @@ class Estimate(NamedTuple):
 
 
 def pass_at_k(samples: ArrayLike, correct: ArrayLike, k: int) -> np.ndarray:
-    """Unbiased chance that at least one of k samples is right, per problem: 1 - C(n-c, k) / C(n, k).
+    """Unbiased chance that at least one of k samples is right, per problem: 1 - C(n-c, k) / C(n,
+    k).
 
-    `samples` n and `correct` c are (P,) counts with n >= k >= 1, else ValueError. Chen et al. 2021 (arXiv
-    2107.03374), eq. 1.
+    `samples` n and `correct` c are (P,) counts with n >= k >= 1, else ValueError. Chen et al. 2021
+    (arXiv 2107.03374), eq. 1.
     """
     n, c = np.asarray(samples, float), np.asarray(correct, float)
     if k < 1 or (n < k).any() or (c > n).any() or (c < 0).any():
-        raise ValueError(f"pass@{k} needs at least {k} samples per problem and 0 <= correct <= samples")
+        raise ValueError(
+            f"pass@{k} needs at least {k} samples per problem and 0 <= correct <= samples"
+        )
     index = np.arange(k)[:, None]
     return np.asarray(1 - np.prod(np.maximum(n - c - index, 0) / (n - index), axis=0))
 
 
 def majority_at_k(answers: Sequence[str | None], correct: Sequence[bool]) -> float:
-    """Chance that a problem's most frequent answer is right, ties broken at random; None does not vote."""
+    """Chance that a problem's most frequent answer is right, ties broken at random; None does not
+    vote."""
     votes: dict[str, list[bool]] = {}
     for answer, right in zip(answers, correct, strict=True):
         if answer is not None:
@@ -59,8 +66,9 @@ def t_quantile(df: ArrayLike) -> np.ndarray:
 
 
 def accuracy(strata: Sequence[ArrayLike]) -> Estimate:
-    """Mean accuracy of a variant, with the standard error of `crossed` and Wilson's (1927) interval for as many independent
-    trials; Clopper and Pearson's for as many trials as there are problems if all samples agree.
+    """Mean accuracy of a variant, with the standard error of `crossed` and Wilson's (1927) interval
+    for as many independent trials; Clopper and Pearson's for as many trials as there are problems
+    if all samples agree.
     """
     estimate = crossed(strata)
     mean, error = estimate.mean, estimate.standard_error
@@ -80,8 +88,9 @@ def accuracy(strata: Sequence[ArrayLike]) -> Estimate:
 
 
 class Components(NamedTuple):
-    """Of the mean of scores (..., S, P): its variance due to problems, to seeds and to their interaction (which the other
-    two contain), and for problems and interaction the sum of v^2 / df over benchmarks (Satterthwaite)."""
+    """Of the mean of scores (..., S, P): its variance due to problems, to seeds and to their
+    interaction (which the other two contain), and for problems and interaction the sum of v^2 / df
+    over benchmarks (Satterthwaite)."""
 
     mean: np.ndarray
     problems: np.ndarray
@@ -92,10 +101,11 @@ class Components(NamedTuple):
 
 
 def components(strata: Sequence[np.ndarray]) -> Components:
-    """Of the plain mean of benchmarks' means, one array (..., S, P_b) each; NaN where a benchmark has one problem.
+    """Of the plain mean of benchmarks' means, one array (..., S, P_b) each; NaN where a benchmark
+    has one problem.
 
-    Crossed random effects, see Brennan, Generalizability Theory (2001), ch. 3. Problems are never pooled across
-    benchmarks: the spread between benchmarks is no noise.
+    Crossed random effects, see Brennan, Generalizability Theory (2001), ch. 3. Problems are never
+    pooled across benchmarks: the spread between benchmarks is no noise.
     """
     size, parts = strata[0].shape[-2], len(strata)
     per_seed = np.asarray(sum(array.mean(axis=-1) for array in strata)) / parts
@@ -104,33 +114,43 @@ def components(strata: Sequence[np.ndarray]) -> Components:
         count = array.shape[-1]
         means = array.mean(axis=-2, keepdims=True)
         with np.errstate(invalid="ignore"):
-            v = ((means - means.mean(axis=-1, keepdims=True)) ** 2).sum(axis=(-2, -1)) / np.float64(count - 1)
+            v = ((means - means.mean(axis=-1, keepdims=True)) ** 2).sum(axis=(-2, -1)) / np.float64(
+                count - 1
+            )
         of_problems.append((v / count / parts**2, count - 1))
-        interaction = array - means - array.mean(axis=-1, keepdims=True) + means.mean(axis=-1, keepdims=True)
+        interaction = (
+            array - means - array.mean(axis=-1, keepdims=True) + means.mean(axis=-1, keepdims=True)
+        )
         df = max((size - 1) * (count - 1), 1)
         of_both.append(((interaction**2).sum(axis=(-2, -1)) / df / (size * count) / parts**2, df))
     problems, both = (np.asarray(sum(v for v, _ in each)) for each in (of_problems, of_both))
-    spreads = (np.asarray(sum(v**2 / max(df, 1) for v, df in each)) for each in (of_problems, of_both))
+    spreads = (
+        np.asarray(sum(v**2 / max(df, 1) for v, df in each)) for each in (of_problems, of_both)
+    )
     seeds = per_seed.var(axis=-1, ddof=1) / size if size > 1 else np.zeros(per_seed.shape[:-1])
     return Components(per_seed.mean(axis=-1), problems, seeds, both, *spreads)
 
 
 def problems_df(problems: ArrayLike) -> float:
-    """Satterthwaite's degrees of freedom of the mean of benchmarks of these sizes whose problems all vary alike."""
+    """Satterthwaite's degrees of freedom of the mean of benchmarks of these sizes whose problems
+    all vary alike."""
     count = np.asarray(problems, float)
     return float((1 / count).sum() ** 2 / (1 / (count**2 * np.maximum(count - 1, 1e-9))).sum())
 
 
 def crossed(strata: Sequence[ArrayLike]) -> Estimate:
-    """Mean of benchmark means with the standard error of a two-way random-effects model, seeds x problems.
+    """Mean of benchmark means with the standard error of a two-way random-effects model, seeds x
+    problems.
 
-    `strata` holds one (S, P_b) array per benchmark b, rows being the same seeds; ValueError for other shapes. Degrees of
-    freedom after Satterthwaite (1946).
+    `strata` holds one (S, P_b) array per benchmark b, rows being the same seeds; ValueError for
+    other shapes. Degrees of freedom after Satterthwaite (1946).
     """
     arrays = [np.asarray(array, float) for array in strata]
     seeds = {array.shape[0] for array in arrays if array.ndim == 2}
     if not arrays or any(array.ndim != 2 or array.size == 0 for array in arrays) or len(seeds) != 1:
-        raise ValueError("expected non-empty arrays (seeds, problems) with the same number of seeds")
+        raise ValueError(
+            "expected non-empty arrays (seeds, problems) with the same number of seeds"
+        )
     size, problems = seeds.pop(), sum(array.shape[1] for array in arrays)
     parts = components(arrays)
     variance = float(max(parts.problems + parts.seeds - parts.both, parts.problems, parts.seeds))

@@ -1,8 +1,10 @@
-"""Summaries of scores (seeds, problems) that a mean hides, with the intervals of `crossed`, and ranks with intervals.
+"""Summaries of scores (seeds, problems) that a mean hides, with the intervals of `crossed`, and
+ranks with intervals.
 
-Interquartile mean, probability of improvement and performance profile are those of Agarwal et al. 2021, "Deep Reinforcement
-Learning at the Edge of the Statistical Precipice" (arXiv 2108.13264), sec. 4, with problems for tasks. Each is written as
-the mean of one number per seed and problem (its influence), since one training answers all problems (docs/studies.md).
+Interquartile mean, probability of improvement and performance profile are those of Agarwal et al.
+2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (arXiv 2108.13264),
+sec. 4, with problems for tasks. Each is written as the mean of one number per seed and problem (its
+influence), since one training answers all problems (docs/studies.md).
 """
 
 from typing import NamedTuple
@@ -15,7 +17,8 @@ from rpg.stats.estimates import Estimate, accuracy, crossed
 
 
 def interquartile_mean(scores: np.ndarray) -> Estimate:
-    """Mean of the middle half of all scores (S, P); without an interval where that half is all alike."""
+    """Mean of the middle half of all scores (S, P); without an interval where that half is all
+    alike."""
     middle = float(distributions.trim_mean(scores, 0.25, axis=None))
     inside = np.clip(scores, *np.quantile(scores, (0.25, 0.75)))
     estimate = crossed([middle + 2 * (inside - inside.mean())])
@@ -25,7 +28,8 @@ def interquartile_mean(scores: np.ndarray) -> Estimate:
 
 
 def probability_of_improvement(scores: np.ndarray, other: np.ndarray) -> Estimate:
-    """Chance that a training scores higher than one of the `other` variant on the same problem, a tie counting half.
+    """Chance that a training scores higher than one of the `other` variant on the same problem, a
+    tie counting half.
 
     Both (S, P), rows being the same seeds; any seed of the one is compared with any of the other.
     """
@@ -42,10 +46,11 @@ class Rank(NamedTuple):
 
 
 def ranks(strata: list[np.ndarray]) -> list[Rank]:
-    """From scores (V, S, P) per benchmark. All intervals together hold the true ranks in 95 % of studies.
+    """From scores (V, S, P) per benchmark. All intervals together hold the true ranks in 95 % of
+    studies.
 
-    All pairs of variants are tested as one family (Mogstad et al. 2024, "Inference for Ranks", Review of Economic Studies
-    91). With fewer than three seeds every place is possible.
+    All pairs of variants are tested as one family (Mogstad et al. 2024, "Inference for Ranks",
+    Review of Economic Studies 91). With fewer than three seeds every place is possible.
     """
     means = np.mean([array.mean(axis=(1, 2)) for array in strata], axis=0)
     variants, seeds = strata[0].shape[:2]

@@ -1,9 +1,11 @@
-"""Saturating curves of accuracy over compute, with intervals over seeds, and refusals: docs/studies.md.
+"""Saturating curves of accuracy over compute, with intervals over seeds, and refusals:
+docs/studies.md.
 
     A(C) = start + (asymptote - start) / (1 + (midpoint / C) ** slope)
 
-as in Khatri et al. 2025, "The Art of Scaling Reinforcement Learning Compute for LLMs" (arXiv 2510.13786), eq. 1, fitted to
-all seeds by least squares. The intervals are Student's over the seeds' own Gauss-Newton steps from it.
+as in Khatri et al. 2025, "The Art of Scaling Reinforcement Learning Compute for LLMs" (arXiv
+2510.13786), eq. 1, fitted to all seeds by least squares. The intervals are Student's over the
+seeds' own Gauss-Newton steps from it.
 """
 
 from collections.abc import Sequence
@@ -17,13 +19,16 @@ from rpg.stats.comparisons import MINIMUM_SEEDS
 from rpg.stats.estimates import t_quantile
 
 FIRST_HALF = 5
-"""Least number of checkpoints in the first half of the budget, the start included: they must predict the second."""
+"""Least number of checkpoints in the first half of the budget, the start included: they must
+predict the second."""
 REACHED, REACHED_AT_LEAST = 0.8, 0.4
-"""Share of its rise that a curve must have reached at the end of the budget, and the least of that share's interval."""
+"""Share of its rise that a curve must have reached at the end of the budget, and the least of that
+share's interval."""
 TOLERATED = 0.05
 """Largest error in accuracy with which the first half of the budget may predict the second."""
 RISES = 0.01
-"""Level of the test that accuracy is higher in the last third of the checkpoints than in the first."""
+"""Level of the test that accuracy is higher in the last third of the checkpoints than in the first.
+"""
 
 _GRID = 16, 10  # midpoints and slopes from which the search begins
 _SLOPES = 0.2, 12.0
@@ -38,13 +43,15 @@ class Bounds(NamedTuple):
 
 
 class ComputeFit(NamedTuple):
-    """A variant's curve. With a `refusal` (a sentence) it has no asymptote, midpoint and slope, and ends at the budget."""
+    """A variant's curve. With a `refusal` (a sentence) it has no asymptote, midpoint and slope, and
+    ends at the budget."""
 
     seeds: int
     budget: float
     refusal: str
     held_out: float
-    """Root mean square error of the seeds' mean in the second half of the budget, predicted from the first; NaN: no fit."""
+    """Root mean square error of the seeds' mean in the second half of the budget, predicted from
+    the first; NaN: no fit."""
     parameters: np.ndarray
     """(4,): start, rise, logarithms of midpoint and slope; NaN: no fit."""
     deviations: np.ndarray
@@ -89,8 +96,8 @@ def curve(parameters: np.ndarray, compute: np.ndarray) -> np.ndarray:
 
 
 def fit(compute: ArrayLike, accuracy: ArrayLike) -> ComputeFit:
-    """The curve of one variant from arrays (seeds, checkpoints), compute ascending. ValueError: shapes differ, or a value
-    is not finite."""
+    """The curve of one variant from arrays (seeds, checkpoints), compute ascending. ValueError:
+    shapes differ, or a value is not finite."""
     x, y = np.asarray(compute, float), np.asarray(accuracy, float)
     if x.shape != y.shape or x.ndim != 2 or not x.size or not np.isfinite([x, y]).all():
         raise ValueError("expected finite arrays (seeds, checkpoints) of one shape")
@@ -103,7 +110,9 @@ def fit(compute: ArrayLike, accuracy: ArrayLike) -> ComputeFit:
         return fitted._replace(refusal=f"{of}; a fit takes at least {FIRST_HALF} there")
     fitted = fitted._replace(parameters=_least_squares(x, y))
     if seeds < MINIMUM_SEEDS:
-        return fitted._replace(refusal=f"intervals take {MINIMUM_SEEDS} seeds, and there are {seeds}")
+        return fitted._replace(
+            refusal=f"intervals take {MINIMUM_SEEDS} seeds, and there are {seeds}"
+        )
     predicted = curve(_least_squares(x[:, :first], y[:, :first]), x[:, first:])
     fitted = fitted._replace(
         deviations=_gauss_newton(fitted.parameters, x, y),
@@ -115,7 +124,9 @@ def fit(compute: ArrayLike, accuracy: ArrayLike) -> ComputeFit:
 def _refusal(fitted: ComputeFit, y: np.ndarray) -> str:
     third = y.shape[1] // 3
     gains = y[:, -third:].mean(axis=1) - y[:, :third].mean(axis=1)
-    needed = special.stdtrit(fitted.seeds - 1, 1 - RISES) * gains.std(ddof=1) / np.sqrt(fitted.seeds)
+    needed = (
+        special.stdtrit(fitted.seeds - 1, 1 - RISES) * gains.std(ddof=1) / np.sqrt(fitted.seeds)
+    )
     if gains.mean() <= needed:
         return f"accuracy does not clearly rise ({gains.mean():+.3f} from the first third of the checkpoints to the last)"
     reached, rise_at_least = fitted.reached(), fitted.parameters[1] - _half(fitted.deviations[:, 1])
@@ -141,12 +152,18 @@ def _slopes(parameters: np.ndarray, compute: np.ndarray) -> np.ndarray:
     logit = _logit(parameters, compute)
     share = special.expit(logit)
     steep = parameters[1] * share * (1 - share)
-    parts = np.ones_like(share), share, -np.exp(parameters[3]) * steep, steep * np.where(steep == 0, 0, logit)
+    parts = (
+        np.ones_like(share),
+        share,
+        -np.exp(parameters[3]) * steep,
+        steep * np.where(steep == 0, 0, logit),
+    )
     return np.stack(parts, axis=-1)
 
 
 def _least_squares(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Parameters (4,) of one curve through all points, from the best of a grid: given midpoint and slope it is linear."""
+    """Parameters (4,) of one curve through all points, from the best of a grid: given midpoint and
+    slope it is linear."""
     x, y = x.ravel(), y.ravel()
     near, far = np.log(x[x > 0].min()), np.log(x.max())
     midpoints = np.linspace(near - 1, far + 1.5, _GRID[0])
@@ -164,7 +181,8 @@ def _least_squares(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         jac=lambda parameters: _slopes(parameters, x),
         bounds=(low, high),
         x_scale=[0.1, 0.3, 0.5, 0.5],
-        # Along a flat valley, where the curve is refused anyway, the search would go on for seconds.
+        # Along a flat valley, where the curve is refused anyway, the search would go on for
+        # seconds.
         max_nfev=100,
     )
     return np.asarray(solution.x)

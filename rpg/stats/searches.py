@@ -1,4 +1,5 @@
-"""What a search by trials shows: how good its best gets with more trials, and how wide the good settings lie."""
+"""What a search by trials shows: how good its best gets with more trials, and how wide the good
+settings lie."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -17,10 +18,12 @@ POINTS = 12
 
 
 def expected_best(values: ArrayLike) -> np.ndarray:
-    """Expected highest of k of these n values, drawn without replacement, for k = 1 .. n: (..., n) from (..., n).
+    """Expected highest of k of these n values, drawn without replacement, for k = 1 .. n: (..., n)
+    from (..., n).
 
-    The sum over the sorted x_(i) of C(i-1, k-1) / C(n, k) x_(i): Dodge et al. 2019, "Show Your Work" (arXiv 1909.03004),
-    without the bias of drawing from the empirical distribution (Tang et al. 2020, arXiv 2004.13705).
+    The sum over the sorted x_(i) of C(i-1, k-1) / C(n, k) x_(i): Dodge et al. 2019, "Show Your
+    Work" (arXiv 1909.03004), without the bias of drawing from the empirical distribution (Tang et
+    al. 2020, arXiv 2004.13705).
     """
     ranked = np.sort(np.asarray(values, float), axis=-1)
     rank = drawn = np.arange(1, ranked.shape[-1] + 1)
@@ -29,15 +32,17 @@ def expected_best(values: ArrayLike) -> np.ndarray:
 
 
 class Effort(NamedTuple):
-    """What variants (rows) are expected to reach with k = 1, 2, ... trials (columns), and half of its 95 % intervals."""
+    """What variants (rows) are expected to reach with k = 1, 2, ... trials (columns), and half of
+    its 95 % intervals."""
 
     best: np.ndarray
     half: np.ndarray
-    """NaN from a quarter of the trials on: no interval holds where the best of all trials decides."""
+    """NaN from a quarter of the trials on: no interval holds where the best of all trials decides.
+    """
 
     def lead(self, trials: int) -> tuple[int, float, float]:
-        """The variant that is expected to reach most with this many trials, how far it is ahead of the next, and half of
-        the 95 % interval of that."""
+        """The variant that is expected to reach most with this many trials, how far it is ahead of
+        the next, and half of the 95 % interval of that."""
         column, halves = self.best[:, trials - 1], self.half[:, trials - 1]
         first, second = np.argsort(-column, kind="stable")[:2]
         half = np.hypot(halves[first], halves[second])
@@ -45,7 +50,8 @@ class Effort(NamedTuple):
 
 
 def effort(values: Sequence[np.ndarray], most: int) -> Effort:
-    """From the trials of each variant (two at least), to `most` trials or as far as all have as many."""
+    """From the trials of each variant (two at least), to `most` trials or as far as all have as
+    many."""
     most = min(most, *map(len, values))
     best, halves = np.zeros((len(values), most)), np.full((len(values), most), np.nan)
     for row, each in enumerate(values):
@@ -55,17 +61,20 @@ def effort(values: Sequence[np.ndarray], most: int) -> Effort:
 
 
 def jackknife(values: np.ndarray, most: int) -> np.ndarray:
-    """Half of the 95 % intervals of the expected best of k = 1 .. `most` < n trials: Student's, with the jackknife's
-    variance over trials, which errs to the safe side (Efron & Stein 1981; `python -m benchmarks.expected_best`)."""
+    """Half of the 95 % intervals of the expected best of k = 1 .. `most` < n trials: Student's,
+    with the jackknife's variance over trials, which errs to the safe side (Efron & Stein 1981;
+    `python -m benchmarks.expected_best`)."""
     n = len(values)
     without = expected_best(np.stack([np.delete(values, at) for at in range(n)]))[:, :most]
     return np.asarray(t_quantile(n - 1) * np.sqrt((n - 1) ** 2 / n * without.var(axis=0, ddof=1)))
 
 
 def good_region(places: np.ndarray, good: np.ndarray, choices: Mapping[int, int]) -> float:
-    """Share of the searched space whose nearest trial is `good` (n,), by the trials' `places` (n, fields) in [0, 1].
+    """Share of the searched space whose nearest trial is `good` (n,), by the trials' `places` (n,
+    fields) in [0, 1].
 
-    A field of `choices` {column: how many} has the number of the choice as its place, which is near to itself alone.
+    A field of `choices` {column: how many} has the number of the choice as its place, which is near
+    to itself alone.
     """
     points = qmc.Sobol(places.shape[1], seed=0).random_base2(POINTS)
     square = np.zeros((len(points), len(places)))

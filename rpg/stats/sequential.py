@@ -1,8 +1,10 @@
-"""How much error a comparison may still make when it is looked at again, with more runs than before.
+"""How much error a comparison may still make when it is looked at again, with more runs than
+before.
 
-Alpha spending by information: while the planned runs come in, little is spent (as O'Brien and Fleming do), so that nearly
-all of `ERROR` is left for the complete sweep. Runs that are added later share `LATER_ERROR`. Looks are treated as if they
-were unrelated, so any number of them, at any time, keeps the sum.
+Alpha spending by information: while the planned runs come in, little is spent (as O'Brien and
+Fleming do), so that nearly all of `ERROR` is left for the complete sweep. Runs that are added later
+share `LATER_ERROR`. Looks are treated as if they were unrelated, so any number of them, at any
+time, keeps the sum.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,11 +16,12 @@ LATER_ERROR = 0.01
 
 
 class Look(NamedTuple):
-    """One look at the differences of `compared` (a text that identifies them): its finished runs, and what was found.
+    """One look at the differences of `compared` (a text that identifies them): its finished runs,
+    and what was found.
 
-    `number` counts looks from 1. `planned` is the number of runs that the first expected; `level` the error that this one
-    may make. `spreads` are those of rpg.stats.Spreads on the benchmarks. `results` has low, high and verdict of every
-    difference by name.
+    `number` counts looks from 1. `planned` is the number of runs that the first expected; `level`
+    the error that this one may make. `spreads` are those of rpg.stats.Spreads on the benchmarks.
+    `results` has low, high and verdict of every difference by name.
     """
 
     compared: str
@@ -34,7 +37,8 @@ class Look(NamedTuple):
 def next_look(
     looks: Sequence[Look], compared: str, runs: Sequence[str], planned: int
 ) -> tuple[list[Look], int, float]:
-    """Earlier ones of `looks` at these data, as far as they were there; the number planned at the first; this one's level.
+    """Earlier ones of `looks` at these data, as far as they were there; the number planned at the
+    first; this one's level.
 
     The same runs again are no new look: they get the level they had.
     """

@@ -8,15 +8,21 @@ import numpy as np
 SAMPLING, TOGETHER = "sampling", "interactions"
 
 
-def variance_components(cells: np.ndarray, samples: int, factors: Sequence[str]) -> dict[str, float]:
-    """Variances by factor, of their interactions together, and of sampling an answer; unbiased, so one may be below zero.
+def variance_components(
+    cells: np.ndarray, samples: int, factors: Sequence[str]
+) -> dict[str, float]:
+    """Variances by factor, of their interactions together, and of sampling an answer; unbiased, so
+    one may be below zero.
 
-    `cells` has an axis for each of the `factors` and holds shares of right answers among `samples`; every factor is a random
-    sample of at least two levels, else ValueError. Method of moments with the expected mean squares of the crossed design
-    (Searle, Casella & McCulloch 1992, Variance Components, ch. 4; Brennan 2001, ch. 3).
+    `cells` has an axis for each of the `factors` and holds shares of right answers among `samples`;
+    every factor is a random sample of at least two levels, else ValueError. Method of moments with
+    the expected mean squares of the crossed design (Searle, Casella & McCulloch 1992, Variance
+    Components, ch. 4; Brennan 2001, ch. 3).
     """
     if cells.ndim != len(factors) or min(cells.shape) < 2:
-        raise ValueError(f"expected at least two levels of {', '.join(factors)}; the shape is {cells.shape}")
+        raise ValueError(
+            f"expected at least two levels of {', '.join(factors)}; the shape is {cells.shape}"
+        )
     axes = range(cells.ndim)
     groups = [group for size in range(1, cells.ndim + 1) for group in combinations(axes, size)]
     squares = {frozenset(group): _mean_square(cells, group) for group in groups}
@@ -25,7 +31,9 @@ def variance_components(cells: np.ndarray, samples: int, factors: Sequence[str])
         inside = frozenset(group)
         around = {group: square for group, square in squares.items() if group >= inside}
         total = sum((-1) ** len(larger - inside) * square for larger, square in around.items())
-        variances[group] = total / np.prod([cells.shape[axis] for axis in axes if axis not in inside])
+        variances[group] = total / np.prod(
+            [cells.shape[axis] for axis in axes if axis not in inside]
+        )
     answers = float((cells * (1 - cells)).mean()) * samples / max(samples - 1, 1)
     alone = {factors[axis]: float(variances[axis,]) for axis in axes}
     mixed = float(sum(variances[group] for group in groups if len(group) > 1))

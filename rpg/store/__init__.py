@@ -1,4 +1,5 @@
-"""Run folders, the results database and its queries. Imports neither torch nor the rest of the library."""
+"""Run folders, the results database and its queries. Imports neither torch nor the rest of the
+library."""
 
 from rpg.store.atomic_files import (
     StoreError,

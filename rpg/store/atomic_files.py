@@ -1,7 +1,8 @@
-"""Files that are complete or absent: everything is written to a temporary file, flushed to disk and renamed into place.
+"""Files that are complete or absent: everything is written to a temporary file, flushed to disk and
+renamed into place.
 
-A reader never sees half a file, and a kill at any moment leaves the previous one. Only an append (metrics)
-can be torn, and its reader expects that.
+A reader never sees half a file, and a kill at any moment leaves the previous one. Only an append
+(metrics) can be torn, and its reader expects that.
 """
 
 import contextlib
@@ -46,7 +47,8 @@ def readable(action: str, path: Path) -> Iterator[None]:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """os.write until all of it is written; a full disk surfaces as OSError(ENOSPC) on the next call."""
+    """os.write until all of it is written; a full disk surfaces as OSError(ENOSPC) on the next
+    call."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
@@ -54,13 +56,15 @@ def write_all(fd: int, data: bytes) -> None:
 
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Yield a temporary path in the same folder; on success fsync it and rename it to `path`, else remove it. The
-    temporary name starts with a dot, so that patterns such as `step-*.parquet` never match it."""
+    """Yield a temporary path in the same folder; on success fsync it and rename it to `path`, else
+    remove it. The temporary name starts with a dot, so that patterns such as `step-*.parquet` never
+    match it."""
     path = Path(path)
     with readable("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = aside(path)
-        # Mode 0666 less the umask, or what the folder's default ACL says: tempfile would make it the owner's alone.
+        # Mode 0666 less the umask, or what the folder's default ACL says: tempfile would make it
+        # the owner's alone.
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
         try:
             yield temporary
@@ -74,8 +78,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def link(source: Path, target: Path) -> None:
-    """A hard link to a file that never changes, or a copy if the file system has no hard links; nothing if the target is
-    already there. Raises FileNotFoundError: the source has been removed."""
+    """A hard link to a file that never changes, or a copy if the file system has no hard links;
+    nothing if the target is already there. Raises FileNotFoundError: the source has been removed.
+    """
     try:
         os.link(source, target)
     except FileNotFoundError:
@@ -94,8 +99,9 @@ def aside(path: Path) -> Path:
 
 @contextlib.contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder beside `path`, with the permissions that umask, setgid and ACL give there; on success flush it and
-    rename it to `path`, where nothing or an empty folder may be, else remove it."""
+    """Yield a new folder beside `path`, with the permissions that umask, setgid and ACL give there;
+    on success flush it and rename it to `path`, where nothing or an empty folder may be, else
+    remove it."""
     with readable("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         build = aside(path)
@@ -110,7 +116,8 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 def fsync_folder(folder: Path) -> None:
-    """Make a rename in `folder` survive a power failure (some network file systems cannot: not an error)."""
+    """Make a rename in `folder` survive a power failure (some network file systems cannot: not an
+    error)."""
     with contextlib.suppress(OSError):
         fd = os.open(folder, os.O_RDONLY)
         try:
@@ -142,7 +149,8 @@ def atomic_write_json(path: Path, value: Any) -> None:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; StoreError names the file when it is missing, torn or not an object."""
+    """A JSON object from a file; StoreError names the file when it is missing, torn or not an
+    object."""
     with readable("read", path):
         data = Path(path).read_bytes()
     try:
@@ -150,5 +158,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
     except ValueError as error:  # also a UnicodeDecodeError
         raise StoreError(f"cannot read {path}: not JSON ({error})") from error
     if not isinstance(value, dict):
-        raise StoreError(f"cannot read {path}: expected a JSON object, found a {type(value).__name__}")
+        raise StoreError(
+            f"cannot read {path}: expected a JSON object, found a {type(value).__name__}"
+        )
     return value

@@ -1,11 +1,13 @@
 """The checkpoints of a run as files, whichever back end writes them.
 
-    checkpoints/step-000040/model.safetensors, config.json, tokenizer.json, ...   loads with from_pretrained
-                            checkpoint.json                                       sizes and digests of these files
-                            training/state.json, ...                              what is needed to resume from here
+    checkpoints/step-000040/model.safetensors, config.json, tokenizer.json, ...   loads with
+    from_pretrained
+                            checkpoint.json                                       sizes and digests
+                            of these files training/state.json, ...
+                            what is needed to resume from here
 
-A checkpoint is built in a temporary folder, flushed and renamed into place; when the training state is dropped,
-state.json is removed first, so its presence means that the state is complete.
+A checkpoint is built in a temporary folder, flushed and renamed into place; when the training state
+is dropped, state.json is removed first, so its presence means that the state is complete.
 """
 
 import contextlib
@@ -18,7 +20,13 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from rpg.store.atomic_files import StoreError, atomic_write_json, fsync_folder, fsync_tree, read_json_object
+from rpg.store.atomic_files import (
+    StoreError,
+    atomic_write_json,
+    fsync_folder,
+    fsync_tree,
+    read_json_object,
+)
 from rpg.store.run_folder import RunFolder, pending_evaluations
 from rpg.store.run_writer import clear_waiting, note_removed, write_waiting
 from rpg.store.samples import accuracy
@@ -30,12 +38,14 @@ _KEEP = 2
 
 
 Keep = str | Collection[int]
-"""Which evaluated checkpoints keep their weights: `all`, `last`, `best` (and the last), or these steps and the last."""
+"""Which evaluated checkpoints keep their weights: `all`, `last`, `best` (and the last), or these
+steps and the last."""
 KEEP = "best"
 
 
 class CheckpointFolder:
-    """The checkpoints of one run; `eval_steps` are the steps to evaluate, `keep` says which of them stay afterwards."""
+    """The checkpoints of one run; `eval_steps` are the steps to evaluate, `keep` says which of them
+    stay afterwards."""
 
     def __init__(self, folder: RunFolder, eval_steps: Collection[int], keep: Keep = KEEP):
         self.folder, self.eval_steps, self.keep = folder, set(eval_steps), keep
@@ -68,20 +78,24 @@ class CheckpointFolder:
             say("continues: there is enough disk space again")
 
     def superfluous(self, newest: int = 1) -> tuple[list[int], list[int]]:
-        """(steps whose checkpoint is no longer needed, steps whose training state is no longer needed)."""
+        """(steps whose checkpoint is no longer needed, steps whose training state is no longer
+        needed)."""
         steps = self.folder.checkpoint_steps()
         try:
             pending = {step for _, step in pending_evaluations(self.folder)}
         except StoreError:  # without a manifest it is unknown what has been evaluated
             pending = self.eval_steps
-        stay = self.eval_steps & (pending | self._kept([step for step in steps if step not in pending]))
+        stay = self.eval_steps & (
+            pending | self._kept([step for step in steps if step not in pending])
+        )
         old = steps[:-newest]
         idle = [s for s in old if s in stay and (self.folder.checkpoint(s) / "training").exists()]
         return [step for step in old if step not in stay], idle
 
     def prune(self, newest: int = _KEEP) -> None:
-        """Keep checkpoints that are not evaluated yet, those of `keep`, and the newest ones with their training states.
-        After the end of a run, `newest` is 1: only the last checkpoint keeps its training state, to continue from."""
+        """Keep checkpoints that are not evaluated yet, those of `keep`, and the newest ones with
+        their training states. After the end of a run, `newest` is 1: only the last checkpoint keeps
+        its training state, to continue from."""
         gone, idle = self.superfluous(newest)
         evaluated = self.eval_steps.intersection(gone)
         if evaluated:  # recorded first, so that they do not count as lost and are not trained again
@@ -102,18 +116,20 @@ class CheckpointFolder:
         return {min(scored, key=lambda step: (-scored[step], step))} if best else set()
 
     def _score(self, step: int) -> float:
-        """Mean accuracy over the run's benchmarks, like `last_best` in the database; evaluations never change."""
+        """Mean accuracy over the run's benchmarks, like `last_best` in the database; evaluations
+        never change."""
         try:
             return accuracy(self.folder, self.folder.read_manifest()["benchmarks"], step) or 0.0
         except StoreError:  # an unreadable one may have been the best
             return math.inf
 
     def resumable(self, missing: Collection[int], warn: Callable[[str], None]) -> Path | None:
-        """The newest complete checkpoint from which everything pending can still be reached; None to start over.
+        """The newest complete checkpoint from which everything pending can still be reached; None
+        to start over.
 
-        `missing` are steps with a pending evaluation: their checkpoint must exist or be trained again. A damaged
-        checkpoint is set aside as `*.corrupt`, with a warning. Checkpoints later than the one returned are removed,
-        since they will be written again.
+        `missing` are steps with a pending evaluation: their checkpoint must exist or be trained
+        again. A damaged checkpoint is set aside as `*.corrupt`, with a warning. Checkpoints later
+        than the one returned are removed, since they will be written again.
         """
         for leftover in self.folder.checkpoints.glob(".step-*.tmp"):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -124,8 +140,12 @@ class CheckpointFolder:
             state = path / "training"
             damage = damaged(path) or (damaged(state, "state.json") if begun else None)
             if damage:
-                names = (f"{path.name}.corrupt{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
-                aside = path.replace(next(name for name in map(path.with_name, names) if not name.exists()))
+                names = (
+                    f"{path.name}.corrupt{f'-{n}' if n > 1 else ''}" for n in itertools.count(1)
+                )
+                aside = path.replace(
+                    next(name for name in map(path.with_name, names) if not name.exists())
+                )
                 warn(f"warning: {path}: {damage}; set aside as {aside.name}, continuing without it")
                 continue
             whole.append(step)
@@ -141,7 +161,8 @@ class CheckpointFolder:
 
 
 def checkpoints_of(folder: RunFolder) -> CheckpointFolder:
-    """The checkpoints of a run, kept by the rule in its manifest. Raises StoreError: no readable manifest."""
+    """The checkpoints of a run, kept by the rule in its manifest. Raises StoreError: no readable
+    manifest."""
     manifest = folder.read_manifest()
     keep = manifest["spec"].get("training", {}).get("keep_checkpoints", KEEP)
     return CheckpointFolder(folder, manifest["eval_steps"], keep)
@@ -151,15 +172,21 @@ def model_digest(checkpoint: Path) -> str:
     """Digest of a checkpoint's weights, as recorded."""
     files = read_json_object(checkpoint / "checkpoint.json")["files"]
     weights = [file["sha256"] for name, file in sorted(files.items()) if name.endswith(WEIGHTS)]
-    return weights[0] if len(weights) == 1 else hashlib.sha256("".join(weights).encode()).hexdigest()
+    return (
+        weights[0] if len(weights) == 1 else hashlib.sha256("".join(weights).encode()).hexdigest()
+    )
 
 
 def model_files_digest(folder: Path, home: Path) -> str:
-    """Digest of a model's weights, configuration and tokenizer: as its checkpoint recorded them, or of the files (once per
-    state of the folder, since large ones take a while)."""
+    """Digest of a model's weights, configuration and tokenizer: as its checkpoint recorded them, or
+    of the files (once per state of the folder, since large ones take a while)."""
     record = folder / "checkpoint.json"
     if not record.is_file():
-        seen = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in folder.iterdir() if p.is_file()]
+        seen = [
+            (p.name, p.stat().st_size, p.stat().st_mtime_ns)
+            for p in folder.iterdir()
+            if p.is_file()
+        ]
         state = hashlib.sha256(repr((str(folder.resolve()), sorted(seen))).encode()).hexdigest()
         record = home / "cache" / "digests" / f"{state[:32]}.json"
         if not record.is_file():
@@ -170,8 +197,8 @@ def model_files_digest(folder: Path, home: Path) -> str:
 
 
 def damaged(folder: Path, record: str = "checkpoint.json") -> str | None:
-    """What is wrong with the files of a checkpoint, or of its training state, whose `record` lists them, in a few words;
-    None if they are complete.
+    """What is wrong with the files of a checkpoint, or of its training state, whose `record` lists
+    them, in a few words; None if they are complete.
     """
     try:
         files = read_json_object(folder / record)["files"]

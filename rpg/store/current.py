@@ -1,8 +1,9 @@
-"""The current runs of a sweep: those of its newest file. This is the only module that decides which they are.
+"""The current runs of a sweep: those of its newest file. This is the only module that decides which
+they are.
 
-A sweep that is started again with other settings writes a new sweep.json. Runs in its folder that it no longer names
-are *superseded*: they stay on disk and in the database, are listed with the settings in which they differ, and can be
-compared on purpose, but never enter a mean.
+A sweep that is started again with other settings writes a new sweep.json. Runs in its folder that
+it no longer names are *superseded*: they stay on disk and in the database, are listed with the
+settings in which they differ, and can be compared on purpose, but never enter a mean.
 """
 
 import contextlib
@@ -16,7 +17,8 @@ from rpg.store.layout import Layout
 from rpg.store.run_folder import IMPORTED, RunFolder, folder_name, folders
 
 Manifest = Mapping[str, Any]
-"""A run's manifest, or its part in the database: `variant`, `seed`, `axes`, `spec` and `identity`."""
+"""A run's manifest, or its part in the database: `variant`, `seed`, `axes`, `spec` and `identity`.
+"""
 
 NOT_IN_FILE = "not in the newest file"
 """Why a run is superseded if no current run has its variant."""
@@ -36,8 +38,8 @@ class NotComparable(StoreError):
 
 
 def current_runs(layout: Layout, sweep: str) -> list[RunFolder]:
-    """The runs of the sweep's newest file, started or not, in its order. If sweep.json cannot be read, no run is
-    superseded: all run folders on disk."""
+    """The runs of the sweep's newest file, started or not, in its order. If sweep.json cannot be
+    read, no run is superseded: all run folders on disk."""
     try:
         names = layout.read_sweep(sweep)["runs"]
         return [layout.run(sweep, folder_name(name, "run")) for name in names]
@@ -64,13 +66,19 @@ def scores_of(folder: RunFolder) -> dict[str, dict[str, float]]:
 
 def how_it_came(source: str) -> str:
     """`trained elsewhere, imported from trl`; source: `imported.from` of its manifest."""
-    return f"trained elsewhere, {'recorded live' if source == RECORDED else f'imported from {source}'}"
+    return (
+        f"trained elsewhere, {'recorded live' if source == RECORDED else f'imported from {source}'}"
+    )
 
 
 def superseded_runs(layout: Layout, sweep: str) -> list[RunFolder]:
     """Run folders on disk that the sweep's newest file does not name, sorted."""
     current = {folder.name for folder in current_runs(layout, sweep)}
-    others = (layout.run(sweep, name) for name in folders(layout.sweep_folder(sweep)) if name not in current)
+    others = (
+        layout.run(sweep, name)
+        for name in folders(layout.sweep_folder(sweep))
+        if name not in current
+    )
     return [folder for folder in others if folder.manifest_path.exists()]
 
 
@@ -81,7 +89,8 @@ def superseded(layout: Layout, sweep: str) -> dict[str, str]:
 
 
 def why_superseded(old: Mapping[str, Manifest], current: Iterable[Manifest]) -> dict[str, str]:
-    """Run -> the settings in which it differs from the current run of its variant (with its seed, if there is one)."""
+    """Run -> the settings in which it differs from the current run of its variant (with its seed,
+    if there is one)."""
     named: dict[Any, Manifest] = {}
     for manifest in current:
         named.setdefault(manifest["variant"], manifest)
@@ -94,7 +103,8 @@ def why_superseded(old: Mapping[str, Manifest], current: Iterable[Manifest]) -> 
 
 
 def superseded_variant(manifest: Manifest, why: str) -> str:
-    """The variant of a superseded run, distinct from that of every current run, so that no query confuses them."""
+    """The variant of a superseded run, distinct from that of every current run, so that no query
+    confuses them."""
     settings = [part.partition(", now ")[0] for part in why.split("; ")]
     return f"{manifest['variant']} [{', '.join(settings)}]"
 
@@ -106,8 +116,9 @@ def differing(mine: Manifest, other: Manifest) -> list[str]:
 
 
 def require_comparable(runs: Mapping[str, Manifest]) -> None:
-    """Check that the runs of a table differ in the sweep's axes and in nothing else. Raises NotComparable: naming two
-    runs and the settings in which they differ, or runs that would be counted twice."""
+    """Check that the runs of a table differ in the sweep's axes and in nothing else. Raises
+    NotComparable: naming two runs and the settings in which they differ, or runs that would be
+    counted twice."""
     counts = Counter((manifest["variant"], manifest["seed"]) for manifest in runs.values())
     for (variant, seed), count in counts.items():
         if count > 1:
@@ -115,7 +126,11 @@ def require_comparable(runs: Mapping[str, Manifest]) -> None:
             why = f"{' and '.join(names)} are both {variant} with seed {seed}: one of them would count twice"
             raise NotComparable(why)
     (first, reference), *others = [*runs.items()] or [("", {})]
-    follows = {START} if all(flat(run["spec"]).get(START) == run["seed"] for run in runs.values()) else set()
+    follows = (
+        {START}
+        if all(flat(run["spec"]).get(START) == run["seed"] for run in runs.values())
+        else set()
+    )
     for name, manifest in others:
         axes = {*(manifest.get("axes") or {}), *(reference.get("axes") or {}), "seed", *follows}
         fields = [field for field in differing(manifest, reference) if not _varied(field, axes)]
@@ -129,23 +144,31 @@ def require_comparable(runs: Mapping[str, Manifest]) -> None:
 def flat(value: Any, prefix: str = "") -> dict[str, Any]:
     """Nested settings as {dotted name: value}."""
     if isinstance(value, Mapping) and value:
-        parts = (flat(part, f"{prefix}.{name}" if prefix else str(name)) for name, part in value.items())
+        parts = (
+            flat(part, f"{prefix}.{name}" if prefix else str(name)) for name, part in value.items()
+        )
         return {name: inner for part in parts for name, inner in part.items()}
     return {prefix: value}
 
 
 def _varied(field: str, axes: Iterable[str]) -> bool:
-    """Whether an axis sets this field. An axis that chooses a section's type sets all of its fields."""
+    """Whether an axis sets this field. An axis that chooses a section's type sets all of its
+    fields."""
     for axis in axes:
         parent, _, last = axis.rpartition(".")
         place = parent if last in ("type", "name", "preset") else axis
-        if field == place or field.startswith(f"{place}.") or (field == DATA and axis.startswith("task")):
+        if (
+            field == place
+            or field.startswith(f"{place}.")
+            or (field == DATA and axis.startswith("task"))
+        ):
             return True
     return False
 
 
 def _settings(manifest: Manifest, other: Manifest) -> dict[str, Any]:
-    """The training settings of a run; all settings for manifests before format 2, which do not tell kinds apart."""
+    """The training settings of a run; all settings for manifests before format 2, which do not tell
+    kinds apart."""
     if manifest.get("identity") and other.get("identity"):
         record = manifest["identity"]
         return {**record["settings"], DATA: record["data"]}
@@ -166,7 +189,9 @@ def _difference(manifest: Manifest, twin: Manifest) -> str:
 
 def _at(spec: Any, dotted: str) -> str:
     for part in dotted.split("."):
-        if isinstance(spec, list) and part.isdecimal() and int(part) < len(spec):  # one of several rewards
+        if (
+            isinstance(spec, list) and part.isdecimal() and int(part) < len(spec)
+        ):  # one of several rewards
             spec = spec[int(part)]
         else:
             spec = spec.get(part) if isinstance(spec, Mapping) else None

@@ -3,8 +3,9 @@
     analytics/results-000012.duckdb    one file per build, never changed after it got its name
               CURRENT                  name of the newest, replaced atomically
 
-A reader opens the file that CURRENT names and keeps it: a build neither waits for readers nor disturbs them.
-A lock file admits one builder at a time; it copies the previous version and reads only the runs that have changed.
+A reader opens the file that CURRENT names and keeps it: a build neither waits for readers nor
+disturbs them. A lock file admits one builder at a time; it copies the previous version and reads
+only the runs that have changed.
 """
 
 import contextlib
@@ -26,7 +27,10 @@ from rpg.store.schema import CREATE_TABLES, VERSION
 KEEP = 3  # versions that stay on disk: a reader may just have read an older CURRENT
 NO_RUN = ("", "")  # stands for the files that belong to no run: sweep files and audits
 _NAME = re.compile(r"results-(\d+)\.duckdb")
-_OFFLINE: dict[str, Any] = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+_OFFLINE: dict[str, Any] = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+}
 
 
 def current(layout: Layout) -> Path | None:
@@ -43,20 +47,23 @@ def current(layout: Layout) -> Path | None:
 
 
 def usable(layout: Layout) -> Path | None:
-    """The newest database file, rebuilt if it is damaged or its schema is of another version; None before the first build.
-    Raises StoreError if it has to be rebuilt and cannot be."""
+    """The newest database file, rebuilt if it is damaged or its schema is of another version; None
+    before the first build. Raises StoreError if it has to be rebuilt and cannot be."""
     path = current(layout)
     return path if path is None or _fingerprints(path) else build(layout)
 
 
 def connect(layout: Layout, external: bool = False) -> duckdb.DuckDBPyConnection:
-    """A read-only connection to the newest version; StoreError if there is none or it cannot be opened.
+    """A read-only connection to the newest version; StoreError if there is none or it cannot be
+    opened.
 
     `external` allows SQL that reads or writes other files (COPY, read_parquet).
     """
     path = usable(layout)
     if path is None:
-        why = f"no results database in {layout.analytics}: run a sweep, or `rpg report SWEEP`, first"
+        why = (
+            f"no results database in {layout.analytics}: run a sweep, or `rpg report SWEEP`, first"
+        )
         raise StoreError(why)
     return open_file(path, external)
 
@@ -68,12 +75,15 @@ def open_file(path: Path, external: bool = False) -> duckdb.DuckDBPyConnection:
         return duckdb.connect(path, read_only=True, config=config)
     except duckdb.Error as error:
         line = str(error).splitlines()[0]
-        raise StoreError(f"cannot open {path}: {line}; delete {path.parent} to rebuild it") from error
+        raise StoreError(
+            f"cannot open {path}: {line}; delete {path.parent} to rebuild it"
+        ) from error
 
 
 def build(layout: Layout, damaged: Path | None = None) -> Path:
-    """Update the database from the run folders, and return its newest version; if nothing has changed, that stays, unless a
-    reader found it `damaged`. Raises StoreError if it cannot be written."""
+    """Update the database from the run folders, and return its newest version; if nothing has
+    changed, that stays, unless a reader found it `damaged`. Raises StoreError if it cannot be
+    written."""
     with readable("write", layout.analytics), locks.in_turn(layout.analytics / ".lock"):
         return _build(layout, damaged)
 
@@ -83,19 +93,32 @@ def _build(layout: Layout, damaged: Path | None) -> Path:
     runs = {(source.folder.sweep, source.folder.name): source for source in sources}
     previous = current(layout)
     seen = _fingerprints(previous) if previous and previous != damaged else None
-    changed = [source for key, source in runs.items() if seen is None or seen.get(key) != source.fingerprint]
+    changed = [
+        source
+        for key, source in runs.items()
+        if seen is None or seen.get(key) != source.fingerprint
+    ]
     dropped = [key for key in seen or {} if key not in runs and key != NO_RUN]
-    if previous and seen is not None and not changed and not dropped and seen[NO_RUN] == beside_runs:
+    if (
+        previous
+        and seen is not None
+        and not changed
+        and not dropped
+        and seen[NO_RUN] == beside_runs
+    ):
         return previous
     if seen is None or 3 * (len(changed) + len(dropped)) > len(runs):
-        # Reading everything costs little more than reading most of it, and leaves no holes in the file.
+        # Reading everything costs little more than reading most of it, and leaves no holes in the
+        # file.
         changed, previous = sources, None
 
     names = (_NAME.fullmatch(name) for name in os.listdir(layout.analytics))
     versions = {int(match[1]): match[0] for match in names if match}
     path = layout.analytics / f"results-{max(versions, default=0) + 1:06d}.duckdb"
     temporary = path.with_name(f".{path.name}.tmp")
-    for stale in layout.analytics.glob(".results-*.tmp*"):  # of builders that were killed: we hold the lock
+    for stale in layout.analytics.glob(
+        ".results-*.tmp*"
+    ):  # of builders that were killed: we hold the lock
         stale.unlink()
     try:
         if previous:
@@ -103,7 +126,8 @@ def _build(layout: Layout, damaged: Path | None) -> Path:
         with contextlib.closing(duckdb.connect(temporary, config=_OFFLINE)) as db:
             if not previous:
                 db.execute(CREATE_TABLES)
-            # No transaction: nobody sees this file yet, and a file that cannot be read would abort all of it.
+            # No transaction: nobody sees this file yet, and a file that cannot be read would abort
+            # all of it.
             forget(db, dropped)
             ingest(db, layout, changed, beside_runs)
             db.execute("CHECKPOINT")
@@ -121,10 +145,13 @@ def _build(layout: Layout, damaged: Path | None) -> Path:
 
 
 def _fingerprints(path: Path) -> dict[tuple[str, str], str] | None:
-    """The fingerprints of the files from which `path` was built; None if it is damaged or of another schema version."""
+    """The fingerprints of the files from which `path` was built; None if it is damaged or of
+    another schema version."""
     try:
         with contextlib.closing(open_file(path)) as db:
-            [(version, beside_runs)] = db.execute("SELECT schema_version, fingerprint FROM meta").fetchall()
+            [(version, beside_runs)] = db.execute(
+                "SELECT schema_version, fingerprint FROM meta"
+            ).fetchall()
             if version != VERSION:
                 return None
             rows = db.execute("SELECT sweep, run, fingerprint FROM runs").fetchall()

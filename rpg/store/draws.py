@@ -1,12 +1,16 @@
 """The store of samples: every response that was drawn, once, whatever it was drawn for.
 
-    samples/<key>/settings.json              model, engine, sampling, precision, device, seed: the key is their digest
-                  <time>-<process>.jsonl.gz  a line per response, and per comparison of one with another model; a process
+    samples/<key>/settings.json              model, engine, sampling, precision, device, seed: the
+    key is their digest
+                  <time>-<process>.jsonl.gz  a line per response, and per comparison of one with
+                  another model; a process
                                              only appends to a file of its own, in batches
-                  .claims                    locks on its bytes say from which problems a process draws
+                  .claims                    locks on its bytes say from which problems a process
+                  draws
 
-Samples of one key are known by their problem, prompt and number. How many a problem has, which problems a benchmark has and
-how they are graded is a matter of the files that are made from them (rpg.store.samples).
+Samples of one key are known by their problem, prompt and number. How many a problem has, which
+problems a benchmark has and how they are graded is a matter of the files that are made from them
+(rpg.store.samples).
 """
 
 import fcntl
@@ -43,13 +47,15 @@ class Draw(NamedTuple):
     tokens: int
     truncated: bool
     turns: Sequence[str] | None = None
-    """Of a conversation: the policy's and the environment's in turn; `response` is all of them, `tokens` the policy's."""
+    """Of a conversation: the policy's and the environment's in turn; `response` is all of them,
+    `tokens` the policy's."""
     earned: float | None = None
     """What the environment said that the response earned."""
 
 
 class Terms(NamedTuple):
-    """What a response says about a KL: its direction and the other model (rpg.evaluation.kl_to_initial)."""
+    """What a response says about a KL: its direction and the other model
+    (rpg.evaluation.kl_to_initial)."""
 
     kl: str
     terms: Sequence[float]
@@ -62,14 +68,15 @@ def digest(value: Any) -> str:
 
 
 class Draws:
-    """The samples of one model under one set of settings. Several processes may read and add at the same time.
+    """The samples of one model under one set of settings. Several processes may read and add at the
+    same time.
 
     Methods raise StoreError: a file cannot be read or written.
     """
 
     def __init__(self, home: Path, settings: Mapping[str, Any], model: str | Path):
-        """`settings` is all that a response depends on besides problem, prompt and number; `model` says in words what was
-        sampled from, which is no part of the key."""
+        """`settings` is all that a response depends on besides problem, prompt and number; `model`
+        says in words what was sampled from, which is no part of the key."""
         self.key, self.with_turns = digest(settings), "environment" in settings
         self.folder = home / "samples" / self.key
         path = Path(model).expanduser().absolute()
@@ -86,7 +93,8 @@ class Draws:
         self._read: dict[str, int] = {}
 
     def read(self) -> dict[Key, Draw]:
-        """All samples so far. A batch that another process is still writing, or that a kill has torn, is left out."""
+        """All samples so far. A batch that another process is still writing, or that a kill has
+        torn, is left out."""
         with readable("read", self.folder):
             for path in sorted(self.folder.glob("*.jsonl.gz")):
                 with open(path, "rb") as file:
@@ -101,7 +109,8 @@ class Draws:
     def add(self, draws: Mapping[Key, Draw] | Mapping[Key, Terms]) -> None:
         """Append samples or terms; when this returns they are on disk."""
         rows = [
-            key._asdict() | {name: value for name, value in draw._asdict().items() if value is not None}
+            key._asdict()
+            | {name: value for name, value in draw._asdict().items() if value is not None}
             for key, draw in draws.items()
         ]
         text = "".join(json.dumps(row) + "\n" for row in rows).encode("ascii")
@@ -118,8 +127,9 @@ class Draws:
 
     @contextmanager
     def claimed(self, problems: Iterable[str]) -> Iterator[set[str]]:
-        """Those of the problems from whose samples no other process draws; they are this one's until the block or the
-        process ends. Read again after this: another process may just have finished some."""
+        """Those of the problems from whose samples no other process draws; they are this one's
+        until the block or the process ends. Read again after this: another process may just have
+        finished some."""
         self._begin()
         with ExitStack() as held:
             with readable("lock", self.folder):
@@ -160,7 +170,8 @@ def _row(line: bytes) -> tuple[Key, Draw | Terms] | None:
 
 
 def _lock(fd: int, problem: str) -> bool:
-    """A lock on the one byte that stands for a problem; the kernel releases it however its holder ends."""
+    """A lock on the one byte that stands for a problem; the kernel releases it however its holder
+    ends."""
     byte = int(digest(problem)[:15], 16)
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)

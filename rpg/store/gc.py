@@ -1,7 +1,7 @@
 """Removing files from a data folder: weights that are no longer needed, leftovers, and the trash.
 
-`remove` moves a run or a sweep to `<home>/trash/<date>-<name>/`, so that a mistake can be undone until the next
-`rpg gc`, which empties the trash.
+`remove` moves a run or a sweep to `<home>/trash/<date>-<name>/`, so that a mistake can be undone
+until the next `rpg gc`, which empties the trash.
 """
 
 import itertools
@@ -47,8 +47,8 @@ def garbage(layout: Layout) -> list[Item]:
 
 
 def _unused(layout: Layout) -> Iterator[Path]:
-    """Stored samples to which none can be added: of checkpoints of runs that are on disk no more. Those of models outside of
-    this folder stay, and all where runs of others cannot be read."""
+    """Stored samples to which none can be added: of checkpoints of runs that are on disk no more.
+    Those of models outside of this folder stay, and all where runs of others cannot be read."""
     if layout.closed_sweeps():
         return
     models = {
@@ -96,21 +96,28 @@ def _of_run(folder: RunFolder) -> Iterator[Item]:
             unkept = "evaluated checkpoint that keep_checkpoints does not keep"
             yield from (_item(folder.checkpoint(step), unkept) for step in gone)
             for step in idle:
-                yield _item(folder.checkpoint(step) / "training", "training state of an older checkpoint")
+                yield _item(
+                    folder.checkpoint(step) / "training", "training state of an older checkpoint"
+                )
     except (StoreError, KeyError):
         return
 
 
 def remove(layout: Layout, name: str, only_check: bool = False) -> Path:
-    """Move a sweep or a run (`quickstart/grpo-s0-12345678`) to the trash; returns where. StoreError: none, or in use."""
+    """Move a sweep or a run (`quickstart/grpo-s0-12345678`) to the trash; returns where.
+    StoreError: none, or in use."""
     name = name.strip("/")
     sweep, _, run = name.partition("/")
     path = place(layout, name)
     conductor = layout.sweep_folder(sweep) / ".conductor"
-    members = [layout.run(sweep, run)] if run else [layout.run(sweep, member) for member in folders(path)]
+    members = (
+        [layout.run(sweep, run)] if run else [layout.run(sweep, member) for member in folders(path)]
+    )
     busy = [member.name for member in members if member.state() == "running"]
     if busy or locks.alive(conductor):
-        raise StoreError(f"{name} is in use ({', '.join(busy) or 'its sweep is running'}): stop it first")
+        raise StoreError(
+            f"{name} is in use ({', '.join(busy) or 'its sweep is running'}): stop it first"
+        )
     if only_check:
         return path
     target = _free(layout.home / TRASH / f"{time.strftime('%Y-%m-%d')}-{name.replace('/', '-')}")

@@ -1,4 +1,5 @@
-"""From run folders into the tables of an open database. What cannot be read becomes a row of `warnings`."""
+"""From run folders into the tables of an open database. What cannot be read becomes a row of
+`warnings`."""
 
 import json
 import time
@@ -17,9 +18,11 @@ from rpg.store.run_folder import IMPORTED, step_name
 from rpg.store.schema import KEYS, VERSION, create_views
 
 
-def ingest(db: duckdb.DuckDBPyConnection, layout: Layout, sources: list[Source], beside_runs: str) -> None:
-    """Replace the rows of these runs by what their folders contain now, and all rows of sweeps, audits and evaluations by
-    hand.
+def ingest(
+    db: duckdb.DuckDBPyConnection, layout: Layout, sources: list[Source], beside_runs: str
+) -> None:
+    """Replace the rows of these runs by what their folders contain now, and all rows of sweeps,
+    audits and evaluations by hand.
 
     `beside_runs` is the fingerprint of the files that belong to no run.
     """
@@ -48,9 +51,13 @@ def ingest(db: duckdb.DuckDBPyConnection, layout: Layout, sources: list[Source],
 
 def forget(db: duckdb.DuckDBPyConnection, keys: list[tuple[str, str]]) -> None:
     """Delete all rows of these runs, (sweep, run) each; they stay in the temporary table `changed`."""
-    temporary_table(db, "changed", [{"sweep": sweep, "run": run} for sweep, run in keys], ("sweep", "run"))
+    temporary_table(
+        db, "changed", [{"sweep": sweep, "run": run} for sweep, run in keys], ("sweep", "run")
+    )
     for table in ("runs", "metrics", "attempts", "samples", "evals", "drift", "warnings"):
-        db.execute(f"DELETE FROM {table} t USING changed c WHERE t.sweep = c.sweep AND t.run = c.run")
+        db.execute(
+            f"DELETE FROM {table} t USING changed c WHERE t.sweep = c.sweep AND t.run = c.run"
+        )
 
 
 def _runs(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
@@ -64,7 +71,10 @@ def _runs(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) 
             row["benchmarks"] = row.get("benchmarks") or folder.benchmarks()
             failed, done = folder.read_failed() or {}, folder.read_done() or {}
             row |= {"error": _text(failed.get("error")), "log": _text(failed.get("log"))}
-            row |= {"finished": _number(done.get("finished")), "seconds": _number(done.get("seconds"))}
+            row |= {
+                "finished": _number(done.get("finished")),
+                "seconds": _number(done.get("seconds")),
+            }
         except StoreError as error:
             warnings.append({**run_key(folder), "message": str(error)})
         rows.append(row)
@@ -77,7 +87,9 @@ def _manifest(manifest: dict[str, Any]) -> dict[str, Any]:
     row["planned_variant"] = row["variant"]
     row["display_name"] = _text(manifest.get("display_name")) or row["algorithm"]
     integers = {name: manifest.get(name) for name in ("seed", "steps")}
-    row |= {name: x if isinstance(x, int) and abs(x) < 2**63 else None for name, x in integers.items()}
+    row |= {
+        name: x if isinstance(x, int) and abs(x) < 2**63 else None for name, x in integers.items()
+    }
     objects = ("axes", "versions", "machine", "spec", "identity")
     row |= {name: json.dumps(manifest.get(name)) for name in objects}
     row["imported"] = json.dumps(manifest["imported"]) if manifest.get("imported") else None
@@ -87,7 +99,8 @@ def _manifest(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _attempts(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
-    """The code and machine of each attempt whose steps count; columns of `runs` repeat those of the newest attempt."""
+    """The code and machine of each attempt whose steps count; columns of `runs` repeat those of the
+    newest attempt."""
     rows: Rows = []
     files: dict[str, dict[str, str]] = {}
     for folder, _, _ in sources:
@@ -126,7 +139,8 @@ def _attempts(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Ro
 
 
 def _scores(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
-    """Scores of runs that were trained elsewhere, which have no samples and nothing that is computed from samples."""
+    """Scores of runs that were trained elsewhere, which have no samples and nothing that is
+    computed from samples."""
     rows: Rows = []
     for folder, _, _ in sources:
         path = folder.path / IMPORTED
@@ -135,8 +149,16 @@ def _scores(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows
         try:
             for benchmark, scores in read_json_object(path)["scores"].items():
                 rows += [
-                    {**run_key(folder), "benchmark": benchmark, "step": int(step), "accuracy": float(value)}
-                    | {"origin": "imported", "model": f"{folder.sweep}/{folder.name}/{step_name(int(step))}"}
+                    {
+                        **run_key(folder),
+                        "benchmark": benchmark,
+                        "step": int(step),
+                        "accuracy": float(value),
+                    }
+                    | {
+                        "origin": "imported",
+                        "model": f"{folder.sweep}/{folder.name}/{step_name(int(step))}",
+                    }
                     for step, value in scores.items()
                     if not folder.eval_path(benchmark, int(step)).exists()  # its samples have more
                 ]
@@ -163,16 +185,31 @@ def _notes(db: duckdb.DuckDBPyConnection, layout: Layout, warnings: Rows) -> Non
 
 def _sweeps_and_audits(db: duckdb.DuckDBPyConnection, layout: Layout, warnings: Rows) -> None:
     db.execute("DELETE FROM sweeps; DELETE FROM audits; DELETE FROM warnings WHERE run IS NULL")
-    warnings += [{"sweep": name, "run": None, "message": why} for name, why in layout.closed_sweeps().items()]
+    warnings += [
+        {"sweep": name, "run": None, "message": why} for name, why in layout.closed_sweeps().items()
+    ]
     sweeps: Rows = []
     for name in layout.sweeps():
-        row: dict[str, Any] = {"sweep": name, "runs": len(current_runs(layout, name)), "benchmarks": []}
+        row: dict[str, Any] = {
+            "sweep": name,
+            "runs": len(current_runs(layout, name)),
+            "benchmarks": [],
+        }
         row["superseded"] = len(superseded_runs(layout, name))
         try:
             sweep = layout.read_sweep(name)
-            row |= {"created": _number(sweep.get("created")), "baseline": _text(sweep.get("baseline"))}
-            row |= {"source": _text(sweep.get("source")), "benchmarks": _names(sweep.get("benchmarks"))}
-            row |= {"description": _text(sweep.get("description")), "labels": json.dumps(sweep.get("labels"))}
+            row |= {
+                "created": _number(sweep.get("created")),
+                "baseline": _text(sweep.get("baseline")),
+            }
+            row |= {
+                "source": _text(sweep.get("source")),
+                "benchmarks": _names(sweep.get("benchmarks")),
+            }
+            row |= {
+                "description": _text(sweep.get("description")),
+                "labels": json.dumps(sweep.get("labels")),
+            }
         except StoreError as error:
             warnings.append({"sweep": name, "run": None, "message": str(error)})
         sweeps.append(row)
@@ -180,19 +217,26 @@ def _sweeps_and_audits(db: duckdb.DuckDBPyConnection, layout: Layout, warnings: 
     audits: Rows = []
     for path in sorted(layout.audits.glob("[!.]*.json")):
         try:
-            audits.append({"name": path.stem, "report": json.dumps(read_json_object(path), allow_nan=True)})
+            audits.append(
+                {"name": path.stem, "report": json.dumps(read_json_object(path), allow_nan=True)}
+            )
         except StoreError as error:
             warnings.append({"sweep": None, "run": None, "message": str(error)})
     insert_rows(db, "audits", audits)
 
 
 def _mark_superseded(db: duckdb.DuckDBPyConnection, layout: Layout) -> None:
-    """Mark the runs that the newest files of their sweeps do not name, among all runs: a new file changes old runs."""
-    db.execute("UPDATE runs SET superseded = NULL, variant = planned_variant WHERE superseded IS NOT NULL")
+    """Mark the runs that the newest files of their sweeps do not name, among all runs: a new file
+    changes old runs."""
+    db.execute(
+        "UPDATE runs SET superseded = NULL, variant = planned_variant WHERE superseded IS NOT NULL"
+    )
     replaced: Rows = []
     for sweep in layout.sweeps():
         current = {folder.name for folder in current_runs(layout, sweep)}
-        names = [run for (run,) in db.execute("SELECT run FROM runs WHERE sweep = ?", [sweep]).fetchall()]
+        names = [
+            run for (run,) in db.execute("SELECT run FROM runs WHERE sweep = ?", [sweep]).fetchall()
+        ]
         if current.issuperset(names):
             continue
         query = "SELECT run, variant, seed, spec, identity FROM runs WHERE sweep = ?"
@@ -200,7 +244,10 @@ def _mark_superseded(db: duckdb.DuckDBPyConnection, layout: Layout) -> None:
         parts = ("spec", "identity")
         manifests = {
             run: {"variant": variant, "seed": seed}
-            | {name: json.loads(text or "null") or {} for name, text in zip(parts, texts, strict=True)}
+            | {
+                name: json.loads(text or "null") or {}
+                for name, text in zip(parts, texts, strict=True)
+            }
             for run, variant, seed, *texts in rows.fetchall()
         }
         old = {run: manifest for run, manifest in manifests.items() if run not in current}

@@ -1,5 +1,6 @@
-"""What the database is built from: the run folders with their fingerprints, and their metrics, samples and drift, which
-are read into the tables of an open database thousands of files per statement.
+"""What the database is built from: the run folders with their fingerprints, and their metrics,
+samples and drift, which are read into the tables of an open database thousands of files per
+statement.
 """
 
 import hashlib
@@ -36,7 +37,10 @@ def _source(folder: RunFolder) -> Source:
     seen = []
     if folder.path.is_dir():
         for entry in os.scandir(folder.path):
-            if entry.name.endswith((".json", ".jsonl")) and entry.name not in ("lease.json", "waiting.json"):
+            if entry.name.endswith((".json", ".jsonl")) and entry.name not in (
+                "lease.json",
+                "waiting.json",
+            ):
                 seen.append(_signature(entry.name, entry))
         evals = folder.path / "evals"
         for benchmark in folder.benchmarks():
@@ -60,14 +64,17 @@ Rows = list[dict[str, Any]]
 
 
 def fingerprint_beside_runs(layout: Layout) -> str:
-    """A fingerprint of the files that belong to no run: sweep files, audits and evaluations by hand."""
+    """A fingerprint of the files that belong to no run: sweep files, audits and evaluations by
+    hand."""
     paths = [
         *layout.runs.glob("*/sweep.json"),
         *layout.runs.glob(f"*/{NOTES}"),
         *layout.audits.glob("*.json"),
         *(Path(file["filename"]) for file in by_hand(layout)),
     ]
-    return _digest(sorted([*(_signature(str(path), path) for path in paths), *layout.closed_sweeps()]))
+    return _digest(
+        sorted([*(_signature(str(path), path) for path in paths), *layout.closed_sweeps()])
+    )
 
 
 def by_hand(layout: Layout) -> Rows:
@@ -75,7 +82,12 @@ def by_hand(layout: Layout) -> Rows:
     place, about = layout.evaluations, {"step": 0, "sweep": ""}
     paths = [*place.glob("*/*.parquet"), *place.glob("*/*/*.parquet")]
     return [
-        {"filename": str(path), "benchmark": path.stem, "run": str(path.parent.relative_to(place)), **about}
+        {
+            "filename": str(path),
+            "benchmark": path.stem,
+            "run": str(path.parent.relative_to(place)),
+            **about,
+        }
         for path in sorted(paths)
         if not path.name.startswith(".") and MARK not in path.name
     ]
@@ -100,9 +112,14 @@ def insert_rows(db: duckdb.DuckDBPyConnection, table: str, rows: Rows) -> None:
         db.unregister("incoming")
 
 
-def temporary_table(db: duckdb.DuckDBPyConnection, table: str, rows: Rows, columns: tuple[str, ...]) -> None:
+def temporary_table(
+    db: duckdb.DuckDBPyConnection, table: str, rows: Rows, columns: tuple[str, ...]
+) -> None:
     data = {name: [row[name] for row in rows] for name in columns}
-    kinds = [(name, pyarrow.int64() if name in ("attempt", "step") else pyarrow.string()) for name in columns]
+    kinds = [
+        (name, pyarrow.int64() if name in ("attempt", "step") else pyarrow.string())
+        for name in columns
+    ]
     db.register("incoming", pyarrow.table(data, pyarrow.schema(kinds)))
     db.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM incoming")
     db.unregister("incoming")
@@ -114,19 +131,24 @@ def run_key(folder: RunFolder) -> dict[str, str]:
 
 def patterns(files: Rows) -> list[str]:
     """The files' names, escaped so that DuckDB takes no character in them for a pattern."""
-    return [file["filename"].replace("[", "[[]").replace("*", "[*]").replace("?", "[?]") for file in files]
+    return [
+        file["filename"].replace("[", "[[]").replace("*", "[*]").replace("?", "[?]")
+        for file in files
+    ]
 
 
 def each_readable(files: Rows, read: Callable[[Rows], object], warnings: Rows) -> Rows:
-    """Call `read` on all files at once, or, when it fails, on halves: the files that could be read. One statement over
-    thousands of files is a hundred times faster than one statement per file."""
+    """Call `read` on all files at once, or, when it fails, on halves: the files that could be read.
+    One statement over thousands of files is a hundred times faster than one statement per file."""
     try:
         read(files)
         return files
     except duckdb.Error as error:
         if len(files) > 1:
             half = len(files) // 2
-            return each_readable(files[:half], read, warnings) + each_readable(files[half:], read, warnings)
+            return each_readable(files[:half], read, warnings) + each_readable(
+                files[half:], read, warnings
+            )
         file = files[0]
         message = f"{file['filename']} left out: {str(error).splitlines()[0]}"
         warnings.append({"sweep": file["sweep"], "run": file["run"], "message": message})
@@ -134,7 +156,8 @@ def each_readable(files: Rows, read: Callable[[Rows], object], warnings: Rows) -
 
 
 def ingest_metrics(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
-    # Attempts ascend within a run and rows keep the files' order: the last row of a step is the valid one.
+    # Attempts ascend within a run and rows keep the files' order: the last row of a step is the
+    # valid one.
     files = [
         {"filename": str(folder.metrics_path(attempt)), "attempt": attempt, **run_key(folder)}
         for folder, _, _ in sources
@@ -146,7 +169,9 @@ def ingest_metrics(db: duckdb.DuckDBPyConnection, sources: list[Source], warning
     files, names = _measurements(db, files, warnings)
     if not files:
         return
-    kinds = {"step": "JSON", "optimizer_step": "BIGINT", "time": "DOUBLE"} | dict.fromkeys(names, "DOUBLE")
+    kinds = {"step": "JSON", "optimizer_step": "BIGINT", "time": "DOUBLE"} | dict.fromkeys(
+        names, "DOUBLE"
+    )
     quoted = {name.replace("'", "''"): kind for name, kind in kinds.items()}
     columns = ", ".join(f"'{name}': '{kind}'" for name, kind in quoted.items())
     db.execute(
@@ -186,8 +211,11 @@ def ingest_metrics(db: duckdb.DuckDBPyConnection, sources: list[Source], warning
     )
 
 
-def _measurements(db: duckdb.DuckDBPyConnection, files: Rows, warnings: Rows) -> tuple[Rows, list[str]]:
-    """The files that can be opened, and the names of their measurements: of `A` and `a`, one column, only the first."""
+def _measurements(
+    db: duckdb.DuckDBPyConnection, files: Rows, warnings: Rows
+) -> tuple[Rows, list[str]]:
+    """The files that can be opened, and the names of their measurements: of `A` and `a`, one
+    column, only the first."""
     written: set[str] = set()
 
     def scan(part: Rows) -> None:
@@ -214,9 +242,16 @@ def _measurements(db: duckdb.DuckDBPyConnection, files: Rows, warnings: Rows) ->
     return files, names
 
 
-def ingest_samples(db: duckdb.DuckDBPyConnection, sources: list[Source], hand: Rows, warnings: Rows) -> None:
+def ingest_samples(
+    db: duckdb.DuckDBPyConnection, sources: list[Source], hand: Rows, warnings: Rows
+) -> None:
     files = hand + [
-        {"filename": str(folder.eval_path(name, step)), "benchmark": name, "step": step, **run_key(folder)}
+        {
+            "filename": str(folder.eval_path(name, step)),
+            "benchmark": name,
+            "step": step,
+            **run_key(folder),
+        }
         for folder, _, _ in sources
         for name in folder.benchmarks()
         for step in folder.eval_steps(name)
@@ -247,10 +282,14 @@ def ingest_samples(db: duckdb.DuckDBPyConnection, sources: list[Source], hand: R
         def read(part: Rows, sql: str = sql) -> object:
             return db.execute(sql, [patterns(part)])
 
-        readable += each_readable([file for file in files if more[file["filename"]] == extra], read, warnings)
+        readable += each_readable(
+            [file for file in files if more[file["filename"]] == extra], read, warnings
+        )
     if readable:
         about = ("rules", "model", "engine", "draws")
-        named = ", ".join(f"max(decode(m.value)) FILTER (decode(m.key) = '{name}')" for name in about)
+        named = ", ".join(
+            f"max(decode(m.value)) FILTER (decode(m.key) = '{name}')" for name in about
+        )
         db.execute(
             f"""INSERT INTO graded SELECT {", ".join(f"f.{name}" for name in key)}, {named}
                FROM parquet_kv_metadata(?) m JOIN files f ON f.filename = m.file_name GROUP BY ALL""",
@@ -262,8 +301,14 @@ def summarise_evaluations(db: duckdb.DuckDBPyConnection) -> None:
     """Summaries of the evaluations of the changed runs; formulas in docs/statistics.md."""
     from rpg.answers.numbers import vote  # noqa: PLC0415 - a fifth of a second, where there are new answers
 
-    new = db.execute("SELECT DISTINCT extracted FROM samples ANTI JOIN votes USING (extracted)").fetchall()
-    insert_rows(db, "votes", [{"extracted": text, "vote": vote(text)} for (text,) in new if text is not None])
+    new = db.execute(
+        "SELECT DISTINCT extracted FROM samples ANTI JOIN votes USING (extracted)"
+    ).fetchall()
+    insert_rows(
+        db,
+        "votes",
+        [{"extracted": text, "vote": vote(text)} for (text,) in new if text is not None],
+    )
     db.execute(
         """INSERT INTO evals BY NAME
         WITH s AS (SELECT samples.* FROM samples JOIN changed USING (sweep, run)),
@@ -323,4 +368,6 @@ def ingest_drift(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings:
                     {", ".join(f"d.{direction}.{name}" for name in _DRIFT)}
                   FROM read_json(?, columns={{{columns}}}, filename=true, hive_partitioning=false) d
                   JOIN files f USING (filename) WHERE d.{direction} IS NOT NULL"""
-        files = each_readable(files, lambda part, sql=sql: db.execute(sql, [patterns(part)]), warnings)  # type: ignore[misc]
+        files = each_readable(
+            files, lambda part, sql=sql: db.execute(sql, [patterns(part)]), warnings
+        )  # type: ignore[misc]

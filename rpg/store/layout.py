@@ -7,8 +7,8 @@
               samples/<key>/   evaluations/<model>/<benchmark>.parquet   studies/<study>/
               analytics/   reports/<sweep>/   audits/   cache/
 
-The folder of a run is the source of truth: its state, what it still needs and every number in the database are
-derived from these files.
+The folder of a run is the source of truth: its state, what it still needs and every number in the
+database are derived from these files.
 """
 
 import contextlib
@@ -24,7 +24,8 @@ from rpg.store.run_folder import FORMAT, Inside, RunFolder, folder_name, folders
 
 
 def home(path: str | os.PathLike[str] | None = None) -> Path:
-    """The data folder (absolute; not created): the argument, $RPG_HOME or ./rpg-data. StoreError: an unusable path."""
+    """The data folder (absolute; not created): the argument, $RPG_HOME or ./rpg-data. StoreError:
+    an unusable path."""
     folder = Path(path or os.environ.get("RPG_HOME") or "rpg-data").expanduser().absolute()
     advice = "choose another data folder with --home or RPG_HOME"
     if "?" in str(folder):
@@ -37,7 +38,8 @@ def home(path: str | os.PathLike[str] | None = None) -> Path:
 
 
 def user_cache() -> Path:
-    """The folder for what depends on installed packages alone, shared by all data folders (not created)."""
+    """The folder for what depends on installed packages alone, shared by all data folders (not
+    created)."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rpg-lab"
 
 
@@ -69,7 +71,9 @@ class Layout:
 
     def sweeps(self) -> list[str]:
         """Names of the sweep folders on disk that this user may read, sorted."""
-        return [name for name in folders(self.runs) if os.access(self.runs / name, os.R_OK | os.X_OK)]
+        return [
+            name for name in folders(self.runs) if os.access(self.runs / name, os.R_OK | os.X_OK)
+        ]
 
     def closed_sweeps(self) -> dict[str, str]:
         """Sweep folder that this user may not read -> a sentence about it."""
@@ -77,15 +81,16 @@ class Layout:
         return {name: f"{self.runs / name} is left out: permission denied" for name in closed}
 
     def run_folders(self, sweep: str) -> list["RunFolder"]:
-        """All run folders on disk, including superseded ones, and those that sweep.json plans (pending), sorted.
-        rpg.store.current decides which of them are current."""
+        """All run folders on disk, including superseded ones, and those that sweep.json plans
+        (pending), sorted. rpg.store.current decides which of them are current."""
         names = set(folders(self.sweep_folder(sweep)))
         with contextlib.suppress(StoreError):
             names.update(folder_name(run, "run") for run in self.read_sweep(sweep)["runs"])
         return [self.run(sweep, name) for name in sorted(names)]
 
     def write_sweep(self, sweep: Mapping[str, Any]) -> None:
-        """Write sweep.json ({name, source, baseline, created, runs, benchmarks}); `format` is added."""
+        """Write sweep.json ({name, source, baseline, created, runs, benchmarks}); `format` is
+        added."""
         path = self.sweep_folder(str(sweep["name"])) / "sweep.json"
         atomic_write_json(path, {"format": FORMAT, **sweep})
 
@@ -103,12 +108,15 @@ class Layout:
     def read_sweep(self, sweep: str) -> dict[str, Any]:
         path = self.sweep_folder(sweep) / "sweep.json"
         value = read_checked(path, ("name", "runs"))
-        if not isinstance(value["runs"], list) or not all(isinstance(run, str) for run in value["runs"]):
+        if not isinstance(value["runs"], list) or not all(
+            isinstance(run, str) for run in value["runs"]
+        ):
             raise StoreError(f"cannot read {path}: runs must be a list of folder names")
         return value
 
     def add_look(self, sweep: str, look: Mapping[str, Any]) -> None:
-        """Append a look at the sweep's differences (rpg.stats.Look); nothing where the folder cannot be written."""
+        """Append a look at the sweep's differences (rpg.stats.Look); nothing where the folder
+        cannot be written."""
         path = self.sweep_folder(sweep) / "looks.jsonl"
         with contextlib.suppress(OSError), open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps(look) + "\n")

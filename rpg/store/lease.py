@@ -1,7 +1,9 @@
-"""Which process works on a run, and whether it lives: `lease.json` {host, boot, pid_namespace, pid, pgid, started, ...}.
+"""Which process works on a run, and whether it lives: `lease.json` {host, boot, pid_namespace, pid,
+pgid, started, ...}.
 
-If its process id can be looked up here (rpg.processes.is_here), a lease is valid as long as its process lives. A lease
-of another host or container is valid as long as its heartbeat is recent; it is never removed from here.
+If its process id can be looked up here (rpg.processes.is_here), a lease is valid as long as its
+process lives. A lease of another host or container is valid as long as its heartbeat is recent; it
+is never removed from here.
 """
 
 import os
@@ -18,7 +20,14 @@ from rpg.store.locks import STALE_SECONDS, storage_now
 def new_lease() -> dict[str, Any]:
     """A new lease of this process."""
     now, pid = time.time(), os.getpid()
-    return {**here(), "pid": pid, "pgid": os.getpgrp(), "started": now, "heartbeat": now, "birth": birth(pid)}
+    return {
+        **here(),
+        "pid": pid,
+        "pgid": os.getpgrp(),
+        "started": now,
+        "heartbeat": now,
+        "birth": birth(pid),
+    }
 
 
 def read_lease(path: Path) -> dict[str, Any] | None:
@@ -36,8 +45,9 @@ def is_own(lease: Mapping[str, Any]) -> bool:
 
 
 def holder(path: Path) -> dict[str, Any] | None:
-    """The lease if its process lives; for a process about to write, since the clocks of two hosts may differ. The age
-    of another host's lease is measured by the clock of the storage: its file against a file created now."""
+    """The lease if its process lives; for a process about to write, since the clocks of two hosts
+    may differ. The age of another host's lease is measured by the clock of the storage: its file
+    against a file created now."""
     lease = read_lease(path)
     if lease is None:
         return None
@@ -50,10 +60,15 @@ def holder(path: Path) -> dict[str, Any] | None:
 
 
 def lease_alive(lease: Mapping[str, Any]) -> bool:
-    """Whether the process of a lease still lives: here by its pid, elsewhere by its heartbeat. Pids are reused, so a
-    process that began after the lease was written is another one; a zombie is dead."""
+    """Whether the process of a lease still lives: here by its pid, elsewhere by its heartbeat. Pids
+    are reused, so a process that began after the lease was written is another one; a zombie is
+    dead."""
     try:
-        pid, started, heartbeat = int(lease["pid"]), float(lease["started"]), float(lease["heartbeat"])
+        pid, started, heartbeat = (
+            int(lease["pid"]),
+            float(lease["started"]),
+            float(lease["heartbeat"]),
+        )
     except (KeyError, TypeError, ValueError):
         return False
     if not is_here(lease):
@@ -64,6 +79,8 @@ def lease_alive(lease: Mapping[str, Any]) -> bool:
 
     try:
         process = psutil.Process(pid)
-        return bool(process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= started + 2.0)
+        return bool(
+            process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= started + 2.0
+        )
     except psutil.Error:
         return False

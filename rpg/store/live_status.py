@@ -1,8 +1,9 @@
 """Small files about what goes on now, which living processes renew, for people to read.
 
-    <run>/progress.json             by the training: {time, step, steps, phase, done, of, what, tokens, ...}
-    <run>/progress-evaluation.json  by the evaluator, about one checkpoint
-    serve/health.json               by `rpg serve`: {time, problems}, what it has found wrong with itself
+    <run>/progress.json             by the training: {time, step, steps, phase, done, of, what,
+    tokens, ...} <run>/progress-evaluation.json  by the evaluator, about one checkpoint
+    serve/health.json               by `rpg serve`: {time, problems}, what it has found wrong with
+    itself
 
 Nothing is derived from them, and losing one costs nothing.
 """
@@ -21,7 +22,8 @@ TRAINING, EVALUATION = "progress.json", "progress-evaluation.json"
 WRITE_SECONDS = 1.0
 """Minimum time between two writes of a file."""
 PROGRESS_SECONDS = 60.0
-"""An older file does not describe the current state: its process ended, or has not begun the next step."""
+"""An older file does not describe the current state: its process ended, or has not begun the next
+step."""
 
 
 def write_progress(path: Path, record: dict[str, Any]) -> None:
@@ -35,7 +37,8 @@ def write_progress(path: Path, record: dict[str, Any]) -> None:
 
 
 def read_progress(path: Path, any_age: bool = False) -> dict[str, Any] | None:
-    """The record in the file; None if there is none, it is old (unless `any_age`), or it is not a progress record."""
+    """The record in the file; None if there is none, it is old (unless `any_age`), or it is not a
+    progress record."""
     try:
         record = json.loads(path.read_bytes())
         old = time.time() - float(record["time"]) > PROGRESS_SECONDS and not any_age
@@ -45,7 +48,8 @@ def read_progress(path: Path, any_age: bool = False) -> dict[str, Any] | None:
 
 
 def moving(path: Path) -> tuple[Any, ...] | None:
-    """The parts of the file that change while its process makes progress, without the time, which a thread renews anyway."""
+    """The parts of the file that change while its process makes progress, without the time, which a
+    thread renews anyway."""
     try:
         record = json.loads(path.read_bytes())
         return tuple(record.get(name) for name in ("step", "phase", "done", "tokens", "note"))
@@ -60,7 +64,8 @@ def clear_progress(path: Path) -> None:
 
 
 def progress_line(record: dict[str, Any]) -> str:
-    """`step 3: rollout, 12 of 64 responses, 143 tokens/s, 0:21, at most 0:14 left; refill 1 of 8: ...`."""
+    """`step 3: rollout, 12 of 64 responses, 143 tokens/s, 0:21, at most 0:14 left; refill 1 of 8:
+    ...`."""
     parts = [str(record["phase"])]
     if record.get("of"):
         parts.append(f"{record.get('done', 0)} of {record['of']} {record.get('what', '')}".rstrip())

@@ -1,8 +1,8 @@
 """Locks that cannot leak: `flock` on a file, which the kernel releases however its holder ends.
 
-A lock belongs to an open file: a child that inherits the descriptor holds it too, until both are gone. That suffices
-on one machine, containers included. On shared storage whose locks do not reach other hosts, a lock taken with
-`beat=True` is seen there by the heartbeat in its note.
+A lock belongs to an open file: a child that inherits the descriptor holds it too, until both are
+gone. That suffices on one machine, containers included. On shared storage whose locks do not reach
+other hosts, a lock taken with `beat=True` is seen there by the heartbeat in its note.
 """
 
 import contextlib
@@ -20,7 +20,8 @@ from rpg.processes import here, is_here
 from rpg.store.atomic_files import StoreError, readable
 
 PRIVATE, EVERYONE = None, 0o666
-"""Permissions of a lock file: as umask and folder set them; or writable by every user of the machine."""
+"""Permissions of a lock file: as umask and folder set them; or writable by every user of the
+machine."""
 BEAT_SECONDS = 5.0
 STALE_SECONDS = 120.0
 """A process elsewhere counts as dead if its heartbeat is older than this."""
@@ -39,7 +40,9 @@ class Lock(contextlib.AbstractContextManager["Lock"]):
         self._beat: threading.Thread | None = None
         self._write()
         if beat:
-            self._beat = threading.Thread(target=self._keep, daemon=True, name=f"heartbeat of {path.name}")
+            self._beat = threading.Thread(
+                target=self._keep, daemon=True, name=f"heartbeat of {path.name}"
+            )
             self._beat.start()
 
     def close(self) -> None:
@@ -48,7 +51,9 @@ class Lock(contextlib.AbstractContextManager["Lock"]):
             self._beat.join()
             self._beat = None
             with contextlib.suppress(OSError):
-                os.ftruncate(self.fd, 0)  # so that no other host waits for the heartbeat to become stale
+                os.ftruncate(
+                    self.fd, 0
+                )  # so that no other host waits for the heartbeat to become stale
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -68,12 +73,16 @@ class Lock(contextlib.AbstractContextManager["Lock"]):
 
 
 def take(
-    path: Path, note: Mapping[str, Any] | None = None, mode: int | None = PRIVATE, beat: bool = False
+    path: Path,
+    note: Mapping[str, Any] | None = None,
+    mode: int | None = PRIVATE,
+    beat: bool = False,
 ) -> Lock | None:
-    """The lock, with a note about its holder in the file; None if another process holds it. Never waits.
+    """The lock, with a note about its holder in the file; None if another process holds it. Never
+    waits.
 
-    With `beat`, also None if the note of another machine has a heartbeat younger than STALE_SECONDS. Raises StoreError:
-    the file cannot be made or opened.
+    With `beat`, also None if the note of another machine has a heartbeat younger than
+    STALE_SECONDS. Raises StoreError: the file cannot be made or opened.
     """
     try:
         fd = _locked(path, mode, fcntl.LOCK_NB)
@@ -103,7 +112,8 @@ def only_one(path: Path, what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_turn(path: Path) -> Iterator[None]:
-    """Hold the lock `path` for the block, after those of this machine who have it. Raises StoreError: as `take`."""
+    """Hold the lock `path` for the block, after those of this machine who have it. Raises
+    StoreError: as `take`."""
     fd = _locked(path, PRIVATE)
     try:
         yield
@@ -112,7 +122,8 @@ def in_turn(path: Path) -> Iterator[None]:
 
 
 def _locked(path: Path, mode: int | None, how: int = 0) -> int:
-    """The open file, whose lock this process has. Raises Busy: another has it and `how` is LOCK_NB; else waits for it."""
+    """The open file, whose lock this process has. Raises Busy: another has it and `how` is LOCK_NB;
+    else waits for it."""
     with readable("lock", path):
         fd = _open(path, mode)
         try:
@@ -163,7 +174,8 @@ def held(path: Path) -> bool:
 
 
 def alive(path: Path) -> bool:
-    """Whether the holder of a lock taken with `beat=True` lives, even on a machine whose locks are not visible here."""
+    """Whether the holder of a lock taken with `beat=True` lives, even on a machine whose locks are
+    not visible here."""
     try:
         young = storage_now(path.parent) - path.stat().st_mtime < STALE_SECONDS
     except OSError:  # never taken, or just removed
@@ -181,8 +193,9 @@ def note(path: Path) -> dict[str, Any]:
 
 
 def _open(path: Path, mode: int | None) -> int:
-    """Open for writing, creating it if necessary; a symbolic link is refused. Without O_CREAT first: in a folder that
-    everyone may write to, Linux forbids O_CREAT on a file of another user."""
+    """Open for writing, creating it if necessary; a symbolic link is refused. Without O_CREAT
+    first: in a folder that everyone may write to, Linux forbids O_CREAT on a file of another user.
+    """
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
     with contextlib.suppress(FileNotFoundError):
         return os.open(path, flags)

@@ -31,13 +31,18 @@ def place(layout: Layout, name: str) -> Path:
         near = get_close_matches(run if slash else sweep, names, n=1)
         raise StoreError(
             f"{name}: no such {'run' if slash else 'sweep'} in {layout.home}"
-            + (f"; did you mean {near[0]!r}?" if near else f". There are: {', '.join(names[:20]) or 'none'}")
+            + (
+                f"; did you mean {near[0]!r}?"
+                if near
+                else f". There are: {', '.join(names[:20]) or 'none'}"
+            )
         )
     return folder
 
 
 def read_marks(folder: Path) -> dict[str, Any]:
-    """{"label": text, "tags": [...], "notes": [{"time", "text"}]}, all possibly empty. Raises StoreError if unreadable."""
+    """{"label": text, "tags": [...], "notes": [{"time", "text"}]}, all possibly empty. Raises
+    StoreError if unreadable."""
     path = folder / FILE
     record = read_json_object(path) if path.exists() else {}
     return {
@@ -72,15 +77,17 @@ def change(
     remove: Collection[str] = (),
     label: str | None = None,
 ) -> dict[str, Any]:
-    """Add a note with the current time, add and remove tags, set the label ("": none; a note keeps the former one): all or
-    nothing, after others who do the same. Returns what is there now.
+    """Add a note with the current time, add and remove tags, set the label ("": none; a note keeps
+    the former one): all or nothing, after others who do the same. Returns what is there now.
 
-    Raises StoreError: an empty or long note, a word that is no tag, a label that is long or not one line; or the file cannot
-    be written.
+    Raises StoreError: an empty or long note, a word that is no tag, a label that is long or not one
+    line; or the file cannot be written.
     """
     for tag in add:
         if not _TAG.fullmatch(tag):
-            raise StoreError(f"tag {tag!r}: expected up to 50 letters, digits and . : / - _, without blanks")
+            raise StoreError(
+                f"tag {tag!r}: expected up to 50 letters, digits and . : / - _, without blanks"
+            )
     if note is not None and not 0 < len(note.strip()) <= NOTE:
         raise StoreError(f"the note is empty or too long: expected up to {NOTE:,} characters")
     if label and (len(label) > LABEL or not label.isprintable()):

@@ -1,4 +1,5 @@
-"""Queries of the results database, answered as pandas frames. Values are bound, never inserted into the SQL text."""
+"""Queries of the results database, answered as pandas frames. Values are bound, never inserted into
+the SQL text."""
 
 import json
 from collections.abc import Sequence
@@ -17,7 +18,8 @@ Database = duckdb.DuckDBPyConnection
 
 POINTS = 200  # points per curve: more are indistinguishable on a screen and make pages slow
 
-# What can stand on the x axis, as an SQL expression over `metrics m` (`w`: over the steps of one run, in order).
+# What can stand on the x axis, as an SQL expression over `metrics m` (`w`: over the steps of one
+# run, in order).
 AXES = {
     "step": "m.step",
     "optimizer_step": "m.optimizer_step",
@@ -43,10 +45,13 @@ def frame(db: Database, sql: str, parameters: Sequence[Any] = ()) -> pandas.Data
 
 
 def sweeps(db: Database) -> pandas.DataFrame:
-    """One row per sweep, newest first, with the number of its runs in each state; and what people have added to it: its
-    label, the tags and notes of it and of its runs, as texts, empty if there are none."""
+    """One row per sweep, newest first, with the number of its runs in each state; and what people
+    have added to it: its label, the tags and notes of it and of its runs, as texts, empty if there
+    are none."""
     states = ("done", "running", "failed", "interrupted", "pending")
-    counts = ", ".join(f"count(r.run) FILTER (r.state = '{state}')::INTEGER AS {state}" for state in states)
+    counts = ", ".join(
+        f"count(r.run) FILTER (r.state = '{state}')::INTEGER AS {state}" for state in states
+    )
     return frame(
         db,
         f"""WITH added AS (
@@ -64,7 +69,8 @@ def sweeps(db: Database) -> pandas.DataFrame:
 
 
 def runs(db: Database, sweep: str, superseded: bool = False) -> pandas.DataFrame:
-    """The current runs of a sweep without their settings, by variant and seed; optionally the superseded ones after them."""
+    """The current runs of a sweep without their settings, by variant and seed; optionally the
+    superseded ones after them."""
     return frame(
         db,
         """SELECT sweep, run, variant, algorithm, display_name, seed, state, error, log, step, steps,
@@ -76,7 +82,8 @@ def runs(db: Database, sweep: str, superseded: bool = False) -> pandas.DataFrame
 
 
 def manifests(db: Database, sweep: str) -> dict[str, dict[str, Any]]:
-    """Current run that has begun here -> what distinguishes it: variant, seed, run_id, axes, spec and identity."""
+    """Current run that has begun here -> what distinguishes it: variant, seed, run_id, axes, spec
+    and identity."""
     rows = db.execute(
         """SELECT run, variant, seed, run_id, axes, spec, identity FROM runs
            WHERE sweep = ? AND superseded IS NULL AND variant IS NOT NULL AND imported IS NULL ORDER BY run""",
@@ -91,7 +98,8 @@ def manifests(db: Database, sweep: str) -> dict[str, dict[str, Any]]:
 
 
 def provenance(db: Database, sweep: str) -> dict[str, list[dict[str, Any]]]:
-    """Current run that has begun -> what its attempts were computed with (rpg.store.run_provenance.Record), oldest first."""
+    """Current run that has begun -> what its attempts were computed with
+    (rpg.store.run_provenance.Record), oldest first."""
     rows = db.execute(
         """SELECT a.run, a.code, a.git_revision, a.versions, a.machine FROM attempts a JOIN runs r USING (sweep, run)
            WHERE a.sweep = ? AND r.superseded IS NULL AND r.imported IS NULL ORDER BY a.run, a.attempt""",
@@ -132,8 +140,8 @@ def metric_names(db: Database) -> list[str]:
 
 
 def variants(db: Database, names: Sequence[str]) -> pandas.DataFrame:
-    """Variants of these sweeps: sweep, variant, algorithm behind it, its display_name, number of seeds. Superseded runs
-    have variants of their own, which are left out."""
+    """Variants of these sweeps: sweep, variant, algorithm behind it, its display_name, number of
+    seeds. Superseded runs have variants of their own, which are left out."""
     return frame(
         db,
         """SELECT sweep, variant, any_value(algorithm) AS algorithm, any_value(display_name) AS display_name,
@@ -146,8 +154,9 @@ def variants(db: Database, names: Sequence[str]) -> pandas.DataFrame:
 
 
 def references(db: Database, names: Sequence[str]) -> dict[tuple[str, str], str]:
-    """(sweep, variant) -> the policy that its runs measured a KL against as the reference, in words, from the age that they
-    wrote at each step: without a KL, or with beta 0, it is the old policy, whatever their settings say."""
+    """(sweep, variant) -> the policy that its runs measured a KL against as the reference, in
+    words, from the age that they wrote at each step: without a KL, or with beta 0, it is the old
+    policy, whatever their settings say."""
     age = "reference_age" if "reference_age" in metric_names(db) else "NULL::DOUBLE"
     rows = db.execute(
         f"""WITH steps AS (
@@ -159,11 +168,16 @@ def references(db: Database, names: Sequence[str]) -> dict[tuple[str, str], str]
            WHERE list_contains($1, r.sweep) AND r.variant IS NOT NULL GROUP BY ALL""",
         [list(names)],
     )
-    schedules = {"every_k": "renewed every {k} optimizer steps", "kl_above": "renewed at a KL of {kappa}"}
+    schedules = {
+        "every_k": "renewed every {k} optimizer steps",
+        "kl_above": "renewed at a KL of {kappa}",
+    }
     references = {}
     for sweep, variant, text, initial, old in rows.fetchall():
         schedule = {"k": "?", "kappa": "?", **(json.loads(text or "null") or {})}
-        renewed = schedules.get(str(schedule.get("type")), "renewed now and then").format_map(schedule)
+        renewed = schedules.get(str(schedule.get("type")), "renewed now and then").format_map(
+            schedule
+        )
         first = "the teacher" if schedule.get("type") == "model" else "the initial model"
         settled = first if initial else "the old policy" if old else renewed
         references[sweep, variant] = "unknown" if initial is None else settled
@@ -171,8 +185,8 @@ def references(db: Database, names: Sequence[str]) -> dict[tuple[str, str], str]
 
 
 def benchmarks(db: Database, names: Sequence[str]) -> list[str]:
-    """Benchmarks of the current runs of these sweeps, in the order in which they name them; those that only imported runs
-    have come last, and those that no run names any more are left out."""
+    """Benchmarks of the current runs of these sweeps, in the order in which they name them; those
+    that only imported runs have come last, and those that no run names any more are left out."""
     rows = db.execute(
         """WITH listed AS (SELECT sweep, unnest(benchmarks) AS benchmark, generate_subscripts(benchmarks, 1) AS place,
                                   imported IS NULL AS own FROM runs WHERE superseded IS NULL)
@@ -194,10 +208,10 @@ def metric_curves(
 ) -> pandas.DataFrame:
     """Curves of metrics: mean and 95 % t interval over seeds.
 
-    Columns: metric, sweep, variant, x, step, mean, low, high, seeds, width. Runs longer than `points` steps
-    are averaged over `width` neighbouring steps first; None keeps every step. Where a seed's value is not
-    finite the mean is null. `each_seed`: a curve for every seed instead, with the column seed.
-    Raises KeyError for an unknown metric or axis.
+    Columns: metric, sweep, variant, x, step, mean, low, high, seeds, width. Runs longer than
+    `points` steps are averaged over `width` neighbouring steps first; None keeps every step. Where
+    a seed's value is not finite the mean is null. `each_seed`: a curve for every seed instead, with
+    the column seed. Raises KeyError for an unknown metric or axis.
     """
     seed = ", seed" if each_seed else ""
     recorded = set(metric_names(db))
@@ -232,12 +246,17 @@ def metric_curves(
 
 
 def score_curves(
-    db: Database, series: Sequence[Series], names: Sequence[str], x: str = "step", each_seed: bool = False
+    db: Database,
+    series: Sequence[Series],
+    names: Sequence[str],
+    x: str = "step",
+    each_seed: bool = False,
 ) -> pandas.DataFrame:
     """Accuracy (mean@k) against training: mean and 95 % t interval over seeds.
 
-    `names`: benchmarks, among them `mean` for the mean over a run's benchmarks. Columns: benchmark, sweep,
-    variant, x, step, mean, low, high, seeds. `each_seed`: a curve for every seed instead, with the column seed.
+    `names`: benchmarks, among them `mean` for the mean over a run's benchmarks. Columns: benchmark,
+    sweep, variant, x, step, mean, low, high, seeds. `each_seed`: a curve for every seed instead,
+    with the column seed.
     """
     seed = ", s.seed" if each_seed else ""
     axis = _axis(x, set(metric_names(db)))
@@ -261,7 +280,8 @@ def score_curves(
 
 
 def scores(db: Database, sweep: str) -> pandas.DataFrame:
-    """Every evaluation of a sweep, `mean` included: run, variant, seed, benchmark, step and the scores."""
+    """Every evaluation of a sweep, `mean` included: run, variant, seed, benchmark, step and the
+    scores."""
     return frame(
         db,
         """SELECT run, variant, seed, benchmark, step, accuracy, pass_at_k, maj_at_k, unread
@@ -271,7 +291,8 @@ def scores(db: Database, sweep: str) -> pandas.DataFrame:
 
 
 def rules(db: Database, sweep: str) -> list[str]:
-    """Names of the rules by which answers of the sweep's current runs were graded, as far as the files record them."""
+    """Names of the rules by which answers of the sweep's current runs were graded, as far as the
+    files record them."""
     rows = db.execute(
         """SELECT DISTINCT e.rules FROM evals e JOIN runs r USING (sweep, run)
            WHERE e.sweep = ? AND e.rules IS NOT NULL AND r.superseded IS NULL ORDER BY 1""",
@@ -280,7 +301,9 @@ def rules(db: Database, sweep: str) -> list[str]:
     return [name for (name,) in rows.fetchall()]
 
 
-def problem_scores(db: Database, sweep: str, checkpoints: Sequence[tuple[str, int]]) -> pandas.DataFrame:
+def problem_scores(
+    db: Database, sweep: str, checkpoints: Sequence[tuple[str, int]]
+) -> pandas.DataFrame:
     """Per problem of these (run, step): run, step, benchmark, problem_id, accuracy, samples."""
     return frame(
         db,
@@ -292,7 +315,8 @@ def problem_scores(db: Database, sweep: str, checkpoints: Sequence[tuple[str, in
 
 
 def spending(db: Database, sweep: str) -> pandas.DataFrame:
-    """What runs had spent at their evaluated steps: run, step, responses, tokens, updates, seconds (null if unknown)."""
+    """What runs had spent at their evaluated steps: run, step, responses, tokens, updates, seconds
+    (null if unknown)."""
     recorded = set(metric_names(db))
     names = ("tokens", "seconds_step", "groups_sampled")
     tokens, seconds, groups = (name if name in recorded else "NULL" for name in names)
@@ -313,8 +337,8 @@ def spending(db: Database, sweep: str) -> pandas.DataFrame:
 
 
 def frontier(db: Database, sweep: str) -> pandas.DataFrame:
-    """Accuracy and KL to the initial model of every evaluated checkpoint: run, variant, seed, step, direction, accuracy,
-    pass_at_k, maj_at_k, and per_response and per_token in nats."""
+    """Accuracy and KL to the initial model of every evaluated checkpoint: run, variant, seed, step,
+    direction, accuracy, pass_at_k, maj_at_k, and per_response and per_token in nats."""
     return frame(
         db,
         """SELECT run, variant, seed, step, direction, accuracy, pass_at_k, maj_at_k, per_response, per_token
@@ -324,7 +348,8 @@ def frontier(db: Database, sweep: str) -> pandas.DataFrame:
 
 
 def answers(db: Database, sweep: str, checkpoints: Sequence[tuple[str, int]]) -> pandas.DataFrame:
-    """Every graded sample of these (run, step): run, benchmark, problem_id, extracted, its vote, correct, in this order."""
+    """Every graded sample of these (run, step): run, benchmark, problem_id, extracted, its vote,
+    correct, in this order."""
     return frame(
         db,
         """SELECT run, benchmark, problem_id, extracted, vote, correct
@@ -336,7 +361,9 @@ def answers(db: Database, sweep: str, checkpoints: Sequence[tuple[str, int]]) ->
 
 def run_metrics(db: Database, sweep: str, name: str) -> pandas.DataFrame:
     """Every measurement of one run, by step."""
-    return frame(db, "SELECT * FROM metrics WHERE sweep = ? AND run = ? ORDER BY step", [sweep, name])
+    return frame(
+        db, "SELECT * FROM metrics WHERE sweep = ? AND run = ? ORDER BY step", [sweep, name]
+    )
 
 
 def run_evals(db: Database, sweep: str, name: str) -> pandas.DataFrame:
@@ -355,8 +382,11 @@ def evaluations(db: Database) -> pandas.DataFrame:
     )
 
 
-def health_metrics(db: Database, sweep: str, first: int, last: int) -> dict[str, list[dict[str, Any]]]:
-    """Current run -> its `first` and `last` steps with every measurement (no others: runs may have thousands)."""
+def health_metrics(
+    db: Database, sweep: str, first: int, last: int
+) -> dict[str, list[dict[str, Any]]]:
+    """Current run -> its `first` and `last` steps with every measurement (no others: runs may have
+    thousands)."""
     cursor = db.execute(
         """SELECT m.* EXCLUDE (sweep, attempt) FROM metrics m JOIN runs r USING (sweep, run)
            WHERE r.sweep = $1 AND r.superseded IS NULL
@@ -373,8 +403,11 @@ def health_metrics(db: Database, sweep: str, first: int, last: int) -> dict[str,
 
 
 def identical_variants(db: Database, sweep: str) -> list[list[str]]:
-    """Groups of variants whose runs agree in every number of every step (but times) and in every graded sample."""
-    numbers = [name for name in metric_names(db) if name != "tokens_per_second" and "seconds" not in name]
+    """Groups of variants whose runs agree in every number of every step (but times) and in every
+    graded sample."""
+    numbers = [
+        name for name in metric_names(db) if name != "tokens_per_second" and "seconds" not in name
+    ]
     groups = db.execute(
         f"""WITH trained AS (SELECT run, bit_xor(hash({", ".join(map(quote, ["step", *numbers]))})) AS digest
                           FROM metrics WHERE sweep = $1 GROUP BY run),
@@ -390,11 +423,12 @@ def identical_variants(db: Database, sweep: str) -> list[list[str]]:
 
 
 def without_answer(db: Database, sweep: str) -> pandas.DataFrame:
-    """For each current run's last evaluation of a benchmark: run, benchmark, step, share of samples without an answer
-    (missing), share with one that could not be read (unread), the ten most frequent reasons for that (forms), accuracy, and
-    accuracy with what a second reader made of those (second_reading), and the most frequent answer (answer) with its share
-    of the samples (repeated; 0 with fewer than eight problems, which may have it in common). Where the reward decides what
-    is right (rpg.rewards.graders), no answer is extracted.
+    """For each current run's last evaluation of a benchmark: run, benchmark, step, share of samples
+    without an answer (missing), share with one that could not be read (unread), the ten most
+    frequent reasons for that (forms), accuracy, and accuracy with what a second reader made of
+    those (second_reading), and the most frequent answer (answer) with its share of the samples
+    (repeated; 0 with fewer than eight problems, which may have it in common). Where the reward
+    decides what is right (rpg.rewards.graders), no answer is extracted.
     """
     return frame(
         db,

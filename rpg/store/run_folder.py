@@ -1,4 +1,5 @@
-"""The folder of one run: the paths of its files and their contents (run_writer writes them). Schemas: docs/database.md."""
+"""The folder of one run: the paths of its files and their contents (run_writer writes them).
+Schemas: docs/database.md."""
 
 import json
 import os
@@ -25,7 +26,8 @@ _METRICS = re.compile(r"metrics-(\d+)\.jsonl")
 
 
 def folder_name(value: str, what: str) -> str:
-    """The name, checked to be a single path component, so that it cannot lead out of the data folder."""
+    """The name, checked to be a single path component, so that it cannot lead out of the data
+    folder."""
     if not value or value.startswith(".") or "/" in value or "\0" in value:
         why = f"{what} name {value!r}: expected a folder name without '/' and without a leading '.'"
         raise StoreError(why)
@@ -33,7 +35,8 @@ def folder_name(value: str, what: str) -> str:
 
 
 def by_clock(metric: str) -> bool:
-    """Whether a metric is measured with a clock, or counts attempts, so that it is never equal in two runs."""
+    """Whether a metric is measured with a clock, or counts attempts, so that it is never equal in
+    two runs."""
     return metric in ("time", "attempt", "tokens_per_second") or metric.startswith("seconds")
 
 
@@ -42,7 +45,8 @@ def step_name(step: int) -> str:
 
 
 class Inside:
-    """An attribute: the file or folder of this name in the folder that another attribute (`of`) names."""
+    """An attribute: the file or folder of this name in the folder that another attribute (`of`)
+    names."""
 
     def __init__(self, name: str, of: str = "path"):
         self.name, self.of = name, of
@@ -100,10 +104,12 @@ class RunFolder:
         return (self.attempts() or [0])[-1] + 1
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """Every step once, ascending: from the highest attempt that wrote it, and within a file from its last line.
+        """Every step once, ascending: from the highest attempt that wrote it, and within a file
+        from its last line.
 
-        An attempt that resumed from a checkpoint rewrites the steps after it; steps of the older attempt that
-        it has not rewritten (yet) stay valid. Lines without a step are left out; the database counts them.
+        An attempt that resumed from a checkpoint rewrites the steps after it; steps of the older
+        attempt that it has not rewritten (yet) stay valid. Lines without a step are left out; the
+        database counts them.
         """
         steps: dict[int, dict[str, Any]] = {}
         for attempt in self.attempts():
@@ -116,7 +122,8 @@ class RunFolder:
         return [steps[step] for step in sorted(steps)]
 
     def last_metrics(self) -> list[dict[str, Any]]:
-        """The last readable steps of the newest attempt that has any, from its last bytes, oldest first."""
+        """The last readable steps of the newest attempt that has any, from its last bytes, oldest
+        first."""
         most = 16_384
         for attempt in reversed(self.attempts()):
             path = self.metrics_path(attempt)
@@ -130,7 +137,9 @@ class RunFolder:
         return []
 
     def eval_path(self, benchmark: str, step: int) -> Path:
-        return self.path / "evals" / folder_name(benchmark, "benchmark") / f"{step_name(step)}.parquet"
+        return (
+            self.path / "evals" / folder_name(benchmark, "benchmark") / f"{step_name(step)}.parquet"
+        )
 
     def fewer_path(self, benchmark: str, step: int) -> Path:
         """Samples of an evaluation to which the evaluator is to add more."""
@@ -148,11 +157,13 @@ class RunFolder:
         return leases.read_lease(self.lease_path)
 
     def holder(self) -> dict[str, Any] | None:
-        """The lease of the process that works on this run, by the clock of the storage; for a process about to start it."""
+        """The lease of the process that works on this run, by the clock of the storage; for a
+        process about to start it."""
         return leases.holder(self.lease_path)
 
     def elsewhere(self) -> str | None:
-        """`running on gpu-node-7 since 2026-03-01 14:03`, if another host or container works on the run."""
+        """`running on gpu-node-7 since 2026-03-01 14:03`, if another host or container works on the
+        run."""
         lease = self.lease()
         if lease is None or is_here(lease) or not leases.lease_alive(lease):
             return None
@@ -164,7 +175,8 @@ class RunFolder:
         return str(note.get("why")) if note and leases.lease_alive(note) else None
 
     def now(self) -> str | None:
-        """How far the run is within a long step or the evaluation of a checkpoint; None if there is no record."""
+        """How far the run is within a long step or the evaluation of a checkpoint; None if there is
+        no record."""
         records = (read_progress(self.path / name) for name in (TRAINING, EVALUATION))
         return "; ".join(progress_line(record) for record in records if record) or None
 
@@ -175,7 +187,8 @@ class RunFolder:
         return read_json_object(self.failed_path) if self.failed_path.exists() else None
 
     def state(self) -> State:
-        """The state by the files: DONE, else a live lease, else FAILED, else whether anything was begun."""
+        """The state by the files: DONE, else a live lease, else FAILED, else whether anything was
+        begun."""
         if self.done_path.exists():
             return "done"
         lease = self.lease()
@@ -213,7 +226,9 @@ def folders(path: Path) -> list[str]:
     if not path.is_dir():
         return []
     with readable("list", path), os.scandir(path) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+        return sorted(
+            entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")
+        )
 
 
 def _steps(folder: Path, suffix: str) -> list[int]:
@@ -221,13 +236,16 @@ def _steps(folder: Path, suffix: str) -> list[int]:
         return []
     with readable("list", folder):
         names = os.listdir(folder)
-    matches = (_STEP.fullmatch(name.removesuffix(suffix)) for name in names if name.endswith(suffix))
+    matches = (
+        _STEP.fullmatch(name.removesuffix(suffix)) for name in names if name.endswith(suffix)
+    )
     return sorted(int(match[1]) for match in matches if match)
 
 
 def pending_evaluations(folder: RunFolder) -> list[tuple[str, int]]:
-    """(benchmark, step) pairs of the manifest without samples, steps ascending. Checkpoints that were removed on
-    purpose, after they were evaluated, have no pending evaluations. Raises StoreError: no readable manifest."""
+    """(benchmark, step) pairs of the manifest without samples, steps ascending. Checkpoints that
+    were removed on purpose, after they were evaluated, have no pending evaluations. Raises
+    StoreError: no readable manifest."""
     manifest = folder.read_manifest()
     present = {benchmark: set(folder.eval_steps(benchmark)) for benchmark in manifest["benchmarks"]}
     removed = folder.removed_steps() - set(folder.checkpoint_steps())

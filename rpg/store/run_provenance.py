@@ -1,7 +1,8 @@
-"""What the runs of a table were computed with, and notes for the reader if that differs between them.
+"""What the runs of a table were computed with, and notes for the reader if that differs between
+them.
 
-A trainer writes `provenance-<n>.json` (rpg.provenance.record) before the metrics of its attempt n, so a run that was
-resumed after an upgrade has two of these files.
+A trainer writes `provenance-<n>.json` (rpg.provenance.record) before the metrics of its attempt n,
+so a run that was resumed after an upgrade has two of these files.
 """
 
 from collections import Counter
@@ -22,7 +23,8 @@ _NAMED = 3
 
 
 def write(folder: RunFolder, attempt: int, packages: Sequence[str] = ()) -> None:
-    """Record what this attempt computes with: the files this process has imported, or all files of `packages`."""
+    """Record what this attempt computes with: the files this process has imported, or all files of
+    `packages`."""
     sources = provenance.below(*packages) if packages else provenance.loaded()
     atomic_write_json(folder.provenance_path(attempt), provenance.record(sources))
 
@@ -76,7 +78,8 @@ def of_other_code(runs: Mapping[str, Sequence[Record]]) -> tuple[list[str], list
 
 
 def other_code_notes(runs: Mapping[str, Sequence[Record]]) -> list[str]:
-    """A line about `of_other_code`; none if today's code trained them all, or the code is not recorded."""
+    """A line about `of_other_code`; none if today's code trained them all, or the code is not
+    recorded."""
     older, files = of_other_code(runs)
     if not files:
         return []
@@ -87,10 +90,11 @@ def other_code_notes(runs: Mapping[str, Sequence[Record]]) -> list[str]:
 
 
 def differences(runs: Mapping[str, Sequence[Record]]) -> list[str]:
-    """What a reader should know about the runs of one table: a line each for code, revisions, packages and machines.
+    """What a reader should know about the runs of one table: a line each for code, revisions,
+    packages and machines.
 
-    `runs` maps names to the records of their attempts. Two runs are computed by the same code when the files that both
-    import are the same; which ones a run imports depends on its settings.
+    `runs` maps names to the records of their attempts. Two runs are computed by the same code when
+    the files that both import are the same; which ones a run imports depends on its settings.
     """
     recorded = {run: [record for record in attempts if record] for run, attempts in runs.items()}
     recorded = {run: attempts for run, attempts in recorded.items() if attempts}
@@ -101,7 +105,10 @@ def differences(runs: Mapping[str, Sequence[Record]]) -> list[str]:
         line = f"no record of the code that trained {_some(unrecorded, 'runs')} (by an earlier version)"
         lines.append(line)
     versions = {
-        version for of_run in recorded.values() for record in of_run for version in record["sources"].items()
+        version
+        for of_run in recorded.values()
+        for record in of_run
+        for version in record["sources"].items()
     }
     counts = Counter(name for name, _ in versions)
     if files := sorted(name for name, count in counts.items() if count > 1):
@@ -125,11 +132,14 @@ def differences(runs: Mapping[str, Sequence[Record]]) -> list[str]:
     }
     labels["on different machines, whose numbers may differ in the last digits"] = _processor
     alike = {how: _groups(recorded, label, label) for how, label in labels.items()}
-    return lines + [f"trained {how}: {_listed(groups)}" for how, groups in alike.items() if len(groups) > 1]
+    return lines + [
+        f"trained {how}: {_listed(groups)}" for how, groups in alike.items() if len(groups) > 1
+    ]
 
 
 def _groups(runs: Mapping[str, Sequence[Record]], key: Any, label: Any) -> dict[str, list[str]]:
-    """Label -> runs with an attempt of that key; a run with two kinds of attempts is in both groups, one without in none."""
+    """Label -> runs with an attempt of that key; a run with two kinds of attempts is in both
+    groups, one without in none."""
     labels: dict[Any, str] = {}
     groups: dict[str, list[str]] = {}
     for run, attempts in runs.items():
@@ -147,7 +157,9 @@ def _version(package: str, record: Record) -> str | None:
 
 def _revision(record: Record) -> str:
     revision = str(record.get("git_revision") or "")
-    return f"commit {revision[:10]}{'+' * revision.endswith('+')}" if revision else "no git checkout"
+    return (
+        f"commit {revision[:10]}{'+' * revision.endswith('+')}" if revision else "no git checkout"
+    )
 
 
 def _processor(record: Record) -> str:
@@ -156,7 +168,8 @@ def _processor(record: Record) -> str:
 
 
 def _listed(groups: Mapping[str, Sequence[str]]) -> str:
-    """`1a2b3c4d (commit ...): run, run and 3 more runs; 5e6f7a8b ...`, the group with most runs last."""
+    """`1a2b3c4d (commit ...): run, run and 3 more runs; 5e6f7a8b ...`, the group with most runs
+    last."""
     ordered = sorted(groups.items(), key=lambda item: len(item[1]))
     return "; ".join(f"{name}: {_some(runs, 'runs')}" for name, runs in ordered)
 

@@ -1,4 +1,5 @@
-"""Writing the files of a run's folder, each whole or not at all; metrics alone are appended. RunFolder reads them."""
+"""Writing the files of a run's folder, each whole or not at all; metrics alone are appended.
+RunFolder reads them."""
 
 import json
 import os
@@ -25,8 +26,9 @@ def write_manifest(folder: RunFolder, manifest: Mapping[str, Any]) -> None:
 def append_metrics(folder: RunFolder, attempt: int, record: Mapping[str, Any]) -> None:
     """Append one step as one line in one write; `attempt` and `time` are added to the record.
 
-    What a kill or a full disk left unfinished stays as it is: the next append starts on a fresh line.
-    NaN and infinities are kept (as the tokens NaN and Infinity), so that a diverged run shows as one.
+    What a kill or a full disk left unfinished stays as it is: the next append starts on a fresh
+    line. NaN and infinities are kept (as the tokens NaN and Infinity), so that a diverged run shows
+    as one.
     """
     if not is_step(record.get("step")):
         raise StoreError(f"metrics need an integer step >= 0, got {record.get('step')!r}")
@@ -52,10 +54,12 @@ def note_removed(folder: RunFolder, steps: Iterable[int]) -> None:
 
 
 def claim_run(folder: RunFolder) -> None:
-    """Take the run for this process, unless another live process holds it, and remove the record of an earlier failure.
+    """Take the run for this process, unless another live process holds it, and remove the record of
+    an earlier failure.
 
-    A lock file protects check and write, so that one of two simultaneous claims gets a StoreError. If file locks do
-    not reach the other host, the last writer has the lease, and the other process stops when it renews its own.
+    A lock file protects check and write, so that one of two simultaneous claims gets a StoreError.
+    If file locks do not reach the other host, the last writer has the lease, and the other process
+    stops when it renews its own.
     """
     with readable("claim", folder.lease_path):
         folder.path.mkdir(parents=True, exist_ok=True)
@@ -71,7 +75,8 @@ def claim_run(folder: RunFolder) -> None:
 
 
 def renew_lease(folder: RunFolder) -> bool:
-    """Refresh the heartbeat of the lease, to be called every few seconds; False if another process holds it now."""
+    """Refresh the heartbeat of the lease, to be called every few seconds; False if another process
+    holds it now."""
     lease = folder.lease()
     if lease and leases.is_own(lease):
         atomic_write_json(folder.lease_path, {**lease, "heartbeat": time.time()})
@@ -79,8 +84,8 @@ def renew_lease(folder: RunFolder) -> bool:
 
 
 def release_run(folder: RunFolder) -> None:
-    """Remove the lease (a clean stop before the end: the state becomes `interrupted`), unless it belongs to another process
-    that lives or cannot be looked up from here."""
+    """Remove the lease (a clean stop before the end: the state becomes `interrupted`), unless it
+    belongs to another process that lives or cannot be looked up from here."""
     lease = folder.lease()
     if lease is None or leases.is_own(lease) or (is_here(lease) and not leases.lease_alive(lease)):
         _remove(folder.lease_path)
@@ -101,7 +106,8 @@ def clear_waiting(folder: RunFolder) -> None:
 
 
 def write_done(folder: RunFolder, *, seconds: float, attempts: int) -> None:
-    """Write DONE.json once all steps and evaluations are there, then remove an old failure and the lease."""
+    """Write DONE.json once all steps and evaluations are there, then remove an old failure and the
+    lease."""
     record = {"finished": time.time(), "seconds": seconds, "attempts": attempts}
     atomic_write_json(folder.done_path, record)
     _remove(folder.failed_path)
@@ -116,7 +122,8 @@ def write_failed(
     log: str | None = None,
     tail: list[str] | None = None,
 ) -> None:
-    """Write FAILED.json; `error` is cut to its first line, `tail` are the last lines of the log if they help."""
+    """Write FAILED.json; `error` is cut to its first line, `tail` are the last lines of the log if
+    they help."""
     line = next((line.strip() for line in error.splitlines() if line.strip()), "unknown error")
     _remove(folder.done_path)
     record = {"error": line, "log": log or str(folder.log_path), "step": step, "time": time.time()}

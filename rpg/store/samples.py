@@ -1,4 +1,5 @@
-"""Files of graded samples, and beside each of them the grades of the same samples under other rules."""
+"""Files of graded samples, and beside each of them the grades of the same samples under other
+rules."""
 
 import contextlib
 import re
@@ -28,11 +29,14 @@ EVAL_COLUMNS = {
     "truncated": "bool",
 }
 REWARD_COLUMNS = {"reward": "double", "rewards": "string"}
-"""Of runs whose reward is more than the verifier's verdict: the weighted sum, and its parts as JSON."""
+"""Of runs whose reward is more than the verifier's verdict: the weighted sum, and its parts as
+JSON."""
 SECOND = "second_reading"
-"""Of files with an answer that the first reader could not read: a second reader's verdict on it (docs/grading.md)."""
+"""Of files with an answer that the first reader could not read: a second reader's verdict on it
+(docs/grading.md)."""
 TURNS = "turns"
-"""Of conversations: the turns of the policy and of its environment as a JSON list; `response` is all of them."""
+"""Of conversations: the turns of the policy and of its environment as a JSON list; `response` is
+all of them."""
 _MORE = {**REWARD_COLUMNS, SECOND: "bool", TURNS: "string"}
 GRADES = ("problem_id", "sample", "extracted", "correct", "reason")
 GRADE_COLUMNS = {name: EVAL_COLUMNS[name] for name in GRADES}
@@ -48,19 +52,26 @@ MARK = ".grades-"
 
 
 def unread_form(correct: bool, reason: str | None) -> str | None:
-    """Why an answer that counts as wrong could not be read, in a few words; None where it was read, or there is none."""
+    """Why an answer that counts as wrong could not be read, in a few words; None where it was read,
+    or there is none."""
     match = None if correct else re.search(UNREAD, reason or "")
     return match and match[1]
 
 
-def write_samples(path: Path, rows: Rows, rules: str | None = None, about: Mapping[str, str] = {}) -> None:
-    """Write graded samples, atomically; every row has the keys of EVAL_COLUMNS, or also of REWARD_COLUMNS or SECOND.
+def write_samples(
+    path: Path, rows: Rows, rules: str | None = None, about: Mapping[str, str] = {}
+) -> None:
+    """Write graded samples, atomically; every row has the keys of EVAL_COLUMNS, or also of
+    REWARD_COLUMNS or SECOND.
 
-    `rules` names the rules by which they were graded (rpg.rewards.graders), `about` where they come from: the `model`, its
-    `engine`, and the key of the samples' `draws` (rpg.store.draws). All of it is stored as metadata of the file.
+    `rules` names the rules by which they were graded (rpg.rewards.graders), `about` where they come
+    from: the `model`, its `engine`, and the key of the samples' `draws` (rpg.store.draws). All of
+    it is stored as metadata of the file.
     """
     rows = list(rows)
-    columns = EVAL_COLUMNS | {name: kind for name, kind in _MORE.items() if rows and name in rows[0]}
+    columns = EVAL_COLUMNS | {
+        name: kind for name, kind in _MORE.items() if rows and name in rows[0]
+    }
     for index, row in enumerate(rows):
         if set(row) != set(columns):
             missing, extra = set(columns) - set(row), set(row) - set(columns)
@@ -70,9 +81,13 @@ def write_samples(path: Path, rows: Rows, rules: str | None = None, about: Mappi
 
 
 def _write(path: Path, rows: Rows, columns: Mapping[str, str], about: Mapping[str, str]) -> None:
-    schema = pyarrow.schema([(name, pyarrow.type_for_alias(kind)) for name, kind in columns.items()])
+    schema = pyarrow.schema(
+        [(name, pyarrow.type_for_alias(kind)) for name, kind in columns.items()]
+    )
     try:
-        table = pyarrow.Table.from_pylist([{name: row[name] for name in columns} for row in rows], schema)
+        table = pyarrow.Table.from_pylist(
+            [{name: row[name] for name in columns} for row in rows], schema
+        )
     except (pyarrow.ArrowException, UnicodeError) as error:
         raise StoreError(f"cannot write {path}: {error}") from error
     with atomic_path(path) as temporary:
@@ -81,10 +96,13 @@ def _write(path: Path, rows: Rows, columns: Mapping[str, str], about: Mapping[st
 
 
 def read_samples(path: Path) -> pyarrow.Table:
-    """Graded samples as a pyarrow.Table (columns of EVAL_COLUMNS; REWARD_COLUMNS and SECOND where the file has them)."""
+    """Graded samples as a pyarrow.Table (columns of EVAL_COLUMNS; REWARD_COLUMNS and SECOND where
+    the file has them)."""
     with _reading(path) as file:
         table = file.read()  # read_table imports pandas
-        return table.select([*EVAL_COLUMNS, *(name for name in _MORE if name in table.column_names)])
+        return table.select(
+            [*EVAL_COLUMNS, *(name for name in _MORE if name in table.column_names)]
+        )
 
 
 def write_eval(
@@ -107,7 +125,8 @@ def read_eval(folder: RunFolder, benchmark: str, step: int) -> pyarrow.Table:
 
 
 def accuracy(folder: RunFolder, benchmarks: Sequence[str], step: int) -> float | None:
-    """Mean over benchmarks of the share of right samples at a step; None: not all are evaluated there."""
+    """Mean over benchmarks of the share of right samples at a step; None: not all are evaluated
+    there."""
     paths = [folder.eval_path(name, step) for name in benchmarks]
     if not paths or not all(path.exists() for path in paths):
         return None
@@ -122,7 +141,8 @@ def _right(path: Path, _changed: int) -> float:
 
 
 def drift_path(samples: Path) -> Path:
-    """How far the policy had moved from the initial model, beside the samples that say so (rpg.evaluation.kl_to_initial)."""
+    """How far the policy had moved from the initial model, beside the samples that say so
+    (rpg.evaluation.kl_to_initial)."""
     return samples.with_suffix(".drift.json")
 
 
@@ -134,16 +154,20 @@ def grades_path(samples: Path, rules: str) -> Path:
 def gradings(samples: Path) -> dict[str, Path]:
     """Rules by which these samples were graded again -> the file with the grades."""
     paths = sorted(samples.parent.glob(f"{samples.stem}{MARK}*.parquet"))
-    return {path.name.removeprefix(samples.stem + MARK).removesuffix(".parquet"): path for path in paths}
+    return {
+        path.name.removeprefix(samples.stem + MARK).removesuffix(".parquet"): path for path in paths
+    }
 
 
 def write_grades(path: Path, rows: Rows, rules: str, samples: str) -> None:
-    """Write grades, atomically; `samples` is the digest of the file of samples to which they belong."""
+    """Write grades, atomically; `samples` is the digest of the file of samples to which they
+    belong."""
     _write(path, rows, GRADE_COLUMNS, {"rules": rules, "samples": samples})
 
 
 def read_grades(path: Path, samples: str | None = None) -> list[dict[str, Any]] | None:
-    """The grades in a file; None if they belong to other samples than those with the digest `samples`."""
+    """The grades in a file; None if they belong to other samples than those with the digest
+    `samples`."""
     if samples is not None and metadata(path).get("samples") != samples:
         return None
     with _reading(path) as file:
@@ -152,9 +176,13 @@ def read_grades(path: Path, samples: str | None = None) -> list[dict[str, Any]] 
 
 
 def metadata(path: Path) -> dict[str, str]:
-    """What a file of samples or grades says about all of them: `rules` (not in old files), `model`, `engine`, `draws`."""
+    """What a file of samples or grades says about all of them: `rules` (not in old files), `model`,
+    `engine`, `draws`."""
     with _reading(path) as file:
-        return {key.decode(): value.decode() for key, value in (file.schema_arrow.metadata or {}).items()}
+        return {
+            key.decode(): value.decode()
+            for key, value in (file.schema_arrow.metadata or {}).items()
+        }
 
 
 @contextlib.contextmanager

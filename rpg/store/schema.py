@@ -8,7 +8,8 @@ from pathlib import Path
 
 from rpg.metrics import METRICS
 
-VERSION = 15  # raise it when a table changes: databases of another version are rebuilt from the run folders
+# raise it when a table changes: databases of another version are rebuilt from the run folders
+VERSION = 15
 
 CREATE_TABLES = Path(__file__).with_suffix(".sql").read_text("utf-8")
 _COLUMN = re.compile(r"^    (\w+) (\S+?),?  -- (.*)$", re.MULTILINE)
@@ -19,11 +20,14 @@ TABLES: dict[str, dict[str, tuple[str, str]]] = {
 }
 """Table -> column -> (type, meaning), from schema.sql."""
 
-# Columns of `metrics` that are not measurements. Measurements become DOUBLE columns as they appear in the files.
+# Columns of `metrics` that are not measurements. Measurements become DOUBLE columns as they appear
+# in the files.
 KEYS = tuple(TABLES["metrics"])
 
 _VIEWS_SQL = Path(__file__).with_name("views.sql").read_text("utf-8")
-_VIEW = re.compile(r"^((?:-- [^\n]*\n)+)(CREATE OR REPLACE VIEW (\w+) AS\n.*?;)$", re.MULTILINE | re.DOTALL)
+_VIEW = re.compile(
+    r"^((?:-- [^\n]*\n)+)(CREATE OR REPLACE VIEW (\w+) AS\n.*?;)$", re.MULTILINE | re.DOTALL
+)
 
 VIEWS: dict[str, tuple[str, str]] = {
     name: (comment.replace("\n-- ", " ").removeprefix("-- ").strip(), sql)
@@ -38,10 +42,13 @@ def quote(name: str) -> str:
 
 
 def create_views(measurements: bool) -> str:
-    """SQL that creates the views; without measurement columns there is nothing to unpivot in `curves`."""
+    """SQL that creates the views; without measurement columns there is nothing to unpivot in
+    `curves`."""
     views = {name: sql for name, (_, sql) in VIEWS.items()}
     if not measurements:
-        columns = ", ".join(f"NULL AS {name}" for name in ("variant", "seed", *KEYS, "metric", "value"))
+        columns = ", ".join(
+            f"NULL AS {name}" for name in ("variant", "seed", *KEYS, "metric", "value")
+        )
         views["curves"] = f"CREATE OR REPLACE VIEW curves AS SELECT {columns} WHERE false;"
     return "".join(views.values())
 
@@ -53,7 +60,9 @@ def documentation() -> str:
         lines += [f"### `{table}`", "", "| column | type | meaning |", "|---|---|---|"]
         lines += [f"| `{name}` | {kind} | {meaning} |" for name, (kind, meaning) in columns.items()]
         if table == "metrics":
-            meanings = {name: metric.meaning.replace("|", "\\|") for name, metric in METRICS.items()}
+            meanings = {
+                name: metric.meaning.replace("|", "\\|") for name, metric in METRICS.items()
+            }
             lines += [f"| `{name}` | DOUBLE | {meaning} |" for name, meaning in meanings.items()]
         lines.append("")
     lines += ["### Views", "", "| view | rows |", "|---|---|"]

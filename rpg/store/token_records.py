@@ -1,9 +1,11 @@
-"""tokens/step-000040.parquet: per-token numbers of a few responses of a rollout, one row per response.
+"""tokens/step-000040.parquet: per-token numbers of a few responses of a rollout, one row per
+response.
 
-Lists have an entry per response token: log-probabilities (nats) under the policy that was updated, the one before the
-rollout's first update (`old`), the one that drew the response (`sampler`) and the reference; the importance ratio; the bound
-of the clip that silenced the token (CLIPPED); the advantage; the estimate of KL(policy || reference); and the slope, the
-derivative of the mini-batch's loss with respect to the token's log-probability, which is what training followed.
+Lists have an entry per response token: log-probabilities (nats) under the policy that was updated,
+the one before the rollout's first update (`old`), the one that drew the response (`sampler`) and
+the reference; the importance ratio; the bound of the clip that silenced the token (CLIPPED); the
+advantage; the estimate of KL(policy || reference); and the slope, the derivative of the
+mini-batch's loss with respect to the token's log-probability, which is what training followed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,13 +21,21 @@ from rpg.store.run_folder import RunFolder, step_name
 VALUES = ("policy", "old", "sampler", "reference", "ratio", "advantage", "kl", "slope")
 CLIPPED = ("", "upper bound", "lower bound", "dual clip")
 _SCHEMA = pyarrow.schema(
-    [("prompt_digest", pyarrow.string()), ("prompt", pyarrow.string()), ("sample", pyarrow.int32()),
-     ("reward", pyarrow.float64()), ("optimizer_step", pyarrow.int64()), ("ids", pyarrow.list_(pyarrow.int32())),
-     ("tokens", pyarrow.list_(pyarrow.string())), ("clipped", pyarrow.list_(pyarrow.int8()))]
+    [
+        ("prompt_digest", pyarrow.string()),
+        ("prompt", pyarrow.string()),
+        ("sample", pyarrow.int32()),
+        ("reward", pyarrow.float64()),
+        ("optimizer_step", pyarrow.int64()),
+        ("ids", pyarrow.list_(pyarrow.int32())),
+        ("tokens", pyarrow.list_(pyarrow.string())),
+        ("clipped", pyarrow.list_(pyarrow.int8())),
+    ]
     + [(name, pyarrow.list_(pyarrow.float32())) for name in VALUES]
-)  # fmt: skip
+)
 TOKEN_BYTES, FILE_BYTES = 56, 12_000
-"""At most, of a token with all its numbers and its text, and of a file without any (measured by a test)."""
+"""At most, of a token with all its numbers and its text, and of a file without any (measured by a
+test)."""
 
 
 def records_path(folder: RunFolder, step: int) -> Path:
@@ -40,7 +50,9 @@ def write_records(folder: RunFolder, step: int, rows: Iterable[Mapping[str, Any]
 
 
 def recorded_steps(folder: RunFolder) -> list[int]:
-    return sorted(int(path.stem.removeprefix("step-")) for path in folder.path.glob("tokens/step-*.parquet"))
+    return sorted(
+        int(path.stem.removeprefix("step-")) for path in folder.path.glob("tokens/step-*.parquet")
+    )
 
 
 def read_records(folder: RunFolder, step: int) -> list[dict[str, Any]]:

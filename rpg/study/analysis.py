@@ -22,31 +22,38 @@ FACTOR_NAMES = {"model.warm_start.seed": "initial model"}
 
 
 def held(trials: pandas.DataFrame) -> np.ndarray:
-    """What a search has in its hands after each ended trial of a variant: what it finished with; if it was pruned, its
-    accuracy so far or the lowest that finished in its batch, whichever is lower; if it failed, 0 (docs/studies.md)."""
+    """What a search has in its hands after each ended trial of a variant: what it finished with; if
+    it was pruned, its accuracy so far or the lowest that finished in its batch, whichever is lower;
+    if it failed, 0 (docs/studies.md)."""
     ended = trials[trials["state"] != "pending"]
     finished, reached = ended["state"] == "finished", ended["objective"].astype(float)
     lowest = reached.where(finished).groupby(ended["batch"]).transform("min")
-    values = reached.where(finished, np.fmin(reached, lowest)).where(ended["state"] != "failed", 0.0)
+    values = reached.where(finished, np.fmin(reached, lowest)).where(
+        ended["state"] != "failed", 0.0
+    )
     return np.asarray(values, float)
 
 
 def good_share(trials: pandas.DataFrame, space: Space, matters: float) -> float:
-    """Share of a variant's space (in logarithms where it is searched in them) whose nearest trial finished within `matters`
-    of the best; a pruned or failed trial is none. NaN before one has finished, or with nothing to search."""
+    """Share of a variant's space (in logarithms where it is searched in them) whose nearest trial
+    finished within `matters` of the best; a pruned or failed trial is none. NaN before one has
+    finished, or with nothing to search."""
     ended = trials[trials["state"] != "pending"]
     finished = ended["objective"].astype(float).where(ended["state"] == "finished")
     if finished.isna().all() or not space:
         return math.nan
     good = finished >= finished.max() - matters
-    choices = {at: len(each.choices) for at, each in enumerate(space.values()) if each.choices is not None}
+    choices = {
+        at: len(each.choices) for at, each in enumerate(space.values()) if each.choices is not None
+    }
     places = np.stack([ended[field].map(values.place) for field, values in space.items()], axis=1)
     return searches.good_region(places, good.to_numpy(), choices)
 
 
 class Reported(NamedTuple):
-    """Scores of the reported runs. `cells`: an array (variants, levels of each crossed factor ..., seeds, problems) per
-    benchmark, of shares of right ones among `samples`; `strata`: the same, as means over the levels. `runs`: all of them."""
+    """Scores of the reported runs. `cells`: an array (variants, levels of each crossed factor ...,
+    seeds, problems) per benchmark, of shares of right ones among `samples`; `strata`: the same, as
+    means over the levels. `runs`: all of them."""
 
     variants: list[str]
     cells: list[np.ndarray]
@@ -56,10 +63,12 @@ class Reported(NamedTuple):
 
 
 def reported(db: Database, registered: Registration) -> Reported | None:
-    """Of the registered runs at the last step that is evaluated on all benchmarks, for the seeds that all variants have
-    there at all levels of the factors. None before there are any."""
+    """Of the registered runs at the last step that is evaluated on all benchmarks, for the seeds
+    that all variants have there at all levels of the factors. None before there are any."""
     scores = queries.scores(db, registered.sweep)
-    mine = scores[scores["run"].isin(list(registered.runs)) & scores["benchmark"].isin(registered.benchmarks)]
+    mine = scores[
+        scores["run"].isin(list(registered.runs)) & scores["benchmark"].isin(registered.benchmarks)
+    ]
     counts = mine.groupby(["step", "run"])["benchmark"].nunique()
     whole = counts[counts == len(registered.benchmarks)].reset_index()
     if whole.empty:
@@ -72,7 +81,9 @@ def reported(db: Database, registered: Registration) -> Reported | None:
             of_level = cells_of[planned["variant"]].setdefault(json.dumps(planned["factors"]), {})
             of_level[int(planned["seed"])] = run, ((step, 1.0),)
     levels = [len(values) for values in registered.factors.values()]
-    variants = [name for name, of_variant in cells_of.items() if len(of_variant) == math.prod(levels)]
+    variants = [
+        name for name, of_variant in cells_of.items() if len(of_variant) == math.prod(levels)
+    ]
     in_order = [runs for name in variants for runs in cells_of[name].values()]
     problems = ProblemScores(db, registered.sweep, {(run, step) for run in present})
     block = problems.block(registered.benchmarks, in_order) if in_order else None
@@ -80,38 +91,53 @@ def reported(db: Database, registered: Registration) -> Reported | None:
         return None
     cells = [array.reshape(len(variants), *levels, *array.shape[1:]) for array in block]
     strata = [array.mean(axis=tuple(range(1, array.ndim - 2))) for array in cells]
-    samples = min(problems.samples[run, step, name] for run in present for name in registered.benchmarks)
+    samples = min(
+        problems.samples[run, step, name] for run in present for name in registered.benchmarks
+    )
     return Reported(variants, cells, strata, samples, sorted(present))
 
 
 def over_levels(scores: Reported, baseline: str, error: float) -> dict[str, Difference]:
-    """Variant -> its difference from the baseline, where levels of factors are crossed with the seeds; without p-values,
-    since the verdicts follow from the intervals, which hold for all variants together.
+    """Variant -> its difference from the baseline, where levels of factors are crossed with the
+    seeds; without p-values, since the verdicts follow from the intervals, which hold for all
+    variants together.
 
-    The half-width is the root of the sum of squares of those of rpg.stats.family with seeds as units (means over levels) and
-    with levels as units (means over seeds): Banerjee 1960, Sankhya 22; docs/studies.md, "Factors".
+    The half-width is the root of the sum of squares of those of rpg.stats.family with seeds as
+    units (means over levels) and with levels as units (means over seeds): Banerjee 1960, Sankhya
+    22; docs/studies.md, "Factors".
     """
     names = [baseline, *(name for name in scores.variants if name != baseline)]
     places = [scores.variants.index(name) for name in names]
-    by_level = [array.reshape(len(names), -1, *array.shape[-2:]).mean(axis=2) for array in scores.cells]
-    families = [stats.family([array[None, places] for array in units]) for units in (scores.strata, by_level)]
+    by_level = [
+        array.reshape(len(names), -1, *array.shape[-2:]).mean(axis=2) for array in scores.cells
+    ]
+    families = [
+        stats.family([array[None, places] for array in units])
+        for units in (scores.strata, by_level)
+    ]
     difference = families[0].difference[0]
     bounds = [family.intervals(error / len(difference)) for family in families]
-    below, above = (np.sqrt(sum((part[end][0] - difference) ** 2 for part in bounds)) for end in (0, 1))
+    below, above = (
+        np.sqrt(sum((part[end][0] - difference) ** 2 for part in bounds)) for end in (0, 1)
+    )
     columns = (difference, difference - below, difference + above)
     few = min(family.seeds for family in families) < stats.MINIMUM_SEEDS
     differences = {}
-    for name, mean, least, most in zip(names[1:], *(column.tolist() for column in columns), strict=True):
+    for name, mean, least, most in zip(
+        names[1:], *(column.tolist() for column in columns), strict=True
+    ):
         verdict = "better" if least > 0 else "worse" if most < 0 else "within noise"
-        differences[name] = Difference(mean, least, most, math.nan, math.nan, TOO_FEW if few else verdict)
+        differences[name] = Difference(
+            mean, least, most, math.nan, math.nan, TOO_FEW if few else verdict
+        )
     return differences
 
 
 def look_over_levels(
     scores: Reported | None, registered: Registration, looks: Sequence[Mapping[str, Any]]
 ) -> tuple[dict[str, Difference], stats.Look] | None:
-    """The differences, and this look at them; `looks`: taken before, as they are stored. None before there are scores of
-    the baseline and another variant."""
+    """The differences, and this look at them; `looks`: taken before, as they are stored. None
+    before there are scores of the baseline and another variant."""
     if scores is None or len(scores.variants) < 2 or registered.baseline not in scores.variants:
         return None
     taken = [stats.Look(**fields) for fields in looks if fields["compared"] == OVER_LEVELS]
@@ -119,13 +145,15 @@ def look_over_levels(
     apart, benchmarks = over_levels(scores, registered.baseline, level), list(registered.benchmarks)
     judged = MEAN if len(benchmarks) > 1 else benchmarks[0]
     results = outcomes({(name, judged): result for name, result in apart.items()})
-    look = stats.Look(OVER_LEVELS, scores.runs, planned, len(earlier) + 1, level, benchmarks, None, results)
+    look = stats.Look(
+        OVER_LEVELS, scores.runs, planned, len(earlier) + 1, level, benchmarks, None, results
+    )
     return apart, look
 
 
 def components(scores: Reported, factors: Sequence[str]) -> pandas.DataFrame:
-    """Variance components (columns, see rpg.stats.variance_components) of each variant, means over benchmarks; none with
-    one seed, one problem or one level of a factor."""
+    """Variance components (columns, see rpg.stats.variance_components) of each variant, means over
+    benchmarks; none with one seed, one problem or one level of a factor."""
     names = [*(FACTOR_NAMES.get(field, field) for field in factors), "seed", "problem"]
     if any(min(array.shape[1:]) < 2 for array in scores.cells):
         return pandas.DataFrame()

@@ -1,4 +1,5 @@
-"""The sweeps of a study: its trials, and what it reports, as runs that the conductor of sweeps trains."""
+"""The sweeps of a study: its trials, and what it reports, as runs that the conductor of sweeps
+trains."""
 
 import itertools
 import json
@@ -20,7 +21,12 @@ DataDigest = Callable[[RunSpec], str]
 
 
 def _planned(
-    base: dict[str, Any], name: str, variant: str, values: dict[str, Any], path: Path, data: DataDigest
+    base: dict[str, Any],
+    name: str,
+    variant: str,
+    values: dict[str, Any],
+    path: Path,
+    data: DataDigest,
 ) -> PlannedRun:
     """The run with these values by dotted field, in the folder <name>-s<seed>-<identity>."""
     spec = resolved(base, values, path)
@@ -34,7 +40,10 @@ def trial_runs(study: Study, tuning: Tuning, trial: Trial, data: DataDigest) -> 
     values = study.variants[tuning.variant] | trial.settings
     values |= {"evaluation.benchmarks": list(tuning.benchmarks)}
     named = f"{tuning.variant}-{trial.number:03d}", f"{tuning.variant} trial {trial.number}"
-    return [_planned(study.base, *named, {**values, "seed": seed}, study.path, data) for seed in tuning.seeds]
+    return [
+        _planned(study.base, *named, {**values, "seed": seed}, study.path, data)
+        for seed in tuning.seeds
+    ]
 
 
 def tuning_plan(study: Study, runs: Sequence[PlannedRun]) -> Sweep:
@@ -48,16 +57,21 @@ def tuning_plan(study: Study, runs: Sequence[PlannedRun]) -> Sweep:
 
 
 def registration_plan(
-    study: Study, tunings: Sequence[Tuning], winners: Mapping[str, Sequence[Trial]], data: DataDigest
+    study: Study,
+    tunings: Sequence[Tuning],
+    winners: Mapping[str, Sequence[Trial]],
+    data: DataDigest,
 ) -> dict[str, Any]:
-    """What will be compared, for rpg.study.registration.register; `winners` are the trials that won, by variant and search.
-    The reported seeds take the searches in turn."""
+    """What will be compared, for rpg.study.registration.register; `winners` are the trials that
+    won, by variant and search. The reported seeds take the searches in turn."""
     report, factors = study.spec.report, study.spec.factors
     variants = {}
     for variant, settings in study.variants.items():
         first, *others = (won.settings for won in winners[variant])
         # A searched setting is shown as one value, or as a list with one for each search.
-        searched = {field: [value, *(each[field] for each in others)] for field, value in first.items()}
+        searched = {
+            field: [value, *(each[field] for each in others)] for field, value in first.items()
+        }
         variants[variant] = {**settings, **(searched if others else first)}
     plan: dict[str, Any] = {
         "study": study.spec.name,
@@ -76,8 +90,12 @@ def registration_plan(
         "factors": factors,
         "runs": {},
     }
-    crossed = [dict(zip(factors, levels, strict=True)) for levels in itertools.product(*factors.values())]
-    for variant, levels, (place, seed) in itertools.product(variants, crossed, enumerate(report.seeds)):
+    crossed = [
+        dict(zip(factors, levels, strict=True)) for levels in itertools.product(*factors.values())
+    ]
+    for variant, levels, (place, seed) in itertools.product(
+        variants, crossed, enumerate(report.seeds)
+    ):
         won = winners[variant][place % len(winners[variant])].settings
         planned = {"variant": variant, "seed": seed, "settings": won, "factors": levels}
         run = _reported_run(plan, planned, study, data)
@@ -89,8 +107,8 @@ def registration_plan(
 def _reported_run(
     plan: Mapping[str, Any], planned: Mapping[str, Any], study: Study, data: DataDigest
 ) -> PlannedRun:
-    """A run of a plan, whose variant is that of the plan at one level of every factor. The study says where its files lie;
-    that their content is what was registered, the run's identity says."""
+    """A run of a plan, whose variant is that of the plan at one level of every factor. The study
+    says where its files lie; that their content is what was registered, the run's identity says."""
     variant, levels = planned["variant"], planned["factors"]
     values = {**plan["variants"][variant], **planned["settings"], **levels}
     values |= {"evaluation.benchmarks": list(plan["benchmarks"]), "seed": planned["seed"]}
@@ -99,10 +117,13 @@ def _reported_run(
 
 
 def reported_plan(record: Mapping[str, Any], study: Study, data: DataDigest) -> Sweep:
-    """The sweep that a record of rpg.study.registration plans. Its variants are those of the record, per level of its
-    factors. The study looks at it (flows.study.steps), when all runs of a portion are done."""
+    """The sweep that a record of rpg.study.registration plans. Its variants are those of the
+    record, per level of its factors. The study looks at it (flows.study.steps), when all runs of a
+    portion are done."""
     planned = record["runs"].items()
-    runs = [replace(_reported_run(record, each, study, data), folder=folder) for folder, each in planned]
+    runs = [
+        replace(_reported_run(record, each, study, data), folder=folder) for folder, each in planned
+    ]
     first = {field: levels[0] for field, levels in record["factors"].items()}
     baseline = reported_variant(record["baseline"], first)
     spec = SweepSpec(
@@ -116,7 +137,8 @@ def reported_plan(record: Mapping[str, Any], study: Study, data: DataDigest) -> 
 
 
 def portions(seeds: Sequence[int], looks: int) -> list[list[int]]:
-    """The seeds that are in at each look: as many more each time; at the first of several as many as a test needs."""
+    """The seeds that are in at each look: as many more each time; at the first of several as many
+    as a test needs."""
     if looks == 1:
         return [list(seeds)]
     step = (len(seeds) - FEWEST_SEEDS) / (looks - 1)
@@ -124,8 +146,9 @@ def portions(seeds: Sequence[int], looks: int) -> list[list[int]]:
 
 
 def decided(results: Mapping[str, Sequence[Any]], headline: str, matters: float) -> bool:
-    """Whether the differences of a look (rpg.stats.Look.results) need no more seeds: each is better, worse, or has an
-    interval within `matters`. Those of single benchmarks do not count, `headline` names what variants are judged by."""
+    """Whether the differences of a look (rpg.stats.Look.results) need no more seeds: each is
+    better, worse, or has an interval within `matters`. Those of single benchmarks do not count,
+    `headline` names what variants are judged by."""
     judged = [result for key, result in results.items() if json.loads(key)[1] == headline]
     return bool(judged) and all(
         verdict in ("better", "worse") or (-matters <= low and high <= matters)

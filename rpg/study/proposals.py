@@ -1,6 +1,8 @@
-"""What is tried next: a pure function of the space, the earlier trials and a seed (docs/studies.md, "Tuning").
+"""What is tried next: a pure function of the space, the earlier trials and a seed (docs/studies.md,
+"Tuning").
 
-Optuna's sampler (TPE: Bergstra et al. 2011) is made anew for every batch, and told all earlier trials in their order.
+Optuna's sampler (TPE: Bergstra et al. 2011) is made anew for every batch, and told all earlier
+trials in their order.
 """
 
 import warnings
@@ -19,13 +21,15 @@ STARTUP = 8
 
 
 def batch_seed(space: Space, seeds: Sequence[int], batch: int) -> int:
-    """The sampler's seed of a batch, the same for all variants; other tuning `seeds` have other batches."""
+    """The sampler's seed of a batch, the same for all variants; other tuning `seeds` have other
+    batches."""
     ranges = {field: values.model_dump(mode="json") for field, values in space.items()}
     return int(digest({"space": ranges, "seeds": list(seeds), "batch": batch})[:8], 16)
 
 
 def propose(space: Space, earlier: Sequence[Trial], count: int, seed: int) -> list[dict[str, Any]]:
-    """Settings of the next `count` trials after the `earlier` ones: at random until `STARTUP` have ended, then by TPE."""
+    """Settings of the next `count` trials after the `earlier` ones: at random until `STARTUP` have
+    ended, then by TPE."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP, multivariate=True)
@@ -33,7 +37,9 @@ def propose(space: Space, earlier: Sequence[Trial], count: int, seed: int) -> li
     distributions = {field: _distribution(values) for field, values in space.items()}
     search.add_trials([_told(trial, space, distributions) for trial in earlier])
     asked = [search.ask(distributions).params for _ in range(count)]
-    return [{field: values.of(params[field]) for field, values in space.items()} for params in asked]
+    return [
+        {field: values.of(params[field]) for field, values in space.items()} for params in asked
+    ]
 
 
 def _distribution(values: Range) -> optuna.distributions.BaseDistribution:
@@ -41,7 +47,9 @@ def _distribution(values: Range) -> optuna.distributions.BaseDistribution:
     if values.choices is not None:
         return optuna.distributions.CategoricalDistribution(range(len(values.choices)))
     whole = all(isinstance(end, int) for end in values.ends)
-    between = optuna.distributions.IntDistribution if whole else optuna.distributions.FloatDistribution
+    between = (
+        optuna.distributions.IntDistribution if whole else optuna.distributions.FloatDistribution
+    )
     low, high = values.ends
     return between(low, high, log=values.log is not None)
 

@@ -1,4 +1,5 @@
-"""What a study will compare, written down before the first reported seed starts; and whether reports follow from it."""
+"""What a study will compare, written down before the first reported seed starts; and whether
+reports follow from it."""
 
 import contextlib
 import time
@@ -26,9 +27,22 @@ STOPPING = (
     "worse, or has an interval within the difference that matters; at the last look in any case."
 )
 _PLAN = (
-    "study", "question", "base", "variants", "trials", "tuning", "baseline", "seeds", "benchmarks", "matters", "budget",
-    "looks", "stopping", "factors", "runs",
-)  # fmt: skip
+    "study",
+    "question",
+    "base",
+    "variants",
+    "trials",
+    "tuning",
+    "baseline",
+    "seeds",
+    "benchmarks",
+    "matters",
+    "budget",
+    "looks",
+    "stopping",
+    "factors",
+    "runs",
+)
 """What the digest of a record covers: all but its number, time, code and digest."""
 
 
@@ -36,10 +50,11 @@ _PLAN = (
 class Registration:
     """What is compared, as it was registered.
 
-    variants: name -> its settings by dotted field; of a searched field a list, with a value for each search, where there are
-    several. factors: dotted field -> levels, crossed with the seeds. runs: folder in the sweep `sweep` -> {variant, seed,
-    settings: {searched field: value}, factors: {field: level}, run_id}.
-    deviations: how what there is departs from the record, a sentence each; none: the badge holds.
+    variants: name -> its settings by dotted field; of a searched field a list, with a value for
+    each search, where there are several. factors: dotted field -> levels, crossed with the seeds.
+    runs: folder in the sweep `sweep` -> {variant, seed, settings: {searched field: value}, factors:
+    {field: level}, run_id}. deviations: how what there is departs from the record, a sentence each;
+    none: the badge holds.
     """
 
     variants: dict[str, dict[str, Any]]
@@ -73,9 +88,11 @@ def reported_variant(variant: str, levels: Mapping[str, Any]) -> str:
     return " ".join([variant, *(f"{field}={value_text(level)}" for field, level in levels.items())])
 
 
-def register(layout: Layout, plan: Mapping[str, Any], former: Mapping[str, Any] | None = None) -> str:
-    """Write the record of what will be compared (the keys of `_PLAN`), atomically. `former` is the record it replaces,
-    which is kept under its number. Returns the digest."""
+def register(
+    layout: Layout, plan: Mapping[str, Any], former: Mapping[str, Any] | None = None
+) -> str:
+    """Write the record of what will be compared (the keys of `_PLAN`), atomically. `former` is the
+    record it replaces, which is kept under its number. Returns the digest."""
     study = str(plan["study"])
     before = int(former["number"]) if former else 0
     if former:
@@ -94,18 +111,24 @@ def register(layout: Layout, plan: Mapping[str, Any], former: Mapping[str, Any] 
 
 
 def read_record(layout: Layout, study: str, number: int | None = None) -> dict[str, Any] | None:
-    """The record of a study, or a former one; None if nothing is registered. Raises StoreError: it cannot be read."""
+    """The record of a study, or a former one; None if nothing is registered. Raises StoreError: it
+    cannot be read."""
     path = record_path(layout, study, number)
-    return read_checked(path, ("digest", "number", "registered_at", *_PLAN)) if path.exists() else None
+    return (
+        read_checked(path, ("digest", "number", "registered_at", *_PLAN)) if path.exists() else None
+    )
 
 
 def registration(layout: Layout, study: str) -> Registration | None:
-    """What a study has registered, and how what there is departs from it; None before. Raises StoreError: the record
-    cannot be read."""
+    """What a study has registered, and how what there is departs from it; None before. Raises
+    StoreError: the record cannot be read."""
     record = read_record(layout, study)
     if record is None:
         return None
-    more = {"sweep": reported_sweep(study, record["digest"]), "deviations": [*deviations(layout, record)]}
+    more = {
+        "sweep": reported_sweep(study, record["digest"]),
+        "deviations": [*deviations(layout, record)],
+    }
     return TypeAdapter(Registration).validate_python({**record, **more})
 
 
@@ -129,14 +152,19 @@ def deviations(layout: Layout, record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """`matters was 0.03, is 0.05` for every part of two records that is not the same; runs follow from the rest."""
-    before, after = ({**record, "base": without_folders(record["base"])} for record in (before, after))
+    """`matters was 0.03, is 0.05` for every part of two records that is not the same; runs follow
+    from the rest."""
+    before, after = (
+        {**record, "base": without_folders(record["base"])} for record in (before, after)
+    )
     lines = []
     for name in _PLAN:
         if name != "runs" and before[name] != after[name]:
             shown = [str(part[name]) for part in (before, after)]
             short = max(map(len, shown)) <= 80
-            lines.append(f"{name} was {shown[0]}, is {shown[1]}" if short else f"{name} is another one")
+            lines.append(
+                f"{name} was {shown[0]}, is {shown[1]}" if short else f"{name} is another one"
+            )
     return lines
 
 
@@ -189,6 +217,7 @@ def _of_sweep(layout: Layout, sweep: str, record: Mapping[str, Any]) -> Iterator
 
 
 def counted_looks(layout: Layout, record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The looks at the reported sweep that decide: where factors are crossed, those over their levels."""
+    """The looks at the reported sweep that decide: where factors are crossed, those over their
+    levels."""
     looks = layout.read_looks(reported_sweep(record["study"], record["digest"]))
     return [look for look in looks if not record["factors"] or look.get("compared") == OVER_LEVELS]

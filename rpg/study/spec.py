@@ -1,4 +1,5 @@
-"""A study is a file: variants, how each is tuned, and what is compared afterwards on seeds that were never tuned on."""
+"""A study is a file: variants, how each is tuned, and what is compared afterwards on seeds that
+were never tuned on."""
 
 import math
 from collections.abc import Iterator
@@ -24,7 +25,8 @@ FEWEST_SEEDS = 3
 
 
 class Range(Section):
-    """What is searched for one field: an interval, on a scale of logarithms or a linear one, or a list of choices.
+    """What is searched for one field: an interval, on a scale of logarithms or a linear one, or a
+    list of choices.
 
     Between whole numbers only whole numbers are proposed.
     """
@@ -47,7 +49,8 @@ class Range(Section):
 
     @property
     def ends(self) -> tuple[Any, ...]:
-        """Both ends of the interval, or all choices: if the schema accepts these, it accepts all others."""
+        """Both ends of the interval, or all choices: if the schema accepts these, it accepts all
+        others."""
         return self.log or self.linear or self.choices or ()
 
     def number(self, value: Any) -> Any:
@@ -68,8 +71,8 @@ class Range(Section):
         return (at - low) / (high - low)
 
     def edge(self, value: Any) -> str | None:
-        """`largest` or `smallest` if the value is within a twentieth of the interval from its end; None inside, and for
-        choices."""
+        """`largest` or `smallest` if the value is within a twentieth of the interval from its end;
+        None inside, and for choices."""
         at = 0.5 if self.choices is not None else self.place(value)
         return "smallest" if at < EDGE else "largest" if at > 1 - EDGE else None
 
@@ -81,7 +84,8 @@ Space = dict[str, Range]
 
 
 class Objective(Section):
-    """What tuning maximises: the mean accuracy over benchmarks at the last checkpoint, mean over the tuning seeds."""
+    """What tuning maximises: the mean accuracy over benchmarks at the last checkpoint, mean over
+    the tuning seeds."""
 
     benchmarks: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """Benchmarks that are not reported; null: those of the task's `tuning_problems`."""
@@ -97,13 +101,15 @@ class Tune(Section):
     trials: Positive
     """Settings that are tried in each search."""
     searches: Positive | None = None
-    """Searches per variant, each of which knows nothing of the others; null: one for each reported seed, so that differences
-    between reported seeds contain what the luck of a search does. With one search, verdicts are about the settings found."""
+    """Searches per variant, each of which knows nothing of the others; null: one for each reported
+    seed, so that differences between reported seeds contain what the luck of a search does. With
+    one search, verdicts are about the settings found."""
     batch: Positive = 8
     """Trials of a search that are proposed together."""
     seeds: Seeds
     prune: Literal["none", "successive-halving"] = "none"
-    """`successive-halving`: after each seed, only the better half of a batch is trained with the next one."""
+    """`successive-halving`: after each seed, only the better half of a batch is trained with the
+    next one."""
     objective: Objective = Objective()
 
     @model_validator(mode="after")
@@ -168,10 +174,14 @@ class StudySpec(Section):
         if len(set(names)) < len(names) or len(names) < 2:
             raise ValueError(f"variants: at least two, each named once (got {names})")
         named = [("tune.spaces", name) for name in self.tune.spaces]
-        named += [("report.baseline", self.report.baseline)] if self.report.baseline is not None else []
+        named += (
+            [("report.baseline", self.report.baseline)] if self.report.baseline is not None else []
+        )
         for field, name in named:
             if name not in names:
-                raise ValueError(f"{field}: {name!r} is not a variant; accepted: {', '.join(names)}")
+                raise ValueError(
+                    f"{field}: {name!r} is not a variant; accepted: {', '.join(names)}"
+                )
         if (searches := self.tune.searches) and searches > len(self.report.seeds):
             raise ValueError(
                 f"tune.searches: {searches}, and report.seeds has {len(self.report.seeds)}; accepted: at most as many"
@@ -214,7 +224,11 @@ class Study:
     def variants(self) -> dict[str, dict[str, Any]]:
         """Variant -> the settings that make it, by dotted field."""
         variants = self.spec.variants
-        named = variants if isinstance(variants, dict) else {name: {"algorithm": name} for name in variants}
+        named = (
+            variants
+            if isinstance(variants, dict)
+            else {name: {"algorithm": name} for name in variants}
+        )
         return {name: {**self.spec.set, **settings} for name, settings in named.items()}
 
     def space(self, variant: str) -> Space:
@@ -223,7 +237,8 @@ class Study:
         return {field: values for field, values in space.items() if values is not None}
 
     def run(self, values: dict[str, Any]) -> RunSpec:
-        """The run with these settings, by dotted field. Raises ConfigError: the schema does not accept them."""
+        """The run with these settings, by dotted field. Raises ConfigError: the schema does not
+        accept them."""
         return resolved(self.base, values, self.path)
 
     def first_corner(self, variant: str) -> dict[str, Any]:
@@ -233,8 +248,9 @@ class Study:
         }
 
     def corners(self) -> Iterator[RunSpec]:
-        """Every variant at the ends of what is searched, and every level of the factors: all first extremes, and every other
-        one beside the first ones of the others. Raises ConfigError, as `run`."""
+        """Every variant at the ends of what is searched, and every level of the factors: all first
+        extremes, and every other one beside the first ones of the others. Raises ConfigError, as
+        `run`."""
         for variant in self.variants:
             space, first = self.space(variant).items(), self.first_corner(variant)
             yield self.run(first)
@@ -262,7 +278,9 @@ class Study:
 
 def specs_of(planned: Sweep | Study) -> list[RunSpec]:
     """The runs of a sweep; of a study, those at the ends of what is searched."""
-    return [*planned.corners()] if isinstance(planned, Study) else [run.spec for run in planned.runs]
+    return (
+        [*planned.corners()] if isinstance(planned, Study) else [run.spec for run in planned.runs]
+    )
 
 
 def resolved(base: dict[str, Any], values: dict[str, Any], path: Path) -> RunSpec:
@@ -272,7 +290,8 @@ def resolved(base: dict[str, Any], values: dict[str, Any], path: Path) -> RunSpe
 
 
 def load_study(path: Path) -> Study:
-    """Read and check a study file. Raises ConfigError: naming file, field, value and what would be accepted."""
+    """Read and check a study file. Raises ConfigError: naming file, field, value and what would be
+    accepted."""
     raw = read_mapping(path)
     if "axes" in raw:
         raise other_kind(path, "sweep", "study")

@@ -46,5 +46,7 @@ def sentences(layout: Layout, study: str) -> Iterator[str]:
         )
     if registered := registration(layout, study):
         runs = [(run["variant"], run["run_id"]) for run in registered.runs.values()]
-        of_variants = {name: [run for of, run in runs if of == name] for name in registered.variants}
+        of_variants = {
+            name: [run for of, run in runs if of == name] for name in registered.variants
+        }
         yield from equal_settings(of_variants)

@@ -1,4 +1,5 @@
-"""The report of a study, part by part: what its page in the dashboard shows, and files that print in a paper as they are."""
+"""The report of a study, part by part: what its page in the dashboard shows, and files that print
+in a paper as they are."""
 
 import math
 import time
@@ -62,7 +63,9 @@ def registered(material: Material) -> Section:
     """What was registered, and how what there is departs from it."""
     plan = material.registered
     if plan is None:
-        return Section("Registered", ["Nothing is registered yet: variants are compared after tuning."])
+        return Section(
+            "Registered", ["Nothing is registered yet: variants are compared after tuning."]
+        )
     when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(plan.registered_at))
     changed = ", then changed: see below" if plan.deviations else ", and nothing departs from it"
     seeds, benchmarks = ", ".join(map(str, plan.seeds)), ", ".join(plan.benchmarks)
@@ -72,7 +75,9 @@ def registered(material: Material) -> Section:
     ]
     fields = list(dict.fromkeys(field for settings in plan.variants.values() for field in settings))
     variants = plan.variants.items()
-    rows = [[name, *(_text(settings.get(field, "")) for field in fields)] for name, settings in variants]
+    rows = [
+        [name, *(_text(settings.get(field, "")) for field in fields)] for name, settings in variants
+    ]
     grid = grid_of("Settings that are compared", "settings", ["Variant", *fields], rows)
     return Section("Registered", lines, [grid], notes=plan.deviations)
 
@@ -84,8 +89,9 @@ def numeric_fields(material: Material) -> dict[str, bool]:
 
 
 def search(material: Material, views: Sequence[Sequence[str]] | None = None) -> Section:
-    """The trials as pictures, and the best of each variant. `views`: the one or two fields that span each picture (null: the
-    first two, and each alone). Where the trials have a column `link`, a click leads there."""
+    """The trials as pictures, and the best of each variant. `views`: the one or two fields that
+    span each picture (null: the first two, and each alone). Where the trials have a column `link`,
+    a click leads there."""
     if material.trials.empty:
         return Section("Search", ["No trial has been proposed yet."])
     log, data = numeric_fields(material), material.trials.assign(link=material.trials.get("link"))
@@ -98,13 +104,22 @@ def search(material: Material, views: Sequence[Sequence[str]] | None = None) -> 
     names = list(dict.fromkeys(field for space in material.spaces.values() for field in space))
     fields = map(study_charts.short, names)
     header = ["Variant", "Trials", "Pruned", "Failed", "Best accuracy", *fields, "Good"]
-    rows = [_best(material, str(name), part, names) for name, part in data.groupby("variant", sort=False)]
+    rows = [
+        _best(material, str(name), part, names)
+        for name, part in data.groupby("variant", sort=False)
+    ]
     return Section(
-        "Search", (), [grid_of("Best of the trials", "search", header, rows)], drawn, [NOTES["good"]]
+        "Search",
+        (),
+        [grid_of("Best of the trials", "search", header, rows)],
+        drawn,
+        [NOTES["good"]],
     )
 
 
-def _best(material: Material, variant: str, part: pandas.DataFrame, names: Sequence[str]) -> list[str]:
+def _best(
+    material: Material, variant: str, part: pandas.DataFrame, names: Sequence[str]
+) -> list[str]:
     best, space = part[part["best"]], material.spaces[variant]
     counts = [len(part), *((part["state"] == state).sum() for state in ("pruned", "failed"))]
     values = [_text(sorted(best[name], key=str)) if name in space else "" for name in names]
@@ -116,17 +131,25 @@ def _best(material: Material, variant: str, part: pandas.DataFrame, names: Seque
 def fewer_trials(material: Material) -> Section:
     """What the best of k trials is expected to reach, and who wins at k."""
     title = "With fewer trials"
-    ended = {str(name): analysis.held(part) for name, part in material.trials.groupby("variant", sort=False)}
+    ended = {
+        str(name): analysis.held(part)
+        for name, part in material.trials.groupby("variant", sort=False)
+    }
     values = {name: each for name, each in ended.items() if len(each) > 1}
     if len(values) < 2:
         return Section(title, ["This takes two variants with two ended trials each."])
     each_search = int(material.trials.groupby(["variant", "search"]).size().max())
     effort, variants = searches.effort(list(values.values()), each_search), list(values)
     count = effort.best.shape[1]
-    table = {"label": np.repeat(variants, count), "x": np.tile(np.arange(1, count + 1), len(variants))}
+    table = {
+        "label": np.repeat(variants, count),
+        "x": np.tile(np.arange(1, count + 1), len(variants)),
+    }
     low, high = (np.clip(effort.best + sign * effort.half, 0, 1) for sign in (-1, 1))
     table |= {"mean": effort.best, "low": low, "high": high}
-    data = pandas.DataFrame({name: np.ravel(column) for name, column in table.items()} | {"beyond": False})
+    data = pandas.DataFrame(
+        {name: np.ravel(column) for name, column in table.items()} | {"beyond": False}
+    )
     rows = []
     for k in frontier.tries(count):
         first, lead, half = effort.lead(k)
@@ -136,10 +159,14 @@ def fewer_trials(material: Material) -> Section:
     grid = grid_of("Best with k trials", "effort", header, rows)
     labels = _in_colours(variants, material.baseline)
     chart = study_charts.curves(data, labels, x="trials", y="expected best accuracy")
-    return Section(title, (), [grid], [("expected-best", "Expected best", chart)], [NOTES["effort"]])
+    return Section(
+        title, (), [grid], [("expected-best", "Expected best", chart)], [NOTES["effort"]]
+    )
 
 
-def verdicts_over_levels(scores: analysis.Reported | None, layout: Layout, plan: Registration) -> Section:
+def verdicts_over_levels(
+    scores: analysis.Reported | None, layout: Layout, plan: Registration
+) -> Section:
     """Differences from the baseline where factors are crossed."""
     looked = analysis.look_over_levels(scores, plan, layout.read_looks(plan.sweep))
     if scores is None or looked is None:
@@ -152,16 +179,21 @@ def verdicts_over_levels(scores: analysis.Reported | None, layout: Layout, plan:
         rows.append([name, means[name], plus_minus(*result[:3], signed), result.verdict])
     title = f"Mean accuracy, over the levels of {', '.join(plan.factors)}"
     header = ["Variant", "Accuracy", "Difference", "Verdict"]
-    return Section("Verdicts", (), [grid_of(title, "levels", header, rows)], caption=[NOTES["levels"]])
+    return Section(
+        "Verdicts", (), [grid_of(title, "levels", header, rows)], caption=[NOTES["levels"]]
+    )
 
 
 def problems(scores: analysis.Reported, baseline: str) -> Section:
-    """Ranks, interquartile means, chances of improvement, and performance profiles, over all problems alike."""
+    """Ranks, interquartile means, chances of improvement, and performance profiles, over all
+    problems alike."""
     together = dict(zip(scores.variants, np.concatenate(scores.strata, axis=2), strict=True))
     rows, shares = [], []
     # Between scores nothing changes.
     thresholds = np.union1d(np.round(list(together.values()), 9), [0.0, 1.0])
-    for rank, (variant, values) in zip(over_problems.ranks(scores.strata), together.items(), strict=True):
+    for rank, (variant, values) in zip(
+        over_problems.ranks(scores.strata), together.items(), strict=True
+    ):
         chance = "baseline"
         if baseline in together and variant != baseline:
             improved = over_problems.probability_of_improvement(values, together[baseline])
@@ -175,9 +207,12 @@ def problems(scores: analysis.Reported, baseline: str) -> Section:
     header = ["Variant", "Rank", "Interquartile mean", "Improvement over the baseline"]
     data = pandas.DataFrame(shares, columns=["label", "x", "mean", "low", "high", "beyond"])
     chart = study_charts.curves(
-        data, _in_colours(scores.variants, baseline), x="score of a problem (share of right samples)",
-        y="share of seeds and problems above it", interpolate="step-after",
-    )  # fmt: skip
+        data,
+        _in_colours(scores.variants, baseline),
+        x="score of a problem (share of right samples)",
+        y="share of seeds and problems above it",
+        interpolate="step-after",
+    )
     drawn = [("profiles", "Performance profiles", chart)]
     grid = grid_of("Over problems", "problems", header, rows)
     return Section("Over problems", (), [grid], drawn, [NOTES["problems"]])
@@ -190,12 +225,15 @@ def variance(scores: analysis.Reported, factors: Sequence[str]) -> Section:
         return Section(title, ["This takes two seeds, two problems and two levels of each factor."])
     deviations = components.clip(lower=0).pow(0.5).map(number).to_numpy().tolist()
     rows = [[name, *row] for name, row in zip(scores.variants, deviations, strict=True)]
-    grid = grid_of("Variance components", "variance", ["Variant", *map(str.capitalize, components)], rows)
+    grid = grid_of(
+        "Variance components", "variance", ["Variant", *map(str.capitalize, components)], rows
+    )
     return Section(title, (), [grid], caption=[NOTES["components"]])
 
 
 def compute(db: Database, plan: Registration, x: str) -> Section:
-    """Fitted curves of accuracy over compute (an axis of rpg.report.curves.X_TITLES), of the reported runs."""
+    """Fitted curves of accuracy over compute (an axis of rpg.report.curves.X_TITLES), of the
+    reported runs."""
     runs = queries.runs(db, plan.sweep)
     labels = {
         queries.Series(plan.sweep, row.variant): str(plan.runs[row.run]["variant"])
@@ -204,7 +242,9 @@ def compute(db: Database, plan: Registration, x: str) -> Section:
     data = compute_curves.measured(db, labels, plan.benchmarks, x)
     if not (data["x"] > 0).any():
         return Section("Over compute", ["No checkpoint of known compute has been evaluated yet."])
-    return compute_curves.section(data, list(plan.variants), _in_colours(plan.variants, plan.baseline), x)
+    return compute_curves.section(
+        data, list(plan.variants), _in_colours(plan.variants, plan.baseline), x
+    )
 
 
 def comparison(db: Database, layout: Layout, plan: Registration) -> list[Section]:
@@ -229,7 +269,9 @@ def cost(db: Database, material: Material) -> Section:
     spent = queries.spending(db, plan.sweep if plan else "").sort_values("step").groupby("run")
     reported = spent[["tokens", "seconds"]].last().groupby(runs).sum(min_count=1)
     table = pandas.concat([tuning.size(), tuning[["tokens", "seconds"]].sum(), reported], axis=1)
-    spent_on = [f"{what}, {stage}" for stage in ("tuning", "reported") for what in ("Tokens", "Seconds")]
+    spent_on = [
+        f"{what}, {stage}" for stage in ("tuning", "reported") for what in ("Tokens", "Seconds")
+    ]
     header = ["Variant", "Trials", *spent_on]
     amounts = table.astype(float).map(lambda value: "" if math.isnan(value) else f"{value:,.0f}")
     rows = [[str(name), *row] for name, *row in amounts.itertuples(name=None)]
@@ -237,7 +279,8 @@ def cost(db: Database, material: Material) -> Section:
 
 
 def write_study_report(layout: Layout, study: str) -> None:
-    """Write report.html, report.tex, trials.csv and each figure as PNG and SVG under studies/<study>/report/.
+    """Write report.html, report.tex, trials.csv and each figure as PNG and SVG under
+    studies/<study>/report/.
 
     Raises StoreError: there is no such study, a file cannot be read or written.
     """
@@ -257,7 +300,9 @@ def write_study_report(layout: Layout, study: str) -> None:
         specs = [(name, title, drawn[name]) for name, title, _ in part.charts]
         sections.append(part._replace(charts=specs))
         for place, grid in enumerate(part.grids):
-            latex += tables.latex_table(study, grid, notes=() if place else [*part.caption, *part.notes])
+            latex += tables.latex_table(
+                study, grid, notes=() if place else [*part.caption, *part.notes]
+            )
     texts = {
         "report.html": document(study, sections),
         "report.tex": "\n".join(latex),
@@ -266,7 +311,9 @@ def write_study_report(layout: Layout, study: str) -> None:
     folder = layout.study_folder(study) / "report"
     for name, spec in drawn.items():
         texts[f"{name}.svg"] = vl_convert.vegalite_to_svg(spec)
-        atomic_write_bytes(folder / f"{name}.png", vl_convert.svg_to_png(texts[f"{name}.svg"], scale=2))
+        atomic_write_bytes(
+            folder / f"{name}.png", vl_convert.svg_to_png(texts[f"{name}.svg"], scale=2)
+        )
     for name, text in texts.items():
         atomic_write_text(folder / name, text)
 

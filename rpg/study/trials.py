@@ -1,5 +1,5 @@
-"""The trials of a study: what was proposed, from the records of its batches, written before their first run starts and never
-again; and what came of it, from the run folders."""
+"""The trials of a study: what was proposed, from the records of its batches, written before their
+first run starts and never again; and what came of it, from the run folders."""
 
 import itertools
 import math
@@ -20,7 +20,8 @@ from rpg.study.tuning import Outcome, Trial, judged, winner
 
 
 class Tuning(NamedTuple):
-    """How one variant is tuned, from study.json: all that decides its trials, and how many batches there are in all."""
+    """How one variant is tuned, from study.json: all that decides its trials, and how many batches
+    there are in all."""
 
     variant: str
     digest: str
@@ -59,14 +60,24 @@ def write_study(layout: Layout, study: Study, tunings: list[Tuning]) -> None:
 
 
 def read_study(layout: Layout, study: str) -> dict[str, Any]:
-    """The content of study.json. Raises StoreError: there is no such study, or the file cannot be read."""
-    return read_checked(layout.study_folder(study) / "study.json", ("name", "spec", "variants", "tuning"))
+    """The content of study.json. Raises StoreError: there is no such study, or the file cannot be
+    read."""
+    return read_checked(
+        layout.study_folder(study) / "study.json", ("name", "spec", "variants", "tuning")
+    )
 
 
-def tunings_of(study: Study, data: Callable[[RunSpec], str], before: Mapping[str, str]) -> list[Tuning]:
-    """How the variants of a study file are tuned; `data` gives the digest of a run's data, `before` has the digests that the
-    study has been tuned under. One of the form until November 2026, which depended on the folder, is kept."""
-    tune, benchmarks, shared = study.spec.tune, study.tuning_benchmarks(), data(study.run(study.spec.set))
+def tunings_of(
+    study: Study, data: Callable[[RunSpec], str], before: Mapping[str, str]
+) -> list[Tuning]:
+    """How the variants of a study file are tuned; `data` gives the digest of a run's data, `before`
+    has the digests that the study has been tuned under. One of the form until November 2026, which
+    depended on the folder, is kept."""
+    tune, benchmarks, shared = (
+        study.spec.tune,
+        study.tuning_benchmarks(),
+        data(study.run(study.spec.set)),
+    )
     tunings = []
     for variant, settings in study.variants.items():
         space = study.space(variant)
@@ -85,7 +96,9 @@ def tunings_of(study: Study, data: Callable[[RunSpec], str], before: Mapping[str
 
 
 def _json(space: Space) -> dict[str, Any]:
-    return {field: values.model_dump(mode="json", exclude_none=True) for field, values in space.items()}
+    return {
+        field: values.model_dump(mode="json", exclude_none=True) for field, values in space.items()
+    }
 
 
 def batch_path(layout: Layout, study: str, tuning: Tuning, number: int) -> Path:
@@ -96,8 +109,8 @@ def batch_path(layout: Layout, study: str, tuning: Tuning, number: int) -> Path:
 def batch_trials(
     layout: Layout, study: str, tuning: Tuning, number: int
 ) -> tuple[list[Trial], list[tuple[int, int]]]:
-    """The trials of a batch that was proposed, with what their runs have come to, and the runs that are due
-    (rpg.study.tuning.judged). Raises StoreError: the record cannot be read."""
+    """The trials of a batch that was proposed, with what their runs have come to, and the runs that
+    are due (rpg.study.tuning.judged). Raises StoreError: the record cannot be read."""
     record = read_checked(batch_path(layout, study, tuning, number), ("search", "trials"))
     batch = {"search": record["search"], "batch": number}
     trials = []
@@ -114,22 +127,31 @@ def tried(layout: Layout, study: str, tuning: Tuning) -> list[Trial]:
     """The trials of a variant that were proposed, one search after another."""
     paths = (batch_path(layout, study, tuning, number) for number in range(tuning.batches))
     proposed = [number for number, path in enumerate(paths) if path.exists()]
-    return [trial for number in proposed for trial in batch_trials(layout, study, tuning, number)[0]]
+    return [
+        trial for number in proposed for trial in batch_trials(layout, study, tuning, number)[0]
+    ]
 
 
 def by_search(trials: Sequence[Trial]) -> list[list[Trial]]:
-    return [list(of_search) for _, of_search in itertools.groupby(trials, lambda trial: trial.search)]
+    return [
+        list(of_search) for _, of_search in itertools.groupby(trials, lambda trial: trial.search)
+    ]
 
 
 def tuned(layout: Layout, study: str, tuning: Tuning) -> list[list[Trial]] | None:
     """The searches of a variant whose trials have all ended; None before."""
     record, trials = read_study(layout, study), tried(layout, study, tuning)
     ended = sum(trial.state != "pending" for trial in trials)
-    return by_search(trials) if ended == record["spec"]["tune"]["trials"] * record["searches"] else None
+    return (
+        by_search(trials)
+        if ended == record["spec"]["tune"]["trials"] * record["searches"]
+        else None
+    )
 
 
 def outcome(folder: RunFolder, benchmarks: tuple[str, ...]) -> Outcome:
-    """Mean over benchmarks of the accuracy at the last checkpoint; NaN for a failed run, None for one that is not done."""
+    """Mean over benchmarks of the accuracy at the last checkpoint; NaN for a failed run, None for
+    one that is not done."""
     if not folder.done_path.exists():
         return math.nan if folder.failed_path.exists() and folder.state() == "failed" else None
     return accuracy(folder, benchmarks, folder.read_manifest()["steps"])
@@ -139,11 +161,11 @@ COLUMNS = ("seeds", "objective", "best", "pruned", "state", "tokens", "seconds",
 
 
 def trials(layout: Layout, study: str) -> pandas.DataFrame:
-    """One row per trial of each variant: variant, search, trial, batch, a column per searched field (NaN where the variant
-    does not have it), seeds (runs that are there), objective (mean accuracy over them; NaN without), best (whether it won
-    its search), pruned, state (pending, finished, pruned or failed), tokens and seconds (spent by its runs), run_ids (their
-    folders in the sweep <study>.tuning).
-    Raises StoreError: there is no such study, or a record cannot be read.
+    """One row per trial of each variant: variant, search, trial, batch, a column per searched field
+    (NaN where the variant does not have it), seeds (runs that are there), objective (mean accuracy
+    over them; NaN without), best (whether it won its search), pruned, state (pending, finished,
+    pruned or failed), tokens and seconds (spent by its runs), run_ids (their folders in the sweep
+    <study>.tuning). Raises StoreError: there is no such study, or a record cannot be read.
     """
     record = read_study(layout, study)
     rows: list[dict[str, Any]] = []
@@ -160,7 +182,9 @@ def trials(layout: Layout, study: str) -> pandas.DataFrame:
                     "trial": trial.number,
                     "batch": trial.batch,
                     **trial.settings,
-                    "seeds": sum(value is not None and not math.isnan(value) for value in trial.outcomes),
+                    "seeds": sum(
+                        value is not None and not math.isnan(value) for value in trial.outcomes
+                    ),
                     "objective": trial.objective,
                     "best": trial in won,
                     "pruned": trial.pruned,
@@ -171,7 +195,9 @@ def trials(layout: Layout, study: str) -> pandas.DataFrame:
                 }
             )
     fields = list(dict.fromkeys(field for entry in record["tuning"] for field in entry["space"]))
-    return pandas.DataFrame(rows, columns=["variant", "search", "trial", "batch", *fields, *COLUMNS])
+    return pandas.DataFrame(
+        rows, columns=["variant", "search", "trial", "batch", *fields, *COLUMNS]
+    )
 
 
 def tunings_from(record: dict[str, Any]) -> list[Tuning]:

@@ -1,4 +1,5 @@
-"""Tuning as pure functions of outcomes: which trials go on, which settings win, what a reader should know about a search."""
+"""Tuning as pure functions of outcomes: which trials go on, which settings win, what a reader
+should know about a search."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,8 +15,9 @@ State = Literal["pending", "finished", "pruned", "failed"]
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting that is tried, and its outcome by tuning seed, in the order of the seeds. Its search knows only its own
-    trials; those of a batch were proposed together. `runs`: the folders of its runs."""
+    """One setting that is tried, and its outcome by tuning seed, in the order of the seeds. Its
+    search knows only its own trials; those of a batch were proposed together. `runs`: the folders
+    of its runs."""
 
     number: int
     settings: dict[str, Any]
@@ -41,14 +43,17 @@ class Trial:
 
 
 def judged(batch: Sequence[Trial], halving: bool) -> tuple[list[Trial], list[tuple[int, int]]]:
-    """(the trials of a batch with those marked that are pruned, (place in the batch, place of the seed) of the runs that are
-    due). Without halving all runs are due at once. With it, one seed after another, and after each only the better half
-    of the trials left goes on (Jamieson & Talwalkar 2016, with seeds as the resource); of equal ones the earlier.
+    """(the trials of a batch with those marked that are pruned, (place in the batch, place of the
+    seed) of the runs that are due). Without halving all runs are due at once. With it, one seed
+    after another, and after each only the better half of the trials left goes on (Jamieson &
+    Talwalkar 2016, with seeds as the resource); of equal ones the earlier.
     """
     seeds = len(batch[0].outcomes) if batch else 0
     left = list(range(len(batch)))
     if not halving:
-        return list(batch), [(at, seed) for at in left for seed in range(seeds) if _due(batch[at], seed)]
+        return list(batch), [
+            (at, seed) for at in left for seed in range(seeds) if _due(batch[at], seed)
+        ]
     for seed in range(seeds):
         if due := [(at, seed) for at in left if _due(batch[at], seed)]:
             return [replace(trial, pruned=at not in left) for at, trial in enumerate(batch)], due
@@ -64,8 +69,8 @@ def _due(trial: Trial, seed: int) -> bool:
 
 
 def winner(trials: Sequence[Trial]) -> Trial | None:
-    """The trial with the highest objective of those that finished all seeds, of equal ones the earliest: a pruned or failed
-    one cannot win. None: no trial finished."""
+    """The trial with the highest objective of those that finished all seeds, of equal ones the
+    earliest: a pruned or failed one cannot win. None: no trial finished."""
     finished = [trial for trial in trials if trial.state == "finished"]
     return max(finished, key=lambda trial: (trial.objective, -trial.number), default=None)
 
@@ -97,11 +102,13 @@ def _counted(number: int, noun: str) -> str:
 
 
 FEWEST_PER_FIELD = 5
-"""Finished trials per searched field below which a search is called short: a rule of thumb, not a guarantee."""
+"""Finished trials per searched field below which a search is called short: a rule of thumb, not a
+guarantee."""
 
 
 def equal_settings(runs: Mapping[str, list[str]]) -> Iterator[str]:
-    """A sentence for every variant whose runs are another's: `runs` are their identities, by variant."""
+    """A sentence for every variant whose runs are another's: `runs` are their identities, by
+    variant."""
     first: dict[tuple[str, ...], str] = {}
     for variant, identities in runs.items():
         other = first.setdefault(tuple(identities), variant)

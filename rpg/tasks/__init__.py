@@ -1,7 +1,8 @@
 """Tasks: where problems come from. Pure data and text; no torch.
 
-`load_problems(task)` gives the splits of any task of `rpg.config.run_spec`; `demonstrations_of(task, splits)` gives what
-a model made from its config is warm-started on. docs/extending.md adds a task type.
+`load_problems(task)` gives the splits of any task of `rpg.config.run_spec`;
+`demonstrations_of(task, splits)` gives what a model made from its config is warm-started on.
+docs/extending.md adds a task type.
 """
 
 import random
@@ -10,12 +11,26 @@ from importlib import import_module
 
 from rpg.config.section import registered
 from rpg.config.task import TASKS, TUNING, TaskSection, Verifier, chat_of
-from rpg.tasks.problems import DataError, Demonstrations, Problem, Splits, TaskKind, problem_characters
+from rpg.tasks.problems import (
+    DataError,
+    Demonstrations,
+    Problem,
+    Splits,
+    TaskKind,
+    problem_characters,
+)
 
 __all__ = [
-    "KINDS", "DataError", "Problem", "Splits", "characters_of", "demonstrations_of", "kind_of",
-    "load_problems", "verifier_of",
-]  # fmt: skip
+    "KINDS",
+    "DataError",
+    "Problem",
+    "Splits",
+    "characters_of",
+    "demonstrations_of",
+    "kind_of",
+    "load_problems",
+    "verifier_of",
+]
 
 KINDS = {
     "chain": "rpg.tasks.chain",
@@ -26,7 +41,8 @@ KINDS = {
     "reasoning_gym": "rpg.tasks.gym_problems",
     "words": "rpg.tasks.word_problems",
 }
-"""Task type -> the module whose KIND says how its problems are made; loaded when a task of that type is used."""
+"""Task type -> the module whose KIND says how its problems are made; loaded when a task of that
+type is used."""
 registered("task type", TASKS, KINDS, "rpg/tasks/__init__.py")
 
 
@@ -37,14 +53,15 @@ def kind_of(task: TaskSection) -> TaskKind:
 
 
 def load_problems(task: TaskSection) -> Splits:
-    """All problems of a task. Raises DataError: too few, or a file that cannot be used (it names file, line and field)."""
+    """All problems of a task. Raises DataError: too few, or a file that cannot be used (it names
+    file, line and field)."""
     splits = kind_of(task).problems(task)
     return _with_tuning(splits, task.tuning_problems) if task.tuning_problems else splits
 
 
 def _with_tuning(splits: Splits, count: int) -> Splits:
-    """The splits with `count` problems of each benchmark set apart for tuning, drawn once for all. DataError: a benchmark
-    would be left without a problem."""
+    """The splits with `count` problems of each benchmark set apart for tuning, drawn once for all.
+    DataError: a benchmark would be left without a problem."""
     benchmarks, apart = {}, {}
     for name, problems in splits.benchmarks.items():
         if count >= len(problems):
@@ -63,11 +80,15 @@ def verifier_of(task: TaskSection) -> Verifier:
 
 
 def demonstrations_of(task: TaskSection, splits: Splits) -> Demonstrations:
-    """Demonstrations of a task's problems. Raises DataError: there are none (of a file: no column `demonstration`)."""
+    """Demonstrations of a task's problems. Raises DataError: there are none (of a file: no column
+    `demonstration`)."""
     return kind_of(task).demonstrations(task, splits)
 
 
 def characters_of(task: TaskSection, splits: Splits) -> set[str]:
     """All characters that a model of this task has to know, those of its chat template included."""
     chat = chat_of(task)
-    return (kind_of(task).characters or problem_characters)(splits) | {*(chat.template or ""), *chat.prefix}
+    return (kind_of(task).characters or problem_characters)(splits) | {
+        *(chat.template or ""),
+        *chat.prefix,
+    }

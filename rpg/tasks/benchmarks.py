@@ -1,6 +1,8 @@
-"""What a benchmark is, as data: where its problems come from, how they are asked and graded; and how they are loaded.
+"""What a benchmark is, as data: where its problems come from, how they are asked and graded; and
+how they are loaded.
 
-Shipped benchmarks are rpg/tasks/sets/benchmarks/*.yaml; a user's is a YAML file of the same form (docs/benchmarks.md).
+Shipped benchmarks are rpg/tasks/sets/benchmarks/*.yaml; a user's is a YAML file of the same form
+(docs/benchmarks.md).
 """
 
 import hashlib
@@ -28,7 +30,8 @@ _SETS = Path(__file__).parent / "sets" / "benchmarks"
 
 
 class Source(Section):
-    """Where the problems are: files of these names in a local folder, a file of the user's, or the Hugging Face hub.
+    """Where the problems are: files of these names in a local folder, a file of the user's, or the
+    Hugging Face hub.
 
     Those of the chain task are made by code.
     """
@@ -41,11 +44,13 @@ class Source(Section):
     revision: str | None = None
     """Commit of the data set; null is the newest, whatever that is on the day."""
     files: tuple[str, ...] = ()
-    """Names under which a local copy is looked for in the folder of local data, first match first."""
+    """Names under which a local copy is looked for in the folder of local data, first match first.
+    """
     path: Path | None = None
     """A JSON-lines or Parquet file; relative to the benchmark's YAML file."""
     chain: ChainTask | None = None
-    """Settings of the chain task; a benchmark named chain-<tier> holds the problems that it keeps for that tier."""
+    """Settings of the chain task; a benchmark named chain-<tier> holds the problems that it keeps
+    for that tier."""
 
     @model_validator(mode="after")
     def _somewhere(self) -> Self:
@@ -55,13 +60,15 @@ class Source(Section):
 
 
 class Columns(Section):
-    """Which columns hold what. The first of each list that a row has is read; `a.b` is field b of column a."""
+    """Which columns hold what. The first of each list that a row has is read; `a.b` is field b of
+    column a."""
 
     problem: tuple[Column, ...] = ("problem", "question", "prompt")
     answer: tuple[Column, ...] = ("answer", "final_answer")
-    r"""`boxed(column)` is the last `\\boxed{...}` of a column; `asked(column)` is the user's message of a conversation,
-    without the words the paper's recipe puts around a problem; `after("####", column)` what follows the last `####`;
-    `regex("pattern", column)` the first group of the first place where the pattern is found."""
+    r"""`boxed(column)` is the last `\\boxed{...}` of a column; `asked(column)` is the user's
+    message of a conversation, without the words the paper's recipe puts around a problem;
+    `after("####", column)` what follows the last `####`; `regex("pattern", column)` the first group
+    of the first place where the pattern is found."""
 
 
 class Prompt(Section):
@@ -86,10 +93,12 @@ class ProblemSet(Section):
     source: Source
     columns: Columns = Columns()
     problems: Positive | tuple[Positive, ...] | None = None
-    """How many distinct problems there must be; any other number is an error. Several where copies differ: what is loaded
-    from a copy with another number than the first is a benchmark of its own name (olympiadbench-675)."""
+    """How many distinct problems there must be; any other number is an error. Several where copies
+    differ: what is loaded from a copy with another number than the first is a benchmark of its own
+    name (olympiadbench-675)."""
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
-    """Digest of the problems and answers that were checked; a different one is reported, not refused."""
+    """Digest of the problems and answers that were checked; a different one is reported, not
+    refused."""
     corrections: dict[str, str] = Field(default_factory=dict)
     """Answers as they stand in the source -> as they were meant, where the source has a slip."""
     prompt: Prompt = Prompt()
@@ -97,12 +106,18 @@ class ProblemSet(Section):
     def digest_notes(self, source: str, digest: str) -> list[str]:
         """A note where the problems read from `source` are not those that were checked."""
         note = f"{self.name}: the problems in {source} have digest {digest}, not {self.digest} as the copy that was checked"
-        return [] if self.digest in (None, digest) else [f"{note}: wording or answers differ somewhere"]
+        return (
+            []
+            if self.digest in (None, digest)
+            else [f"{note}: wording or answers differ somewhere"]
+        )
 
     def problem(self, text: str, answer: str) -> Problem:
         """A problem with the set's prompt around it."""
         # The name comes from the text, so it is the same in every copy and order of a data set.
-        name = hashlib.sha256(" ".join(text.split()).encode("utf-8", "surrogatepass")).hexdigest()[:10]
+        name = hashlib.sha256(" ".join(text.split()).encode("utf-8", "surrogatepass")).hexdigest()[
+            :10
+        ]
         prompt = self.prompt.template.replace("{prompt}", text)
         return Problem(f"{self.name}-{name}", text, prompt, answer, self.name)
 
@@ -125,14 +140,15 @@ def benchmarks() -> Mapping[str, Benchmark]:
 
 
 def benchmark(name: str | Path) -> Benchmark:
-    """A shipped benchmark, by name, or a user's, by the path of its YAML file. Raises ConfigError: unknown name, or a
-    file that is not a benchmark; the message names file, field and value.
+    """A shipped benchmark, by name, or a user's, by the path of its YAML file. Raises ConfigError:
+    unknown name, or a file that is not a benchmark; the message names file, field and value.
     """
     return read_set(Benchmark, shipped(_SETS, str(name), "benchmark"))
 
 
 def shipped(folder: Path, name: str, kind: str) -> Path:
-    """The YAML file of that name in a folder of those that ship, or a path itself; a ConfigError names the nearest one."""
+    """The YAML file of that name in a folder of those that ship, or a path itself; a ConfigError
+    names the nearest one."""
     if name.endswith((".yaml", ".yml")):
         return Path(name)
     names = [p.stem for p in sorted(folder.glob("*.yaml"))]
@@ -145,8 +161,8 @@ def shipped(folder: Path, name: str, kind: str) -> Path:
 
 
 def read_set(kind: type[Set], path: Path) -> Set:
-    """A set of problems from its YAML file; a relative `source.path` is beside the file. Raises ConfigError: the
-    message names file, field and value.
+    """A set of problems from its YAML file; a relative `source.path` is beside the file. Raises
+    ConfigError: the message names file, field and value.
     """
     problem_set = checked(kind, {"name": path.stem, **read_mapping(path)}, path)
     source = problem_set.source
@@ -156,7 +172,8 @@ def read_set(kind: type[Set], path: Path) -> Set:
 
 
 LOCAL_DATA = "RPG_DATA"
-"""Environment variable: the folder in which local copies of data sets are looked for before the hub."""
+"""Environment variable: the folder in which local copies of data sets are looked for before the
+hub."""
 
 
 @dataclass(frozen=True)
@@ -183,13 +200,15 @@ class LoadedBenchmark:
 
 
 def load_benchmark(benchmark: Benchmark, folder: str | Path | None = None) -> LoadedBenchmark:
-    """Problems of a benchmark from its own file, else a local copy in `folder` (default: the folder that the environment
-    variable RPG_DATA names), else the Hugging Face hub.
+    """Problems of a benchmark from its own file, else a local copy in `folder` (default: the folder
+    that the environment variable RPG_DATA names), else the Hugging Face hub.
 
-    Rows that repeat a problem with the same answer are collapsed (the recipe's files hold each problem 32 times).
+    Rows that repeat a problem with the same answer are collapsed (the recipe's files hold each
+    problem 32 times).
 
-    Raises DataError: no source is there, a row cannot be used, a problem has two different answers, or the number of
-    distinct problems is not the one expected. The message names file, row and field.
+    Raises DataError: no source is there, a row cannot be used, a problem has two different answers,
+    or the number of distinct problems is not the one expected. The message names file, row and
+    field.
     """
     if benchmark.source.chain is not None:
         # The same problems, under the same names, as a run of the chain task is evaluated on.
@@ -197,7 +216,9 @@ def load_benchmark(benchmark: Benchmark, folder: str | Path | None = None) -> Lo
         if (generated := held_out.get(benchmark.name)) is None:
             made = f"source.chain makes {', '.join(held_out)}"
             raise DataError(f"{benchmark.name}: {made}; one of these has to be its name")
-        return LoadedBenchmark(benchmark, generated, digest(generated), "made by code", len(generated))
+        return LoadedBenchmark(
+            benchmark, generated, digest(generated), "made by code", len(generated)
+        )
     source, rows = read_pairs(benchmark, folder)
     problems: dict[str, Problem] = {}
     count = 0
@@ -213,7 +234,9 @@ def load_benchmark(benchmark: Benchmark, folder: str | Path | None = None) -> Lo
             )
     if not problems:
         raise DataError(f"{source}: no rows; expected problems of {benchmark.name}")
-    expected = benchmark.problems if isinstance(benchmark.problems, tuple) else (benchmark.problems,)
+    expected = (
+        benchmark.problems if isinstance(benchmark.problems, tuple) else (benchmark.problems,)
+    )
     if benchmark.problems is not None and len(problems) not in expected:
         raise DataError(
             f"{source}: {len(problems)} distinct problems in {count} rows; {benchmark.name} has "
@@ -222,17 +245,23 @@ def load_benchmark(benchmark: Benchmark, folder: str | Path | None = None) -> Lo
     # Another copy is another benchmark.
     if isinstance(benchmark.problems, tuple) and len(problems) != expected[0]:
         benchmark = benchmark.model_copy(update={"name": f"{benchmark.name}-{len(problems)}"})
-    return LoadedBenchmark(benchmark, list(problems.values()), digest(problems.values()), source, count)
+    return LoadedBenchmark(
+        benchmark, list(problems.values()), digest(problems.values()), source, count
+    )
 
 
-def check(loaded: LoadedBenchmark, training: Sequence[Problem] = (), source: str | None = None) -> Checks:
-    """Repeats and near duplicates in a benchmark, and its problems among those of `training`, which come from `source`."""
+def check(
+    loaded: LoadedBenchmark, training: Sequence[Problem] = (), source: str | None = None
+) -> Checks:
+    """Repeats and near duplicates in a benchmark, and its problems among those of `training`, which
+    come from `source`."""
     leaked = tuple(leaks(training, {loaded.benchmark.name: loaded.problems}))
     return Checks(loaded.rows, tuple(near_duplicates(loaded.problems)), source, leaked)
 
 
 def digest(problems: Any) -> str:
-    """Identity of a set of problems: texts and answers, in any order, without white space and typesetting."""
+    """Identity of a set of problems: texts and answers, in any order, without white space and
+    typesetting."""
     from rpg.answers.typesetting import normalise, squeeze  # noqa: PLC0415 - as in rows.py
 
     pairs = sorted([" ".join(p.text.split()), squeeze(normalise(p.answer))] for p in problems)
@@ -242,13 +271,17 @@ def digest(problems: Any) -> str:
 def read_pairs(
     benchmark: ProblemSet, folder: str | Path | None = None
 ) -> tuple[str, Iterator[tuple[str, str, str]]]:
-    """Where a set's problems are read from, and (place for messages, problem, answer) for every row there. Raises
-    DataError: no source is there, or (while iterating) a row cannot be used.
+    """Where a set's problems are read from, and (place for messages, problem, answer) for every row
+    there. Raises DataError: no source is there, or (while iterating) a row cannot be used.
     """
     source, rows = _rows(benchmark, folder)
     columns, meant = benchmark.columns, benchmark.corrections
     texts = (
-        (where, _text(row, columns.problem, "problem", where), _text(row, columns.answer, "answer", where))
+        (
+            where,
+            _text(row, columns.problem, "problem", where),
+            _text(row, columns.answer, "answer", where),
+        )
         for where, row in rows
     )
     return source, ((where, text, meant.get(answer, answer)) for where, text, answer in texts)
@@ -271,7 +304,9 @@ def _rows(
     files = ", ".join(source.files)
     advice = f", or put one of {files} into a folder and name it in ${LOCAL_DATA}" if files else ""
     subsets = source.subset if isinstance(source.subset, tuple) else (source.subset,)
-    rows = hub_rows(benchmark.name, source.hub, subsets, source.split, source.revision, searched, advice)
+    rows = hub_rows(
+        benchmark.name, source.hub, subsets, source.split, source.revision, searched, advice
+    )
     return f"{source.hub}@{source.revision or 'newest'}", rows
 
 

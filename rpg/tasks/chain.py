@@ -3,8 +3,9 @@
     prompt    a3b+7c-5=        start 3, then +7, then -5; letters label the operands
     response  b+70c-55#5       per step: label, operator, operand, running value; after # the answer
 
-The labels make copying an operand unambiguous, without which a model of this size learns the task only for some
-seeds. Problems of n operations are numbered 0 .. 10 * 27**n - 1, so distinct ones are drawn by drawing numbers.
+The labels make copying an operand unambiguous, without which a model of this size learns the task
+only for some seeds. Problems of n operations are numbered 0 .. 10 * 27**n - 1, so distinct ones are
+drawn by drawing numbers.
 """
 
 import random
@@ -44,7 +45,9 @@ class Chain:
 
     @property
     def prompt(self) -> str:
-        body = "".join(f"{label}{op}{x}" for label, (op, x) in zip(LABELS[1:], self.operations, strict=False))
+        body = "".join(
+            f"{label}{op}{x}" for label, (op, x) in zip(LABELS[1:], self.operations, strict=False)
+        )
         return f"{LABELS[0]}{self.start}{body}="
 
     @property
@@ -55,7 +58,8 @@ class Chain:
         return str(value)
 
     def scratchpad(self, corruption: float = 0.0, rng: random.Random | None = None) -> str:
-        """A full response; each running value is replaced by a random digit with probability `corruption`.
+        """A full response; each running value is replaced by a random digit with probability
+        `corruption`.
 
         A wrong value is carried on, so the response stays consistent with itself.
         """
@@ -80,8 +84,8 @@ def distinct(length: int) -> int:
 def make(task: ChainTask) -> Splits:
     """Training problems and one benchmark per tier, all distinct and determined by the settings.
 
-    Benchmarks are dealt first; the training problems are then spread evenly over the tiers, as far as a tier has
-    enough distinct ones.
+    Benchmarks are dealt first; the training problems are then spread evenly over the tiers, as far
+    as a tier has enough distinct ones.
 
     Raises:
         DataError: a tier has too few distinct problems for its benchmark and one training problem.
@@ -97,9 +101,14 @@ def make(task: ChainTask) -> Splits:
     def deal(tier: str, count: int, kind: str) -> list[Problem]:
         length = task.tiers[tier]
         numbers, hands[length] = hands[length][:count], hands[length][count:]
-        return [_problem(Chain.from_index(length, n), tier, f"{kind}-{i:05d}") for i, n in enumerate(numbers)]
+        return [
+            _problem(Chain.from_index(length, n), tier, f"{kind}-{i:05d}")
+            for i, n in enumerate(numbers)
+        ]
 
-    benchmarks = {f"chain-{tier}": deal(tier, task.benchmark_problems, "held-out") for tier in task.tiers}
+    benchmarks = {
+        f"chain-{tier}": deal(tier, task.benchmark_problems, "held-out") for tier in task.tiers
+    }
     train = []
     for position, (tier, share) in enumerate(shares.items()):
         # Tiers of equal length are dealt from the same hand: each takes its share of what is left.
@@ -139,7 +148,9 @@ class ChainDemonstrations:
             chain = Chain.from_index(length, rng.randrange(distinct(length)))
             if chain.prompt not in self._excluded:
                 return chain
-        raise DataError(f"task.benchmark_problems: nearly all problems of {length} operation(s) are held out")
+        raise DataError(
+            f"task.benchmark_problems: nearly all problems of {length} operation(s) are held out"
+        )
 
     def longest_response(self) -> int:
         return len(Chain.from_index(max(self._lengths), 0).scratchpad())

@@ -1,5 +1,6 @@
-"""Checks of problems: gold answers that no response could ever match, so that the reward of a training on them is constant;
-and leaks, problems of a benchmark that are in the training data too, word for word or nearly so.
+"""Checks of problems: gold answers that no response could ever match, so that the reward of a
+training on them is constant; and leaks, problems of a benchmark that are in the training data too,
+word for word or nearly so.
 """
 
 import itertools
@@ -17,16 +18,22 @@ SHINGLE = 5
 THRESHOLD = 0.6
 """Jaccard similarity of shingles from which two problems are near duplicates.
 
-One word replaced in a problem of n words changes 5 shingles of n: 0.6 is two or three replaced words in forty.
+One word replaced in a problem of n words changes 5 shingles of n: 0.6 is two or three replaced
+words in forty.
 """
 CONTAINED = 0.65
-"""Share of a problem's shingles, or of those of some sentences, from which a longer text contains it."""
+"""Share of a problem's shingles, or of those of some sentences, from which a longer text contains
+it."""
 SENTENCES = 24
-"""Words that sentences need, besides what several problems say alike, to give a problem away without the others."""
+"""Words that sentences need, besides what several problems say alike, to give a problem away
+without the others."""
 
-_MARKUP = re.compile(r"\\(?:left|right|displaystyle|text|mathrm|mbox|d?frac|quad|qquad|[,;:! ])|[${}~\\]")
+_MARKUP = re.compile(
+    r"\\(?:left|right|displaystyle|text|mathrm|mbox|d?frac|quad|qquad|[,;:! ])|[${}~\\]"
+)
 _LAYOUT = re.compile(
-    r"\\[()\[\]]|\\(?:begin|end)\{\w+\*?\}|\\\w*(?:bf|it)\b|<[^<>]{1,30}>|[*#`|&]|__|^\s*>", re.MULTILINE
+    r"\\[()\[\]]|\\(?:begin|end)\{\w+\*?\}|\\\w*(?:bf|it)\b|<[^<>]{1,30}>|[*#`|&]|__|^\s*>",
+    re.MULTILINE,
 )
 _VARIABLE = re.compile(r"\d+|[a-z]|alpha|beta|gamma|theta|lambda|mu|omega|phi|psi")
 _SENTENCE = re.compile(r"(?<=[.?!])\s+")
@@ -36,10 +43,11 @@ _PUNCTUATION = set(".,:;?!")
 
 @dataclass(frozen=True)
 class Leak:
-    """A benchmark problem and the training problem that gives it away. `similarity` is 1.0 for the same text.
+    """A benchmark problem and the training problem that gives it away. `similarity` is 1.0 for the
+    same text.
 
-    `tier` is `similar` (Jaccard), `contained` (all of it, or long sentences, in a longer text) or `renamed` (either,
-    once letters and numbers are all alike).
+    `tier` is `similar` (Jaccard), `contained` (all of it, or long sentences, in a longer text) or
+    `renamed` (either, once letters and numbers are all alike).
     """
 
     benchmark: str
@@ -65,7 +73,9 @@ class Checks:
 
 def words(text: str) -> list[str]:
     """Words, numbers and operators without typesetting and case."""
-    return [word for word in _WORD.findall(_MARKUP.sub(" ", text).lower()) if word not in _PUNCTUATION]
+    return [
+        word for word in _WORD.findall(_MARKUP.sub(" ", text).lower()) if word not in _PUNCTUATION
+    ]
 
 
 def shingles(tokens: Sequence[str], size: int = SHINGLE) -> frozenset[tuple[str, ...]]:
@@ -99,9 +109,12 @@ class _Index:
         self.texts.append((problem, len(parts), whole))
 
     def matches(self, tokens: Sequence[str]) -> dict[int, tuple[float, float]]:
-        """Number of a problem -> Jaccard similarity with all of it, and containment of it or of its sentences."""
+        """Number of a problem -> Jaccard similarity with all of it, and containment of it or of its
+        sentences."""
         parts = shingles(tokens, self.size)
-        shared = Counter(i for part in parts if part in self.by_shingle for i in self.by_shingle[part])
+        shared = Counter(
+            i for part in parts if part in self.by_shingle for i in self.by_shingle[part]
+        )
         matched: dict[int, tuple[float, float]] = {}
         for i, common in shared.items():
             problem, count, whole = self.texts[i]
@@ -123,14 +136,20 @@ def leaks(
     threshold: float = THRESHOLD,
     tiers: Sequence[Tier] = TIERS,
 ) -> list[Leak]:
-    """Every pair of a benchmark's problem and a training problem that gives it away, with the first tier that says so.
+    """Every pair of a benchmark's problem and a training problem that gives it away, with the first
+    tier that says so.
 
-    Exact (no sketching): inverted indices over the benchmarks' shingles, then one pass over the training problems.
+    Exact (no sketching): inverted indices over the benchmarks' shingles, then one pass over the
+    training problems.
     """
     held_out = [(name, problem) for name, group in benchmarks.items() for problem in group]
-    texts = {problem.text: shingles(words(_without_layout(problem.text))) for _, problem in held_out}
+    texts = {
+        problem.text: shingles(words(_without_layout(problem.text))) for _, problem in held_out
+    }
     often = Counter(itertools.chain.from_iterable(texts.values()))
-    shared = {part for part, count in often.items() if count > 2}  # `The final answer can be written ...`
+    shared = {
+        part for part, count in often.items() if count > 2
+    }  # `The final answer can be written ...`
     plain, bare, alike = _Index(SHINGLE), _Index(SHINGLE), _Index(2 * SHINGLE)
     for i, (_, problem) in enumerate(held_out):
         plain.add(i, shingles(words(problem.text)), True)
@@ -144,7 +163,9 @@ def leaks(
                 bare.add(i, parts, False)
     pairs = []
     for problem in training:
-        ways: dict[Tier, dict[int, tuple[float, float]]] = {"similar": plain.matches(words(problem.text))}
+        ways: dict[Tier, dict[int, tuple[float, float]]] = {
+            "similar": plain.matches(words(problem.text))
+        }
         if len(tiers) > 1:
             tokens = words(_without_layout(problem.text))
             ways |= {"contained": bare.matches(tokens), "renamed": alike.matches(_alike(tokens))}
@@ -155,30 +176,39 @@ def leaks(
                 if i not in reported and share >= (threshold if share == jaccard else CONTAINED):
                     reported.add(i)
                     pairs.append(Leak(held_out[i][0], held_out[i][1].id, problem.id, share, tier))
-    pairs.sort(key=lambda leak: (TIERS.index(leak.tier), -leak.similarity, leak.problem, leak.training))
+    pairs.sort(
+        key=lambda leak: (TIERS.index(leak.tier), -leak.similarity, leak.problem, leak.training)
+    )
     return pairs
 
 
 def near_duplicates(problems: Sequence[Problem]) -> list[tuple[str, str, float]]:
     """Pairs of problems that are nearly the same, each once, the most alike first."""
     pairs = leaks(problems, {"": problems}, THRESHOLD, ("similar",))
-    return [(leak.problem, leak.training, leak.similarity) for leak in pairs if leak.problem < leak.training]
+    return [
+        (leak.problem, leak.training, leak.similarity)
+        for leak in pairs
+        if leak.problem < leak.training
+    ]
 
 
 MOST_WORDS = 12
-"""Answers with more words than this are sentences; the longest gold answer of the shipped benchmarks has nine."""
+"""Answers with more words than this are sentences; the longest gold answer of the shipped
+benchmarks has nine."""
 WORKED = "####"
 """How GSM8K ends a worked solution: only what follows it is the answer."""
 _ENGLISH = re.compile(r"[A-Za-z]{2,}")
 
 
 def check_gold(problems: Sequence[Problem], verifier: Verifier, where: str) -> list[str]:
-    """What a reader should know about the gold answers of a file, a line each. Raises DataError: an answer holds a
-    whole solution, or something that this verifier can find in no response.
+    """What a reader should know about the gold answers of a file, a line each. Raises DataError: an
+    answer holds a whole solution, or something that this verifier can find in no response.
     """
     for problem in problems:
         if why := _unanswerable(problem.answer, verifier):
-            raise DataError(f"{where}: {problem.id}: field answer: {shortened(problem.answer)} {why}")
+            raise DataError(
+                f"{where}: {problem.id}: field answer: {shortened(problem.answer)} {why}"
+            )
     long = [problem for problem in problems if len(_ENGLISH.findall(problem.answer)) > MOST_WORDS]
     return [
         f"{where}: {len(long)} gold answers are whole sentences, which hardly any response will match, e.g. "
@@ -191,7 +221,9 @@ def _unanswerable(answer: str, verifier: Verifier) -> str | None:
     """Why no response can be right by this gold answer; None if one can."""
     if WORKED in answer:
         last = answer.rpartition(WORKED)[2].strip()
-        return f"contains a whole solution: only what follows {WORKED} is the answer; write {last!r}"
+        return (
+            f"contains a whole solution: only what follows {WORKED} is the answer; write {last!r}"
+        )
     if not isinstance(verifier, MarkerVerifier):
         return None
     if "\n" in answer.strip():

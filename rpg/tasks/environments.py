@@ -1,4 +1,5 @@
-"""Tasks of type environment: problems from files whose rows an environment gets, and demonstrations with turns."""
+"""Tasks of type environment: problems from files whose rows an environment gets, and demonstrations
+with turns."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,15 +14,17 @@ from rpg.tasks.problems import DataError, Problem, ProblemDemonstrations, Splits
 def sources_of(
     task: EnvironmentTask, kept: Mapping[str, Sequence[Mapping[str, str]]] | None
 ) -> Sequence[Mapping[str, str]]:
-    """The modules that a task's environment runs from: those that a run's manifest keeps, without a manifest (None) those
-    on disk. Raises ConfigError: they cannot be read. DataError: the manifest lacks them."""
+    """The modules that a task's environment runs from: those that a run's manifest keeps, without a
+    manifest (None) those on disk. Raises ConfigError: they cannot be read. DataError: the manifest
+    lacks them."""
     if kept is not None and FACTORY not in kept:
         raise DataError(f"{FACTORY}: {task.factory}: the run's manifest does not hold its source")
     return kept_source(task) if kept is None else kept[FACTORY]
 
 
 class _Demonstrations(ProblemDemonstrations):
-    """A JSON list of turns, the model's, what the tool returns, the model's, ...; or one turn as text."""
+    """A JSON list of turns, the model's, what the tool returns, the model's, ...; or one turn as
+    text."""
 
     def __init__(self, task: EnvironmentTask, splits: Splits):
         super().__init__(", ".join(source.called() for source in task.train), task.verifier, splits)
@@ -36,9 +39,13 @@ class _Demonstrations(ProblemDemonstrations):
             except (ValueError, RecursionError):
                 turns = []
             if not turns or not all(isinstance(turn, str) for turn in turns):
-                raise DataError(f"demonstration: {shortened(demonstration)}: expected a JSON list of texts")
+                raise DataError(
+                    f"demonstration: {shortened(demonstration)}: expected a JSON list of texts"
+                )
         if len(turns) > 1 and self._reply is None:
-            raise DataError('task.reply: demonstrations with turns need a text, e.g. reply: "={reply}\\n"')
+            raise DataError(
+                'task.reply: demonstrations with turns need a text, e.g. reply: "={reply}\\n"'
+            )
         reply = self._reply or ""
         return [reply.replace("{reply}", turn) if at % 2 else turn for at, turn in enumerate(turns)]
 

@@ -32,15 +32,22 @@ _MAX_REPEATED = 5_000_000
 
 
 def read(task: FileTask) -> Splits:
-    """All files of a task, checked. A problem that repeats one of its file, and a training problem that is in a benchmark
-    too, is left out (`Splits.dropped`); of problems with two answers none is kept. With `task.strict` these are errors.
+    """All files of a task, checked. A problem that repeats one of its file, and a training problem
+    that is in a benchmark too, is left out (`Splits.dropped`); of problems with two answers none is
+    kept. With `task.strict` these are errors.
 
-    Raises DataError: a file is missing, empty or unreadable; a column is missing; a value is no text. The message names
-    file, line and field, of the first 20 rows that are so.
+    Raises DataError: a file is missing, empty or unreadable; a column is missing; a value is no
+    text. The message names file, line and field, of the first 20 rows that are so.
     """
-    parts = [_read_source(task, source, "train", number) for number, source in enumerate(task.train)]
+    parts = [
+        _read_source(task, source, "train", number) for number, source in enumerate(task.train)
+    ]
     tests = {name: _read_source(task, source, name) for name, source in task.benchmarks.items()}
-    held_out = {part.known_by[problem.id]: problem.id for part in tests.values() for problem in part.problems}
+    held_out = {
+        part.known_by[problem.id]: problem.id
+        for part in tests.values()
+        for problem in part.problems
+    }
     for part in parts:
         part.drop("leaked", {key: f"also in a benchmark: {name}" for key, name in held_out.items()})
     splits = [("train", part, source) for part, source in zip(parts, task.train, strict=True)]
@@ -48,7 +55,9 @@ def read(task: FileTask) -> Splits:
     notes, summaries, dropped = list[str](), list[DatasetSummary](), list[Dropped]()
     for name, part, source in splits:
         if task.strict and part.dropped:
-            left_out = [f"{source.called()}: {d.reason}: {d.problem}: {d.detail}" for d in part.dropped]
+            left_out = [
+                f"{source.called()}: {d.reason}: {d.problem}: {d.detail}" for d in part.dropped
+            ]
             raise DataError(_listed(left_out, "problems that task.strict refuses"))
         if not part.problems:
             raise DataError(
@@ -95,7 +104,9 @@ class _Part:
         kept = "\n".join(f"{p.text}\t{p.answer}" for p in self.problems)
         digest = hashlib.sha256(kept.encode()).hexdigest()[:16]
         counts = dict(Counter(drop.reason for drop in self.dropped))
-        return DatasetSummary(name, source, self.rows, len(self.known_by), counts, len(self.problems), digest)
+        return DatasetSummary(
+            name, source, self.rows, len(self.known_by), counts, len(self.problems), digest
+        )
 
 
 def _listed(lines: Sequence[str], what: str) -> str:
@@ -107,17 +118,22 @@ def _listed(lines: Sequence[str], what: str) -> str:
 
 
 def _mixed(parts: list[list[Problem]], weights: list[float]) -> list[Problem]:
-    """One pass over several sources: their problems in proportion to the weights, each at least once."""
+    """One pass over several sources: their problems in proportion to the weights, each at least
+    once."""
     if len(parts) == 1:
         return parts[0]
     scale = max(len(part) / weight for part, weight in zip(parts, weights, strict=True))
-    counts = [max(len(part), round(scale * weight)) for part, weight in zip(parts, weights, strict=True)]
+    counts = [
+        max(len(part), round(scale * weight)) for part, weight in zip(parts, weights, strict=True)
+    ]
     if sum(counts) > _MAX_REPEATED:
         raise DataError(
             f"task.train: with these weights one pass has {sum(counts):,} problems; at most {_MAX_REPEATED:,} are "
             f"accepted. Sizes: {', '.join(str(len(part)) for part in parts)}; weights: {weights}"
         )
-    return [part[i % len(part)] for part, count in zip(parts, counts, strict=True) for i in range(count)]
+    return [
+        part[i % len(part)] for part, count in zip(parts, counts, strict=True) for i in range(count)
+    ]
 
 
 def _read_source(task: FileTask, source: DataSource, group: str, number: int = 0) -> _Part:
@@ -129,7 +145,9 @@ def _read_source(task: FileTask, source: DataSource, group: str, number: int = 0
     name = f"{group}-{number + 1}" if len(task.train) > 1 and group == "train" else group
     for where, row in _rows(source, bad):
         try:
-            problem = _problem(task, columns, f"{name}-{len(part.problems) + 1:05d}", group, row, where)
+            problem = _problem(
+                task, columns, f"{name}-{len(part.problems) + 1:05d}", group, row, where
+            )
         except DataError as error:
             bad.append(error)
             continue
@@ -143,7 +161,9 @@ def _read_source(task: FileTask, source: DataSource, group: str, number: int = 0
             same, answer = first[known]
             if problem.answer != answer:
                 torn[known] = f"{answer!r} in {same}, {problem.answer!r} in {line}"
-            part.dropped.append(Dropped(line, "repeated", f"the same problem as {same}", problem.text))
+            part.dropped.append(
+                Dropped(line, "repeated", f"the same problem as {same}", problem.text)
+            )
         if len(part.problems) == source.limit:
             break
     if bad:
@@ -162,7 +182,9 @@ def _known_by(task: FileTask, columns: FileColumns, problem: Problem) -> str:
     return json.dumps([problem.text, given], sort_keys=True, default=str)
 
 
-def _rows(source: DataSource, bad: list[DataError] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+def _rows(
+    source: DataSource, bad: list[DataError] | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
     if source.path is not None:
         return read_rows(source.path, bad=bad)
     assert source.hub is not None
@@ -172,7 +194,9 @@ def _rows(source: DataSource, bad: list[DataError] | None = None) -> Iterator[tu
 def _problem(
     task: FileTask, columns: FileColumns, name: str, group: str, row: Mapping[str, Any], where: str
 ) -> Problem:
-    asked = columns.prompt or ("messages" if "messages" in row and "prompt" not in row else "prompt")
+    asked = columns.prompt or (
+        "messages" if "messages" in row and "prompt" not in row else "prompt"
+    )
     form, _, place = parsed_column(asked)
     value, shown = value_at(row, place), None
     textual = form or value is None or isinstance(value, str | int | float)
@@ -190,9 +214,13 @@ def _problem(
     if messages:
         messages[-1] = {"role": "user", "content": prompt}
     # Two chats may share their last message, so the whole conversation identifies the problem.
-    whole = text if len(messages) < 2 else "\n".join(f"{m['role']}: {m['content']}" for m in messages)
+    whole = (
+        text if len(messages) < 2 else "\n".join(f"{m['role']}: {m['content']}" for m in messages)
+    )
     others = {key: value for key, value in row.items() if value is not None}
-    problem = Problem(name, whole, prompt, answer, group, shown, others, tuple(messages), chat=bool(messages))
+    problem = Problem(
+        name, whole, prompt, answer, group, shown, others, tuple(messages), chat=bool(messages)
+    )
     return problem.with_chat(task.chat)
 
 
@@ -200,18 +228,24 @@ def _text(row: Mapping[str, Any], column: str | None, field: str, where: str) ->
     if column is not None:
         text = text_of(row, column, where)
         if text is None:
-            raise DataError(f"{where}: task.columns.{field}: {missing(parsed_column(column)[2], row)}")
+            raise DataError(
+                f"{where}: task.columns.{field}: {missing(parsed_column(column)[2], row)}"
+            )
         return text
     value = row.get(field)
     if value is None:
         raise DataError(f"{where}: {missing(field, row)}")
-    if isinstance(value, bool) or not isinstance(value, str | int | float if field == "answer" else str):
+    if isinstance(value, bool) or not isinstance(
+        value, str | int | float if field == "answer" else str
+    ):
         raise DataError(f"{where}: field {field}: expected text, got {shortened(value)}")
     text = plain(value, field, where)
     if not text.strip():
         raise DataError(f"{where}: field {field}: the text is empty")
     if len(text) > _MAX_CHARACTERS:
-        raise DataError(f"{where}: field {field}: {len(text)} characters, more than {_MAX_CHARACTERS}")
+        raise DataError(
+            f"{where}: field {field}: {len(text)} characters, more than {_MAX_CHARACTERS}"
+        )
     return text
 
 
@@ -230,8 +264,12 @@ def _digest(source: DataSource) -> Any:
         except OSError as error:
             raise DataError(f"{source.path}: cannot be read: {error.strerror or error}") from error
     else:
-        content = _hub_digest(source.model_copy(update={"columns": None, "weight": 1.0, "limit": None}))
-    settings = source.model_dump(mode="json", exclude_defaults=True, include={"columns", "weight", "limit"})
+        content = _hub_digest(
+            source.model_copy(update={"columns": None, "weight": 1.0, "limit": None})
+        )
+    settings = source.model_dump(
+        mode="json", exclude_defaults=True, include={"columns", "weight", "limit"}
+    )
     return {"content": content, **settings} if settings else content
 
 

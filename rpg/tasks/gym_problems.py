@@ -1,9 +1,9 @@
 """Reasoning Gym (`reasoning-gym` on PyPI): procedural data sets with their own scorers, as a task.
 
-`python -m rpg.tasks.gym_problems` makes the problems: a task as JSON in, its problems as JSON out; without input, one
-example of each data set. That is a process of its own with Python's hash seed fixed: some data sets go through sets of
-strings, so the same seed would give other problems in another process (0.1.25: isomorphic_strings,
-polynomial_multiplication, ransom_note).
+`python -m rpg.tasks.gym_problems` makes the problems: a task as JSON in, its problems as JSON out;
+without input, one example of each data set. That is a process of its own with Python's hash seed
+fixed: some data sets go through sets of strings, so the same seed would give other problems in
+another process (0.1.25: isomorphic_strings, polynomial_multiplication, ransom_note).
 """
 
 import dataclasses
@@ -30,7 +30,8 @@ _ALONE = "composite"
 
 
 def make(task: GymTask) -> Splits:
-    """All problems, the same for the same settings. Raises DataError: an unknown data set, setting or level, or too few."""
+    """All problems, the same for the same settings. Raises DataError: an unknown data set, setting
+    or level, or too few."""
     rows_by_split = _generated(task.model_dump_json())
     splits = {
         name: [_problem(task, row, name, number) for number, row in enumerate(rows)]
@@ -40,7 +41,8 @@ def make(task: GymTask) -> Splits:
 
 
 def examples() -> list[dict[str, Any]]:
-    """`name`, `levels`, `text` and `answer` of one problem of each data set. Raises DataError: the package is missing."""
+    """`name`, `levels`, `text` and `answer` of one problem of each data set. Raises DataError: the
+    package is missing."""
     rows: list[dict[str, Any]] = _generated("")
     return rows
 
@@ -48,11 +50,16 @@ def examples() -> list[dict[str, Any]]:
 def _generated(request: str) -> Any:
     _release()
     process = subprocess.run(
-        python_module("rpg.tasks.gym_problems"), input=request, stdout=subprocess.PIPE, text=True,
+        python_module("rpg.tasks.gym_problems"),
+        input=request,
+        stdout=subprocess.PIPE,
+        text=True,
         env={**os.environ, "PYTHONHASHSEED": "0"},
-    )  # fmt: skip
+    )
     if process.returncode:
-        raise DataError(f"task.datasets: making the problems ended with exit code {process.returncode}")
+        raise DataError(
+            f"task.datasets: making the problems ended with exit code {process.returncode}"
+        )
     reply = json.loads(process.stdout)
     if "error" in reply:
         raise DataError(reply["error"])
@@ -69,7 +76,10 @@ def _release() -> str:
 
 def _problem(task: GymTask, row: dict[str, Any], split: str, number: int) -> Problem:
     name = f"{row['name']}-{'train' if split == 'train' else 'held-out'}-{number:05d}"
-    prompt, answer = task.template.replace("{prompt}", row["text"]), task.verifier.written(row["answer"])
+    prompt, answer = (
+        task.template.replace("{prompt}", row["text"]),
+        task.verifier.written(row["answer"]),
+    )
     shown = "\n".join(filter(None, (row["steps"], answer))) if row["answer"] else None
     return Problem(name, row["text"], prompt, row["answer"], row["name"], shown, row["columns"])
 
@@ -85,17 +95,25 @@ KIND = TaskKind(
 
 
 def generated(task: GymTask) -> dict[str, list[dict[str, Any]]]:
-    """Benchmark name -> rows, and `train` -> rows. Benchmarks come first; no text stands twice, across data sets and
-    levels too. Raises DataError: an unknown data set, setting or level, or too few different problems.
+    """Benchmark name -> rows, and `train` -> rows. Benchmarks come first; no text stands twice,
+    across data sets and levels too. Raises DataError: an unknown data set, setting or level, or too
+    few different problems.
     """
     sources = [
-        (part, f"task.datasets.{number}", level, f"{part.name}-level-{level}" if part.levels else part.name)
+        (
+            part,
+            f"task.datasets.{number}",
+            level,
+            f"{part.name}-level-{level}" if part.levels else part.name,
+        )
         for number, part in enumerate(task.datasets)
         for level in part.levels or (None,)
     ]
     configs = [_config(part, at, level) for part, at, level, _ in sources]
     shares = [part.weight / max(1, len(part.levels)) for part, *_ in sources]
-    ends = [round(task.train_problems * sum(shares[: i + 1]) / sum(shares)) for i in range(len(shares))]
+    ends = [
+        round(task.train_problems * sum(shares[: i + 1]) / sum(shares)) for i in range(len(shares))
+    ]
     counts = [end - start for start, end in zip([0, *ends], ends, strict=False)]
     taken: set[str] = set()
     splits: dict[str, list[dict[str, Any]]] = {}
@@ -103,7 +121,8 @@ def generated(task: GymTask) -> dict[str, list[dict[str, Any]]]:
         for (part, at, _, name), config, count in zip(sources, configs, counts, strict=True):
             count = task.benchmark_problems if kind == "held-out" else count
             digest = hashlib.sha256(f"{task.data_seed} {name} {kind}".encode()).digest()
-            # The package draws problem i from seed + i: seeds of two parts must be far from each other.
+            # The package draws problem i from seed + i: seeds of two parts must be far from each
+            # other.
             config = {**config, "seed": int.from_bytes(digest[:4]) >> 1, "size": 4 * count + 100}
             rows = [{"name": name, **row} for row in _rows(part.name, config, count, at, taken)]
             splits.setdefault(name if kind == "held-out" else kind, []).extend(rows)
@@ -123,7 +142,9 @@ def _config(part: GymDataset, at: str, level: int | None) -> dict[str, Any]:
         raise DataError(
             f"{at}.name: {part.name!r} is not a data set{nearest(part.name, names)} Accepted: {', '.join(names)}"
         )
-    keys = [f.name for f in dataclasses.fields(DATASETS[part.name][1]) if f.name not in ("seed", "size")]
+    keys = [
+        f.name for f in dataclasses.fields(DATASETS[part.name][1]) if f.name not in ("seed", "size")
+    ]
     for key in part.config:
         if key not in keys:
             raise DataError(
@@ -174,10 +195,12 @@ def _rows(
                 "answer": "" if example is None else str(example),
                 "steps": str(metadata.get("answer_cot", "")).partition("####")[0].strip(),
                 "columns": {
-                    "dataset": dataset, "config": config, "index": index,
+                    "dataset": dataset,
+                    "config": config,
+                    "index": index,
                     "digest": hashlib.sha256(entry["question"].encode()).hexdigest()[:16],
                 },
-            }  # fmt: skip
+            }
     if left:
         raise DataError(
             f"{at}: {dataset} with these settings gave {count - left} new problems in {config['size']} draws, {count} "
@@ -191,7 +214,9 @@ def _refusing(at: str, dataset: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise DataError(f"{at}: {dataset} refuses these settings: {error or type(error).__name__}") from error
+        raise DataError(
+            f"{at}: {dataset} refuses these settings: {error or type(error).__name__}"
+        ) from error
 
 
 def _examples() -> list[dict[str, Any]]:
@@ -201,7 +226,11 @@ def _examples() -> list[dict[str, Any]]:
     rows = []
     for name in sorted(DATASETS.keys() - {_ALONE}):
         [row] = _rows(name, {"seed": 0, "size": 1}, 1, name, set())
-        levels = [len(a.levels) for a in CURRICULA[name]().attributes.values()] if name in CURRICULA else []
+        levels = (
+            [len(a.levels) for a in CURRICULA[name]().attributes.values()]
+            if name in CURRICULA
+            else []
+        )
         rows.append({"name": name, "levels": max(levels, default=0), **row})
     return rows
 

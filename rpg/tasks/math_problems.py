@@ -8,9 +8,23 @@ from pathlib import Path
 
 from rpg.config.errors import ConfigError
 from rpg.config.task import MathTask
-from rpg.tasks.benchmarks import LOCAL_DATA, LoadedBenchmark, Prompt, benchmark, digest, load_benchmark
+from rpg.tasks.benchmarks import (
+    LOCAL_DATA,
+    LoadedBenchmark,
+    Prompt,
+    benchmark,
+    digest,
+    load_benchmark,
+)
 from rpg.tasks.checks import Leak, check_gold, leaks, near_duplicates
-from rpg.tasks.problems import DataError, DatasetSummary, Dropped, ProblemDemonstrations, Splits, TaskKind
+from rpg.tasks.problems import (
+    DataError,
+    DatasetSummary,
+    Dropped,
+    ProblemDemonstrations,
+    Splits,
+    TaskKind,
+)
 from rpg.tasks.training_sets import LoadedTraining, load_training, training_set
 
 Stamps = tuple[tuple[str, int, int], ...]
@@ -24,8 +38,8 @@ _SHOWN = 20
 
 
 def read(task: MathTask) -> Splits:
-    """All problems of a task; training problems that a benchmark holds too are left out. Raises DataError: problems
-    that cannot be found or used; the message names file, row and field.
+    """All problems of a task; training problems that a benchmark holds too are left out. Raises
+    DataError: problems that cannot be found or used; the message names file, row and field.
     """
     train, benchmarks = _load(task.model_dump_json(), _stamps(task))
     held_out = {loaded.benchmark.name: loaded.problems for loaded in benchmarks}
@@ -34,26 +48,41 @@ def read(task: MathTask) -> Splits:
     listed = {leak.training: leak for leak in reversed(given_away) if leak.training not in leaked}
     texts = {problem.id: problem.text for problem in train.problems}
     dropped = train.dropped + [
-        Dropped(name, "leaked", f"{leak.similarity:.0%} {_AS[leak.tier]} {leak.problem}", texts[name])
+        Dropped(
+            name, "leaked", f"{leak.similarity:.0%} {_AS[leak.tier]} {leak.problem}", texts[name]
+        )
         for name, leak in leaked.items()
     ]
     kept = [problem.with_chat(task.chat) for problem in train.problems if problem.id not in leaked]
-    held_out = {name: [p.with_chat(task.chat) for p in problems] for name, problems in held_out.items()}
+    held_out = {
+        name: [p.with_chat(task.chat) for p in problems] for name, problems in held_out.items()
+    }
     if not kept:
         near = Counter(leak.benchmark for leak in leaked.values())
         raise DataError(
             f"task.train: {train.source}: all {len(leaked)} problems are in a benchmark too "
             f"({', '.join(f'{count} in {name}' for name, count in near.items())}); nothing is left to train on"
         )
-    reasons = dict(Counter(reason for _, reason in dict.fromkeys((d.problem, d.reason) for d in dropped)))
+    reasons = dict(
+        Counter(reason for _, reason in dict.fromkeys((d.problem, d.reason) for d in dropped))
+    )
     counts = train.rows, train.distinct, reasons, len(kept)
     summaries = [DatasetSummary("train", train.source, *counts, digest(kept))]
     for b in benchmarks:
         size = len(b.problems)
-        summaries.append(DatasetSummary(b.benchmark.name, b.source, b.rows, size, {}, size, b.digest))
+        summaries.append(
+            DatasetSummary(b.benchmark.name, b.source, b.rows, size, {}, size, b.digest)
+        )
     gold = check_gold(kept, task.verifier, train.source)
-    notes = (*train.notes, *gold, *(note for loaded in benchmarks for note in loaded.notes), *_listed(listed))
-    pairs = tuple((name, *pair) for name, problems in held_out.items() for pair in near_duplicates(problems))
+    notes = (
+        *train.notes,
+        *gold,
+        *(note for loaded in benchmarks for note in loaded.notes),
+        *_listed(listed),
+    )
+    pairs = tuple(
+        (name, *pair) for name, problems in held_out.items() for pair in near_duplicates(problems)
+    )
     return Splits(kept, held_out, notes, tuple(summaries), tuple(dropped), pairs)
 
 
@@ -73,13 +102,21 @@ def _listed(kept: dict[str, Leak]) -> list[str]:
 def digests(task: MathTask) -> dict[str, str]:
     """Digest of the training problems and of each benchmark."""
     train, benchmarks = _load(task.model_dump_json(), _stamps(task))
-    return {"train": train.digest, **{loaded.benchmark.name: loaded.digest for loaded in benchmarks}}
+    return {
+        "train": train.digest,
+        **{loaded.benchmark.name: loaded.digest for loaded in benchmarks},
+    }
 
 
 def _stamps(task: MathTask) -> Stamps:
-    """Times and sizes of the files that may be read: as long as they stay, what was read is as they say."""
+    """Times and sizes of the files that may be read: as long as they stay, what was read is as they
+    say."""
     folder = task.data or os.environ.get(LOCAL_DATA)
-    paths = [task.train, *task.benchmarks, *(sorted(map(str, Path(folder).glob("*"))) if folder else ())]
+    paths = [
+        task.train,
+        *task.benchmarks,
+        *(sorted(map(str, Path(folder).glob("*"))) if folder else ()),
+    ]
     stats = [(path, os.stat(path)) for path in paths if os.path.isfile(path)]
     return tuple((path, stat.st_mtime_ns, stat.st_size) for path, stat in stats)
 
@@ -93,7 +130,8 @@ def _load(text: str, _stamps: Stamps) -> tuple[LoadedTraining, list[LoadedBenchm
         tests = [benchmark(name).model_copy(update={"prompt": prompt}) for name in task.benchmarks]
     except ConfigError as error:
         raise DataError(str(error)) from error
-    # Which copy it is, the digest of a run's data says: within a sweep, benchmarks have the names that its file gives them.
+    # Which copy it is, the digest of a run's data says: within a sweep, benchmarks have the names
+    # that its file gives them.
     loaded = [replace(load_benchmark(each, task.data), benchmark=each) for each in tests]
     return load_training(train, task.data), loaded
 

@@ -1,10 +1,12 @@
-"""Chains whose operators are missing: several right answers per problem, so that a policy can lose diversity.
+"""Chains whose operators are missing: several right answers per problem, so that a policy can lose
+diversity.
 
     prompt    a3b7c5=5         start at 3, then 7 and 5; which operators end at 5 (modulo 10)?
-    response  b+70c-55#+-      a chain as rpg.tasks.chain writes it; after # its operators, which are the answer
+    response  b+70c-55#+-      a chain as rpg.tasks.chain writes it; after # its operators, which
+    are the answer
 
-A problem's `answer` holds all right ones with blanks between them. Problems of n operations are numbered
-0 .. 100 * 9**n - 1; those with fewer than two right answers are left out.
+A problem's `answer` holds all right ones with blanks between them. Problems of n operations are
+numbered 0 .. 100 * 9**n - 1; those with fewer than two right answers are left out.
 """
 
 import itertools
@@ -57,20 +59,30 @@ class Blank:
     def filled(self, operators: str) -> Chain:
         return Chain(self.start, tuple(zip(operators, self.operands, strict=True)))
 
-    def response(self, operators: str, corruption: float = 0.0, rng: random.Random | None = None) -> str:
+    def response(
+        self, operators: str, corruption: float = 0.0, rng: random.Random | None = None
+    ) -> str:
         """A full response; `corruption` as in `Chain.scratchpad`."""
-        return self.filled(operators).scratchpad(corruption, rng).rpartition(MARKER)[0] + MARKER + operators
+        return (
+            self.filled(operators).scratchpad(corruption, rng).rpartition(MARKER)[0]
+            + MARKER
+            + operators
+        )
 
 
 def distinct(length: int) -> int:
-    """How many problems of `length` operations there are, those with too few right answers among them."""
+    """How many problems of `length` operations there are, those with too few right answers among
+    them."""
     return 100 * int(_DIGITS**length)
 
 
 def make(task: OperatorsTask) -> Splits:
-    """All problems, distinct, the same for the same settings. Raises DataError: the settings have too few."""
+    """All problems, distinct, the same for the same settings. Raises DataError: the settings have
+    too few."""
     rng = random.Random(f"operators {task.data_seed} {task.operations}")
-    dealt = list(itertools.islice(_all(task.operations, rng), task.benchmark_problems + task.train_problems))
+    dealt = list(
+        itertools.islice(_all(task.operations, rng), task.benchmark_problems + task.train_problems)
+    )
     held_out, train = dealt[: task.benchmark_problems], dealt[task.benchmark_problems :]
     if len(train) < task.train_problems:
         raise DataError(
@@ -79,7 +91,9 @@ def make(task: OperatorsTask) -> Splits:
         )
     [name] = task.benchmark_names()
     tests = [_problem(blank, f"held-out-{i:05d}") for i, blank in enumerate(held_out)]
-    return Splits([_problem(blank, f"train-{i:05d}") for i, blank in enumerate(train)], {name: tests})
+    return Splits(
+        [_problem(blank, f"train-{i:05d}") for i, blank in enumerate(train)], {name: tests}
+    )
 
 
 def _all(length: int, rng: random.Random) -> Iterator[Blank]:

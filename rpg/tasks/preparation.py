@@ -2,8 +2,9 @@
 
     <home>/cache/data/<digest>/train.parquet, chain-easy.parquet, ..., data.json, dropped.jsonl
 
-One row per problem: data_source, prompt = [{role, content}], ability, reward_model {ground_truth, style},
-extra_info {index, split, problem_id, raw_problem, demonstration}. Both back ends read these files.
+One row per problem: data_source, prompt = [{role, content}], ability, reward_model {ground_truth,
+style}, extra_info {index, split, problem_id, raw_problem, demonstration}. Both back ends read these
+files.
 """
 
 import contextlib
@@ -35,23 +36,25 @@ class PreparedData:
 
 
 def data_digest(spec: RunSpec) -> str:
-    """Identity of a run's data: of its settings where problems are made by code, of the files' contents otherwise.
-    Raises DataError: a file cannot be read.
+    """Identity of a run's data: of its settings where problems are made by code, of the files'
+    contents otherwise. Raises DataError: a file cannot be read.
     """
     fields = frozen_dump(spec.task, f"task.{spec.task.type}")
     fields |= kind_of(spec.task).data(spec.task)
     record: dict[str, Any] = {"schema": SCHEMA_VERSION, "task": fields}
     if any(isinstance(part, PythonReward) for part in spec.reward):
-        record["columns"] = "all"  # data that were prepared before there were reward functions lack them
+        record["columns"] = (
+            "all"  # data that were prepared before there were reward functions lack them
+        )
     # Order of tiers and benchmarks decides the order of problems, hence no sort_keys.
     text = json.dumps(record, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def prepare_data(spec: RunSpec, home: Path) -> PreparedData:
-    """Make sure the Parquet files of a run's task are there; safe to call from several processes at once. Raises
-    DataError: problems that cannot be used (the message names file, line and field); StoreError: the cache cannot be
-    written.
+    """Make sure the Parquet files of a run's task are there; safe to call from several processes at
+    once. Raises DataError: problems that cannot be used (the message names file, line and field);
+    StoreError: the cache cannot be written.
     """
     prepared = data_files(spec, home)
     folder = prepared.train.parent
@@ -60,13 +63,21 @@ def prepare_data(spec: RunSpec, home: Path) -> PreparedData:
             splits = load_problems(spec.task)
             files = {"train": splits.train, **splits.benchmarks}
             for name, problems in files.items():
-                _write(build / f"{name}.parquet", name, problems, "train" if name == "train" else "test")
-            _write_report(build, spec, splits, {name: len(problems) for name, problems in files.items()})
+                _write(
+                    build / f"{name}.parquet",
+                    name,
+                    problems,
+                    "train" if name == "train" else "test",
+                )
+            _write_report(
+                build, spec, splits, {name: len(problems) for name, problems in files.items()}
+            )
     return prepared
 
 
 def data_files(spec: RunSpec, home: Path, digest: str | None = None) -> PreparedData:
-    """Where the Parquet files of a run's task are or will be; `digest` if known. Raises DataError: unreadable files."""
+    """Where the Parquet files of a run's task are or will be; `digest` if known. Raises DataError:
+    unreadable files."""
     digest = digest or data_digest(spec)
     folder = Path(home) / "cache" / "data" / digest
     benchmarks = {name: folder / f"{name}.parquet" for name in spec.benchmarks()}
@@ -83,15 +94,18 @@ def data_notes(prepared: PreparedData) -> list[str]:
         if (leaked := part["dropped"].get("leaked"))
     ]
     pairs = Counter(pair["benchmark"] for pair in record.get("near_duplicates", []))
-    return notes + [f"{name}: {count} pairs of problems are nearly the same" for name, count in pairs.items()]
+    return notes + [
+        f"{name}: {count} pairs of problems are nearly the same" for name, count in pairs.items()
+    ]
 
 
 @contextlib.contextmanager
 def once(folder: Path) -> Iterator[Path | None]:
-    """Fill a cache folder once: yields a folder to build in, or None where `folder` is already there.
+    """Fill a cache folder once: yields a folder to build in, or None where `folder` is already
+    there.
 
-    What was built is flushed and renamed into place; an exception or a kill leaves nothing behind that counts. Other
-    processes that want the same folder wait for the one that builds it.
+    What was built is flushed and renamed into place; an exception or a kill leaves nothing behind
+    that counts. Other processes that want the same folder wait for the one that builds it.
     """
     lock = folder.parent / f".{folder.name}.lock"
     waits = contextlib.nullcontext() if folder.is_dir() else locks.in_turn(lock)
@@ -107,7 +121,8 @@ def once(folder: Path) -> Iterator[Path | None]:
 
 
 def _write_report(folder: Path, spec: RunSpec, splits: Splits, counts: dict[str, int]) -> None:
-    """What the files hold (data.json), and every training problem that was left out with its reason (dropped.jsonl)."""
+    """What the files hold (data.json), and every training problem that was left out with its reason
+    (dropped.jsonl)."""
     keys = ("benchmark", "problem", "other", "similarity")
     report = {
         "files": spec.task.files(),
@@ -118,7 +133,9 @@ def _write_report(folder: Path, spec: RunSpec, splits: Splits, counts: dict[str,
     }
     atomic_files.atomic_write_json(folder / "data.json", report)
     if splits.summaries:
-        lines = "".join(json.dumps(asdict(problem), ensure_ascii=False) + "\n" for problem in splits.dropped)
+        lines = "".join(
+            json.dumps(asdict(problem), ensure_ascii=False) + "\n" for problem in splits.dropped
+        )
         atomic_files.atomic_write_text(folder / "dropped.jsonl", lines)
 
 
@@ -160,7 +177,8 @@ def _write(path: Path, name: str, problems: list[Problem], split: str) -> None:
 
 
 def read_problems(path: Path) -> list[Problem]:
-    """Problems back from a Parquet file of :func:`prepare_data`, in order. Raises DataError: missing, or another schema."""
+    """Problems back from a Parquet file of :func:`prepare_data`, in order. Raises DataError:
+    missing, or another schema."""
     import pyarrow.parquet  # noqa: PLC0415 - a fifth of a second, which planning a run does not need
 
     try:

@@ -1,4 +1,5 @@
-"""What a problem is, and what every task type has to say about its problems, besides its section in rpg.config.task."""
+"""What a problem is, and what every task type has to say about its problems, besides its section in
+rpg.config.task."""
 
 import itertools
 import random
@@ -19,7 +20,8 @@ class DataError(UserError):
 Given = str | tuple[Mapping[str, str], ...]
 """A prompt: the text of one user's message, or a conversation of {role, content}."""
 HELD_OUT = 64
-"""Problems per tier (or file) on which the ability is measured; they are in no benchmark and in no demonstration."""
+"""Problems per tier (or file) on which the ability is measured; they are in no benchmark and in no
+demonstration."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class Problem:
     columns: Mapping[str, Any] = field(default_factory=dict)
     """The other columns of its row, for reward functions."""
     messages: tuple[Mapping[str, str], ...] = ()
-    """The conversation the model is given, where it is more than `prompt` as a single user's message."""
+    """The conversation the model is given, where it is more than `prompt` as a single user's
+    message."""
     chat: bool = False
     """The data hold messages and no text."""
 
@@ -114,7 +117,8 @@ class Splits:
     """Training set first; empty where problems are made by code."""
     dropped: tuple[Dropped, ...] = ()
     near_duplicates: tuple[tuple[str, str, str, float], ...] = ()
-    """(benchmark, problem, problem, similarity): near duplicates within a benchmark, which are left as they are."""
+    """(benchmark, problem, problem, similarity): near duplicates within a benchmark, which are left
+    as they are."""
 
 
 def shortened(value: Any) -> str:
@@ -126,8 +130,8 @@ def shortened(value: Any) -> str:
 class Demonstrations(Protocol):
     """What a model is warm-started on: demonstrations in two styles.
 
-    *Ability*: full, right responses. *Behaviour*: mostly bare answers, which leaves reinforcement learning an ability
-    that is there to sharpen.
+    *Ability*: full, right responses. *Behaviour*: mostly bare answers, which leaves reinforcement
+    learning an ability that is there to sharpen.
     """
 
     held_out: list[Problem]
@@ -136,7 +140,8 @@ class Demonstrations(Protocol):
         """Characters of the longest full response."""
 
     def ability(self, rng: random.Random) -> tuple[Given, str | Sequence[str]]:
-        """(prompt, response) with a full, right response; of a conversation the turns, every second one a tool's."""
+        """(prompt, response) with a full, right response; of a conversation the turns, every second
+        one a tool's."""
 
     def behaviour(
         self, rng: random.Random, warm: WarmStart | SupervisedStart
@@ -146,11 +151,13 @@ class Demonstrations(Protocol):
 
 @dataclass(frozen=True)
 class TaskKind:
-    """One task type; every function takes its section, and raises DataError for problems that cannot be used.
+    """One task type; every function takes its section, and raises DataError for problems that
+    cannot be used.
 
-    problems: training problems and held-out benchmarks. data: what stands in the digest of the data over the fields
-    of the section: digests of what its files hold, or the version of the code that makes the problems. verifier: how
-    responses are checked. demonstrations: of its problems, for the warm start of a model made from its config.
+    problems: training problems and held-out benchmarks. data: what stands in the digest of the data
+    over the fields of the section: digests of what its files hold, or the version of the code that
+    makes the problems. verifier: how responses are checked. demonstrations: of its problems, for
+    the warm start of a model made from its config.
     """
 
     problems: Callable[[Any], Splits]
@@ -158,11 +165,13 @@ class TaskKind:
     verifier: Callable[[Any], Verifier]
     demonstrations: Callable[[Any, Splits], Demonstrations]
     characters: Callable[[Splits], set[str]] | None = None
-    """All that prompts and responses can be written with; None: those that occur in the problems."""
+    """All that prompts and responses can be written with; None: those that occur in the problems.
+    """
 
 
 class ProblemDemonstrations:
-    """The demonstrations in the training problems, which a message calls `source`; some of them are held out."""
+    """The demonstrations in the training problems, which a message calls `source`; some of them are
+    held out."""
 
     def __init__(self, source: str, verifier: Verifier, splits: Splits):
         self.verifier = verifier
@@ -187,7 +196,9 @@ class ProblemDemonstrations:
         problem = rng.choice(self._shown)
         # There is no general way to corrupt a step of a demonstration.
         full = rng.random() < warm.scratchpad_fraction
-        return problem.given(), self.response(problem) if full else self.verifier.written(problem.answer)
+        return problem.given(), self.response(problem) if full else self.verifier.written(
+            problem.answer
+        )
 
     def response(self, problem: Problem) -> Any:
         """What the demonstration of a problem shows."""

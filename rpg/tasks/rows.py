@@ -1,5 +1,6 @@
-"""Rows of JSON-lines, Parquet and CSV files and of data sets on the hub, with the place of each row for messages; and their
-values, by the name of a column or by a form such as `boxed(column)` (rpg.config.data_source).
+"""Rows of JSON-lines, Parquet and CSV files and of data sets on the hub, with the place of each row
+for messages; and their values, by the name of a column or by a form such as `boxed(column)`
+(rpg.config.data_source).
 """
 
 import contextlib
@@ -25,18 +26,22 @@ from rpg.errors import first_line, install_command
 from rpg.tasks.problems import DataError
 
 MAX_LINE_MIB = 16
-"""A row of JSON: longer ones are files that are no JSON lines, and would be taken into memory whole."""
+"""A row of JSON: longer ones are files that are no JSON lines, and would be taken into memory
+whole."""
 HUB_SECONDS = 2.0
 """How long the hub may take to answer at all."""
 _parsed = lru_cache(maxsize=256)(parsed_column)
 _BEFORE, _AFTER = RECIPE_TEMPLATE.split("{prompt}")
 
 
-def read_rows(path: Path, bad: list[DataError] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(where, row) for each row of a JSON-lines, Parquet or CSV file (by its ending); `where` is `file: line 3` for people.
+def read_rows(
+    path: Path, bad: list[DataError] | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(where, row) for each row of a JSON-lines, Parquet or CSV file (by its ending); `where` is
+    `file: line 3` for people.
 
-    With a list `bad`, a line that is no row is added to it instead of ending the reading. Raises DataError: the file cannot
-    be read or parsed.
+    With a list `bad`, a line that is no row is added to it instead of ending the reading. Raises
+    DataError: the file cannot be read or parsed.
     """
     try:
         with open(path, "rb") as handle:
@@ -64,7 +69,9 @@ def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any] | DataError]]:
         for number, raw in enumerate(lines, 1):
             where = f"{path}: line {number}"
             if len(raw) > MAX_LINE_MIB * 2**20:
-                raise DataError(f"{where}: longer than {MAX_LINE_MIB} MiB; expected one JSON object per line")
+                raise DataError(
+                    f"{where}: longer than {MAX_LINE_MIB} MiB; expected one JSON object per line"
+                )
             if raw.strip():
                 yield where, _json_row(raw, where, "utf-8-sig" if number == 1 else "utf-8")
 
@@ -79,7 +86,11 @@ def _json_row(raw: bytes, where: str, encoding: str) -> dict[str, Any] | DataErr
             f'{where}: not JSON ({error}); expected one object per line, e.g. {{"prompt": "1+1", "answer": "2"}}'
         )
     kind = type(row).__name__
-    return row if isinstance(row, dict) else DataError(f"{where}: expected a JSON object, found a {kind}")
+    return (
+        row
+        if isinstance(row, dict)
+        else DataError(f"{where}: expected a JSON object, found a {kind}")
+    )
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any] | DataError]]:
@@ -104,7 +115,8 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any] | DataError]]:
 
 
 def hub_answers() -> bool:
-    """Whether the hub can be reached; any answer counts. False where HF_HUB_OFFLINE says not to ask."""
+    """Whether the hub can be reached; any answer counts. False where HF_HUB_OFFLINE says not to
+    ask."""
     from huggingface_hub import constants  # noqa: PLC0415 - only where something is not on this machine
 
     answered = Event()
@@ -126,9 +138,13 @@ def hub_answers() -> bool:
 
 @contextlib.contextmanager
 def hub_client() -> Iterator[bool]:
-    """Whether the hub answers; where it does not, its clients only look at what they have kept, without retries."""
+    """Whether the hub answers; where it does not, its clients only look at what they have kept,
+    without retries."""
     answers = hub_answers()
-    modules: list[Any] = [sys.modules.get("huggingface_hub.constants"), sys.modules.get("datasets.config")]
+    modules: list[Any] = [
+        sys.modules.get("huggingface_hub.constants"),
+        sys.modules.get("datasets.config"),
+    ]
     before = [(module, module.HF_HUB_OFFLINE) for module in modules if module]
     try:
         for module, _ in before:
@@ -148,8 +164,9 @@ def hub_rows(
     searched: str = "",
     otherwise: str = "",
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(where, row) of a data set on the Hugging Face hub, its `configs` one after another. A message begins with `name`;
-    `searched` and `otherwise` say where else was searched and what else could be done.
+    """(where, row) of a data set on the Hugging Face hub, its `configs` one after another. A
+    message begins with `name`; `searched` and `otherwise` say where else was searched and what else
+    could be done.
 
     Raises DataError: the package is missing, or the data set cannot be had.
     """
@@ -160,7 +177,10 @@ def hub_rows(
         raise DataError(why) from error
     try:
         with hub_client() as answers:
-            parts = [datasets.load_dataset(hub, config, split=split, revision=revision) for config in configs]
+            parts = [
+                datasets.load_dataset(hub, config, split=split, revision=revision)
+                for config in configs
+            ]
     # The library raises a dozen kinds: no network, no such data set, no such split.
     except Exception as error:
         why = f"the hub cannot be reached{searched}, and {hub} is not in its cache here"
@@ -199,7 +219,8 @@ def missing(field: str, present: Iterable[object]) -> str:
 
 
 def value_at(row: Any, path: str) -> Any:
-    """Field b of column a for `a.b`, unless a column has that very name; None where the row has neither."""
+    """Field b of column a for `a.b`, unless a column has that very name; None where the row has
+    neither."""
     if isinstance(row, Mapping) and path in row:
         return row[path]
     for part in path.split("."):
@@ -210,8 +231,8 @@ def value_at(row: Any, path: str) -> Any:
 
 
 def text_of(row: Mapping[str, Any], column: str, where: str) -> str | None:
-    """The text that a column holds; None where the row has none. Raises DataError: it is no text, empty, or not of the
-    form that is asked for. The message names row and column.
+    """The text that a column holds; None where the row has none. Raises DataError: it is no text,
+    empty, or not of the form that is asked for. The message names row and column.
     """
     form, argument, name = _parsed(column)
     if (value := value_at(row, name)) is None:
@@ -238,8 +259,11 @@ def text_of(row: Mapping[str, Any], column: str, where: str) -> str | None:
 
 
 def plain(value: Any, column: str, where: str) -> str:
-    """A value as text: a number as people write it, a list joined by commas. Raises DataError: no text, or not Unicode."""
-    if isinstance(value, list | tuple) and all(isinstance(part, str | int | float) for part in value):
+    """A value as text: a number as people write it, a list joined by commas. Raises DataError: no
+    text, or not Unicode."""
+    if isinstance(value, list | tuple) and all(
+        isinstance(part, str | int | float) for part in value
+    ):
         value = ", ".join(map(str, value))
     if isinstance(value, float) and not math.isfinite(value):
         raise DataError(f"{where}: column {column}: expected text or a number, got {value}")
@@ -255,11 +279,14 @@ def plain(value: Any, column: str, where: str) -> str:
 
 
 def asked(conversation: Any, where: str) -> str:
-    """The last user's message; the recipe's words around the problem are taken off where they are there."""
+    """The last user's message; the recipe's words around the problem are taken off where they are
+    there."""
     if isinstance(conversation, str):
         conversation = [{"role": "user", "content": conversation}]
     messages = conversation if isinstance(conversation, list | tuple) else ()
-    asked_for = [m.get("content") for m in messages if isinstance(m, dict) and m.get("role") == "user"]
+    asked_for = [
+        m.get("content") for m in messages if isinstance(m, dict) and m.get("role") == "user"
+    ]
     if not asked_for or not isinstance(asked_for[-1], str):
         raise DataError(
             f"{where}: expected a conversation, e.g. [{{'role': 'user', 'content': 'problem'}}], got "
@@ -271,7 +298,8 @@ def asked(conversation: Any, where: str) -> str:
 
 
 def conversation(value: Any, column: str, where: str) -> list[dict[str, str]]:
-    """A list of messages, checked. Raises DataError: none, or no user's message ends it (an assistant's may follow)."""
+    """A list of messages, checked. Raises DataError: none, or no user's message ends it (an
+    assistant's may follow)."""
     at = f"{where}: column {column}"
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         raise DataError(f"{at}: expected text or a list of messages, got {reprlib.repr(value)}")

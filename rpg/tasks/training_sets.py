@@ -1,6 +1,8 @@
-"""Training sets as data: shipped ones are rpg/tasks/sets/training/*.yaml; a user's is a file of problems or such a YAML.
+"""Training sets as data: shipped ones are rpg/tasks/sets/training/*.yaml; a user's is a file of
+problems or such a YAML.
 
-Repeats are collapsed; problems in other languages and problems with two answers are left out, each with its reason.
+Repeats are collapsed; problems in other languages and problems with two answers are left out, each
+with its reason.
 """
 
 import unicodedata
@@ -23,15 +25,19 @@ _FILE_COLUMNS = Columns(
 )
 
 FOREIGN = 0.01
-"""A problem is English when at most this share of its letters is of a script that English does not use."""
-_SCRIPTS = "CJK HIRAGANA KATAKANA HANGUL BOPOMOFO CYRILLIC ARABIC HEBREW DEVANAGARI BENGALI THAI".split()
+"""A problem is English when at most this share of its letters is of a script that English does not
+use."""
+_SCRIPTS = (
+    "CJK HIRAGANA KATAKANA HANGUL BOPOMOFO CYRILLIC ARABIC HEBREW DEVANAGARI BENGALI THAI".split()
+)
 
 
 class TrainingSet(ProblemSet):
     """Problems to train on."""
 
     language: Literal["any", "english"] = "any"
-    """`english` leaves out problems in which more than 1 % of the letters are Chinese, Cyrillic, Arabic and so on."""
+    """`english` leaves out problems in which more than 1 % of the letters are Chinese, Cyrillic,
+    Arabic and so on."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +55,8 @@ class LoadedTraining:
 
 
 def training_set(name: str) -> TrainingSet:
-    """The training set of that name, of a YAML file, or of a file of problems itself. Raises ConfigError: an unknown
-    name, or a YAML file that is not a training set.
+    """The training set of that name, of a YAML file, or of a file of problems itself. Raises
+    ConfigError: an unknown name, or a YAML file that is not a training set.
     """
     if is_name(name) or name.endswith((".yaml", ".yml")):
         chosen = read_set(TrainingSet, shipped(_SETS, name, "training set"))
@@ -60,13 +66,15 @@ def training_set(name: str) -> TrainingSet:
 
 
 def load_training(chosen: TrainingSet, folder: str | Path | None = None) -> LoadedTraining:
-    """Distinct, usable problems of a training set; `folder` holds local copies (default: $RPG_DATA, then the hub).
+    """Distinct, usable problems of a training set; `folder` holds local copies (default: $RPG_DATA,
+    then the hub).
 
-    Two problems are the same when their words are (typesetting, case and punctuation apart): the first is kept. If
-    their answers differ none is, because nothing says which is right.
+    Two problems are the same when their words are (typesetting, case and punctuation apart): the
+    first is kept. If their answers differ none is, because nothing says which is right.
 
     Raises:
-        DataError: no source is there, a row lacks a text or an answer, or nothing is left. It names file, row, field.
+        DataError: no source is there, a row lacks a text or an answer, or nothing is left. It names
+            file, row, field.
     """
     source, rows = read_pairs(chosen, folder)
     texts: dict[tuple[str, str], None] = {}
@@ -90,14 +98,22 @@ def load_training(chosen: TrainingSet, folder: str | Path | None = None) -> Load
             detail = f"answer {answer!r}, but {kept[key].answer!r} in an earlier row"
             dropped.append(Dropped(problem.id, "two answers", detail, text))
         elif kept[key].id != problem.id:
-            dropped.append(Dropped(problem.id, "repeated", f"the same words as {kept[key].id}", text))
+            dropped.append(
+                Dropped(problem.id, "repeated", f"the same words as {kept[key].id}", text)
+            )
     for key, problem in torn.items():
-        dropped.append(Dropped(problem.id, "two answers", "other rows have another answer", problem.text))
+        dropped.append(
+            Dropped(problem.id, "two answers", "other rows have another answer", problem.text)
+        )
         del kept[key]
     problems = list(kept.values())
     if not problems:
-        why = ", ".join(f"{n:,} {reason}" for reason, n in Counter(d.reason for d in dropped).items())
-        raise DataError(f"{source}: no problem is left of {count:,} rows ({why or 'the file is empty'})")
+        why = ", ".join(
+            f"{n:,} {reason}" for reason, n in Counter(d.reason for d in dropped).items()
+        )
+        raise DataError(
+            f"{source}: no problem is left of {count:,} rows ({why or 'the file is empty'})"
+        )
     problems_digest = digest(problems)
     distinct = len({problem.id for problem in problems} | {drop.problem for drop in dropped})
     notes = tuple(chosen.digest_notes(source, problems_digest))
@@ -105,7 +121,8 @@ def load_training(chosen: TrainingSet, folder: str | Path | None = None) -> Load
 
 
 def foreign(text: str) -> float:
-    """Share of a text's letters that are of a script English does not use; formulas and Greek do not count as such."""
+    """Share of a text's letters that are of a script English does not use; formulas and Greek do
+    not count as such."""
     letters = sum(c.isalpha() for c in text)
     return sum(map(_foreign_letter, text)) / letters if letters and not text.isascii() else 0.0
 

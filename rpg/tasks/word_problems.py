@@ -1,15 +1,16 @@
 """Arithmetic word problems in English: two steps, within reach of a small pretrained model.
 
-    prompt    Anna has 12 apples. Ben gives Anna 7 more. Then Anna loses 4. How many apples does Anna have left?
+    prompt    Anna has 12 apples. Ben gives Anna 7 more. Then Anna loses 4. How many apples does
+    Anna have left?
               Give the steps, then the result after "Answer:".
     response  12+7=19
               19-4=15
               Answer:15
 
-A template (sets/stories/arithmetic.yaml) is a text with numbers a, b, c; `{n}` and `{m}` are two different first names,
-`{t}` is a thing that can be counted. `steps` is worked off from left to right, every step on the result so far:
-"a + b - c" is (a + b) - c. Those that are `held_out` are never trained on; every kind of steps among them occurs among
-the others too, in other words.
+A template (sets/stories/arithmetic.yaml) is a text with numbers a, b, c; `{n}` and `{m}` are two
+different first names, `{t}` is a thing that can be counted. `steps` is worked off from left to
+right, every step on the result so far: "a + b - c" is (a + b) - c. Those that are `held_out` are
+never trained on; every kind of steps among them occurs among the others too, in other words.
 """
 
 import operator
@@ -50,7 +51,8 @@ STORIES = tuple(
 
 
 def make(task: WordsTask) -> Splits:
-    """All problems, no text twice, the same for the same settings. Raises DataError: the settings have too few."""
+    """All problems, no text twice, the same for the same settings. Raises DataError: the settings
+    have too few."""
     rng = random.Random(f"words {task.data_seed} {task.largest}")
     taken: set[str] = set()
     trained = [story for story in STORIES if not story.held_out]
@@ -60,11 +62,18 @@ def make(task: WordsTask) -> Splits:
         "words-known": _problems(trained, "known", count, task.largest, rng, taken),
         "words-new": _problems(new, "new", count, task.largest, rng, taken),
     }
-    return Splits(_problems(trained, "train", task.train_problems, task.largest, rng, taken), benchmarks)
+    return Splits(
+        _problems(trained, "train", task.train_problems, task.largest, rng, taken), benchmarks
+    )
 
 
 def _problems(
-    stories: Sequence[Story], kind: str, count: int, largest: int, rng: random.Random, taken: set[str]
+    stories: Sequence[Story],
+    kind: str,
+    count: int,
+    largest: int,
+    rng: random.Random,
+    taken: set[str],
 ) -> list[Problem]:
     """`count` problems of these templates in turn, none of which is in `taken`; adds them to it."""
     problems = []
@@ -74,10 +83,14 @@ def _problems(
             if text not in taken:
                 break
         else:
-            raise DataError(f"task.largest: {largest} leaves too few different problems for {count} of them")
+            raise DataError(
+                f"task.largest: {largest} leaves too few different problems for {count} of them"
+            )
         taken.add(text)
         prompt, shown = f"{text}\n{ASK}", f"{steps}\n{_VERIFIER.written(answer)}"
-        problems.append(Problem(f"words-{kind}-{number:05d}", text, prompt, answer, f"words-{kind}", shown))
+        problems.append(
+            Problem(f"words-{kind}-{number:05d}", text, prompt, answer, f"words-{kind}", shown)
+        )
     return problems
 
 
@@ -112,5 +125,7 @@ KIND = TaskKind(
     problems=make,
     data=lambda _task: {"generator": VERSION},
     verifier=lambda _task: _VERIFIER,
-    demonstrations=lambda _task, splits: ProblemDemonstrations("task.type: words", _VERIFIER, splits),
+    demonstrations=lambda _task, splits: ProblemDemonstrations(
+        "task.type: words", _VERIFIER, splits
+    ),
 )

@@ -1,6 +1,8 @@
-"""python -m rpg.tracking SWEEP_DIR: send the numbers of a sweep's runs to their trackers as they appear.
+"""python -m rpg.tracking SWEEP_DIR: send the numbers of a sweep's runs to their trackers as they
+appear.
 
-It ends when its standard input is closed, after a last attempt to send the rest. A failing tracker only causes a warning.
+It ends when its standard input is closed, after a last attempt to send the rest. A failing tracker
+only causes a warning.
 """
 
 import argparse
@@ -14,7 +16,9 @@ from rpg.tracking.follower import Follower
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m rpg.tracking", description=__doc__)
-    parser.add_argument("sweep", type=Path, help="the folder of the sweep, which holds a folder per run")
+    parser.add_argument(
+        "sweep", type=Path, help="the folder of the sweep, which holds a folder per run"
+    )
     sweep = parser.parse_args(arguments).sweep.resolve()
     die_with_parent()
     follower = Follower(Layout(sweep.parents[1]), sweep.name, lambda line: print(line, flush=True))

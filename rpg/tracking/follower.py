@@ -80,7 +80,9 @@ class Follower:
 
     def _follow(self, folder: RunFolder, tracker: TrackerSection) -> int:
         settings = tracker.model_dump(mode="json", exclude={"type"}, exclude_none=True)
-        name = f"{tracker.type} {json.dumps(settings, sort_keys=True)}" if settings else tracker.type
+        name = (
+            f"{tracker.type} {json.dumps(settings, sort_keys=True)}" if settings else tracker.type
+        )
         key = folder.name, name
         if time.monotonic() - self._failed.get(key, -RETRY_SECONDS) < RETRY_SECONDS:
             return 0
@@ -110,7 +112,9 @@ class Follower:
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)
         if self.failures.get(name) != first:
             self.failures[name] = first
-            self.say(f"warning: {run}: {name}: {first}; will retry, and the training does not wait for it")
+            self.say(
+                f"warning: {run}: {name}: {first}; will retry, and the training does not wait for it"
+            )
 
     def _state(self, folder: RunFolder) -> tuple[Path, dict[str, Any]]:
         """The file of what each tracker has received of a run, and its contents."""

@@ -1,4 +1,5 @@
-"""The trackers behind one interface (open a run, log records, close), and the records that they are sent.
+"""The trackers behind one interface (open a run, log records, close), and the records that they are
+sent.
 
 Their packages are imported when they are used.
 """
@@ -17,7 +18,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rpg.config.section import registered
-from rpg.config.tracking import TRACKERS, MlflowTracker, TrackerSection, TrackioTracker, WandbTracker
+from rpg.config.tracking import (
+    TRACKERS,
+    MlflowTracker,
+    TrackerSection,
+    TrackioTracker,
+    WandbTracker,
+)
 from rpg.errors import UserError, install_command
 from rpg.store.current import flat, scores_of
 from rpg.store.run_folder import RunFolder
@@ -37,15 +44,17 @@ class Record:
 
 
 def records(folder: RunFolder, sent: set[str]) -> Iterator[Record]:
-    """Steps and evaluations on disk whose keys are not in `sent`, without values that are not finite numbers. Raises
-    StoreError: a file cannot be read.
+    """Steps and evaluations on disk whose keys are not in `sent`, without values that are not
+    finite numbers. Raises StoreError: a file cannot be read.
     """
     last = 0.0
     for row in folder.read_metrics():
         last = row.get("time", last)
         key = f"step {row['step']}"
         if key not in sent:
-            values = {name: x for name, x in row.items() if name not in _NOT_MEASURED and _finite(x)}
+            values = {
+                name: x for name, x in row.items() if name not in _NOT_MEASURED and _finite(x)
+            }
             yield Record(key, row["step"], last, values)
     for benchmark in folder.benchmarks():
         for step in folder.eval_steps(benchmark):
@@ -60,12 +69,15 @@ def records(folder: RunFolder, sent: set[str]) -> Iterator[Record]:
 
 
 def evaluated(folder: RunFolder, benchmark: str, step: int) -> dict[str, float]:
-    """mean@k as in the database (the mean over problems of the share of right samples), and tokens per response."""
+    """mean@k as in the database (the mean over problems of the share of right samples), and tokens
+    per response."""
     table = read_eval(folder, benchmark, step)
     by_problem = table.group_by("problem_id").aggregate([("correct", "mean")])
     columns = {"accuracy": by_problem.column("correct_mean"), "tokens": table.column("tokens")}
     values = {name: column.to_pylist() for name, column in columns.items() if len(column)}
-    return {f"eval/{benchmark}/{name}": sum(column) / len(column) for name, column in values.items()}
+    return {
+        f"eval/{benchmark}/{name}": sum(column) / len(column) for name, column in values.items()
+    }
 
 
 def _finite(value: object) -> bool:
@@ -111,7 +123,9 @@ class TensorBoard:
     def log(self, records: Sequence[Record]) -> None:
         for record in records:
             for name, value in record.values.items():
-                self._writer.add_scalar(name, value, record.step, walltime=record.time, new_style=True)
+                self._writer.add_scalar(
+                    name, value, record.step, walltime=record.time, new_style=True
+                )
         self._writer.flush()
 
     def close(self, _finished: bool, /) -> None:
@@ -119,7 +133,8 @@ class TensorBoard:
 
 
 class Wandb:
-    """One run, with the same id for every attempt; numbers are plotted over their `step`, in whatever order they arrive."""
+    """One run, with the same id for every attempt; numbers are plotted over their `step`, in
+    whatever order they arrive."""
 
     def __init__(self, tracker: WandbTracker, run: RunFolder, folder: Path):
         manifest = run.read_manifest()
@@ -177,13 +192,17 @@ class Mlflow:
             manifest = run.read_manifest()
             tags = {"rpg.run": tag, "rpg.variant": manifest["variant"]}
             self._id = self._client.create_run(experiment, run_name=run.name, tags=tags).info.run_id
-            settings = [Param(key, str(value)[:500]) for key, value in flat(manifest["spec"]).items() if key]
+            settings = [
+                Param(key, str(value)[:500]) for key, value in flat(manifest["spec"]).items() if key
+            ]
             for start in range(0, len(settings), 100):
                 self._client.log_batch(self._id, params=settings[start : start + 100])
 
     def log(self, records: Sequence[Record]) -> None:
         metrics = [
-            self._metric(re.sub(r"[^/\w.\- :]", "_", name), value, int(record.time * 1000), record.step)
+            self._metric(
+                re.sub(r"[^/\w.\- :]", "_", name), value, int(record.time * 1000), record.step
+            )
             for record in records
             for name, value in record.values.items()
         ]
@@ -196,8 +215,9 @@ class Mlflow:
 
 
 class Trackio(Sink):
-    """A run in Trackio's database on this machine, where records have ids, too. `trackio.log` would stamp them with the
-    present, ask the hub who is logged in, and lose with a warning what cannot be written."""
+    """A run in Trackio's database on this machine, where records have ids, too. `trackio.log` would
+    stamp them with the present, ask the hub who is logged in, and lose with a warning what cannot
+    be written."""
 
     def __init__(self, tracker: TrackioTracker, run: RunFolder, folder: Path):
         os.environ.setdefault("TRACKIO_DIR", str(folder / "trackio"))
@@ -210,7 +230,9 @@ class Trackio(Sink):
         SQLiteStorage.validate_project_name(project)
         self._id = f"{run.sweep}-{manifest['run_id']}"
         config = {**manifest["spec"], "_Group": manifest["variant"]}
-        self._send = partial(SQLiteStorage.bulk_log, project, run.name, config=config, run_id=self._id)
+        self._send = partial(
+            SQLiteStorage.bulk_log, project, run.name, config=config, run_id=self._id
+        )
 
     def log(self, records: Sequence[Record]) -> None:
         self._send(
@@ -221,20 +243,26 @@ class Trackio(Sink):
         )
 
 
-_SINKS: dict[str, Any] = {"tensorboard": TensorBoard, "wandb": Wandb, "mlflow": Mlflow, "trackio": Trackio}
+_SINKS: dict[str, Any] = {
+    "tensorboard": TensorBoard,
+    "wandb": Wandb,
+    "mlflow": Mlflow,
+    "trackio": Trackio,
+}
 registered("tracker", TRACKERS, _SINKS, "rpg/tracking/trackers.py")
 
 
 def open_sink(tracker: TrackerSection, run: RunFolder, folder: Path) -> Sink:
-    """Open a run at a tracker, with the tracker's files below `folder`. Raises TrackerError: its package is not
-    installed; StoreError: the run's manifest cannot be read. The package may raise anything else.
+    """Open a run at a tracker, with the tracker's files below `folder`. Raises TrackerError: its
+    package is not installed; StoreError: the run's manifest cannot be read. The package may raise
+    anything else.
     """
     sink: Sink = _SINKS[tracker.type](tracker, run, folder)
     return sink
 
 
 def starts_over(tracker: TrackerSection) -> bool:
-    """Whether every session sends a run from its beginning: wandb cannot continue an offline folder, and would upload a run
-    of several folders in pieces.
+    """Whether every session sends a run from its beginning: wandb cannot continue an offline
+    folder, and would upload a run of several folders in pieces.
     """
     return isinstance(tracker, WandbTracker) and tracker.mode == "offline"

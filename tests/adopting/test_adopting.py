@@ -1,4 +1,5 @@
-"""rpg adopt: from somebody's data, TRL script or verl command to files that train, saying all that is left out."""
+"""rpg adopt: from somebody's data, TRL script or verl command to files that train, saying all that
+is left out."""
 
 import json
 import shlex
@@ -29,9 +30,13 @@ def home(tmp_path, monkeypatch):
 
 
 def gsm8k(path, count=60):
-    """As GSM8K's files are, with what ordinary files have: repeats, a NaN, a broken line, all kinds of line ends."""
+    """As GSM8K's files are, with what ordinary files have: repeats, a NaN, a broken line, all kinds
+    of line ends."""
     rows = [
-        {"question": f"Ann has {n} pens and gets 7. How many?", "answer": f"{n} + 7 = {n + 7}\n#### {n + 7}"}
+        {
+            "question": f"Ann has {n} pens and gets 7. How many?",
+            "answer": f"{n} + 7 = {n + 7}\n#### {n + 7}",
+        }
         for n in range(count)
     ]
     lines = [json.dumps(row) for row in [*rows, rows[3]]]
@@ -55,7 +60,12 @@ def test_ordinary_data_becomes_a_sweep_and_all_that_is_left_out_is_said(home):
     said = adopt("My sums #1.jsonl", "--no-samples").output
     folder = home / "My sums #1"
     left_out = (folder / "left-out.txt").read_text()
-    for line, why in ((6, "not JSON"), (7, "got nan"), (9, "contains no '####'"), (0, "repeated: line")):
+    for line, why in (
+        (6, "not JSON"),
+        (7, "got nan"),
+        (9, "contains no '####'"),
+        (0, "repeated: line"),
+    ):
         assert why in left_out and why in said and (not line or f"line {line}: " in left_out)
     assert len(left_out.splitlines()) == 4
     spec = adopted(folder)
@@ -80,10 +90,14 @@ def test_of_a_folder_the_files_are_told_apart_and_overlaps_left_out(home):
     said = adopt("sums", "--into", "lab", "--model", "org/some-model", "--no-samples").output
     assert "test.csv: line 3: 2 columns are named" in said and "leaked: train-00006" in said
     task = adopted(home / "lab").task
-    assert load_problems(task).benchmarks["held-out"][0].prompt.endswith('should be "####" and the answer.')
+    assert (
+        load_problems(task)
+        .benchmarks["held-out"][0]
+        .prompt.endswith('should be "####" and the answer.')
+    )
 
 
-SCRIPT = '''# Sums with GRPO
+SCRIPT = """# Sums with GRPO
 import os, re
 
 from datasets import load_dataset
@@ -126,7 +140,7 @@ def main():
 
 
 main()
-'''  # fmt: skip
+"""
 
 
 def test_a_trl_script_becomes_a_sweep_without_being_executed(home):
@@ -136,13 +150,29 @@ def test_a_trl_script_becomes_a_sweep_without_being_executed(home):
     assert not (home / "executed").exists() and "map(last" not in said
     spec = adopted(home / "grpo")
     algorithm, training = spec.algorithm, spec.training
-    assert (spec.model.path, algorithm.beta, algorithm.reference.type) == ("org/some-model", 0.04, "fixed")
+    assert (spec.model.path, algorithm.beta, algorithm.reference.type) == (
+        "org/some-model",
+        0.04,
+        "fixed",
+    )
     assert algorithm.kl.weighted, "as in TRL 1.16, use_bias_correction_kl"
     assert load_file(home / "grpo/run.yaml", {}, data_digest).runs[0].spec.algorithm == algorithm
-    assert (training.steps, training.prompts_per_step, training.optimizer.learning_rate) == (2, 8, 1e-3)
-    assert (training.mini_batch_prompts, training.epochs) == (4, 2), "a rollout is four of TRL's steps"
-    assert (spec.rollout.group_size, spec.rollout.max_response_tokens, algorithm.clip.high) == (8, 512, 0.3)
-    assert (training.optimizer.schedule, training.optimizer.weight_decay) == ("constant", 0.0), "as in TRL"
+    assert (training.steps, training.prompts_per_step, training.optimizer.learning_rate) == (
+        2,
+        8,
+        1e-3,
+    )
+    assert (training.mini_batch_prompts, training.epochs) == (4, 2), (
+        "a rollout is four of TRL's steps"
+    )
+    assert (spec.rollout.group_size, spec.rollout.max_response_tokens, algorithm.clip.high) == (
+        8,
+        512,
+        0.3,
+    )
+    assert (training.optimizer.schedule, training.optimizer.weight_decay) == ("constant", 0.0), (
+        "as in TRL"
+    )
     problem = load_problems(spec.task).train[0]
     assert [m["role"] for m in problem.messages] == ["system", "user"]
     assert problem.prompt.startswith("Q: Ann has")
@@ -154,8 +184,15 @@ def test_a_trl_script_becomes_a_sweep_without_being_executed(home):
             for response in (f"so #### {problem.answer}", "#### 0", problem.answer)
         ]
         assert [scored.reward for scored in scorer.score(answered)] == [2.0, 1.0, 0.0]
-    for words in ("output_dir", "one device", "seed is not taken over", "not executed: ...", "'org/judge'", "peft_config",
-                  "adopted_rewards.py: right, form and what they name"):  # fmt: skip
+    for words in (
+        "output_dir",
+        "one device",
+        "seed is not taken over",
+        "not executed: ...",
+        "'org/judge'",
+        "peft_config",
+        "adopted_rewards.py: right, form and what they name",
+    ):
         assert words in said
 
 
@@ -173,25 +210,52 @@ def test_a_verl_command_becomes_a_sweep(home):
     said = adopt("run.sh", "--no-samples", "--model", "org/other").output
     spec = adopted(home / "run")
     algorithm, training = spec.algorithm, spec.training
-    assert (algorithm.name, algorithm.beta, algorithm.loss_agg_mode) == ("rloo", 0.0, "seq-mean-token-sum")
+    assert (algorithm.name, algorithm.beta, algorithm.loss_agg_mode) == (
+        "rloo",
+        0.0,
+        "seq-mean-token-sum",
+    )
     assert (training.prompts_per_step, training.mini_batch_prompts, training.epochs) == (16, 8, 2)
-    assert (training.optimizer.learning_rate, training.optimizer.weight_decay) == (1e-6, 0.01), "as in verl"
+    assert (training.optimizer.learning_rate, training.optimizer.weight_decay) == (1e-6, 0.01), (
+        "as in verl"
+    )
     assert "proposed, not read from verl: training.steps" in said
-    assert (spec.task.verifier.marker, spec.model.path, spec.rollout.group_size) == ("####", "org/other", 4)
+    assert (spec.task.verifier.marker, spec.model.path, spec.rollout.group_size) == (
+        "####",
+        "org/other",
+        4,
+    )
     assert "trainer.nnodes" in said and "data.shuffle is not taken over" in said
 
 
-@pytest.mark.parametrize(("words", "field", "value"), [
-    ("algorithm.adv_estimator=grpo algorithm.norm_adv_by_std_in_grpo=False", "advantage.std", False),
-    ("algorithm.adv_estimator=reinforce_plus_plus_baseline", "name", "reinforce-pp-baseline"),
-    ("A.use_kl_loss=True A.kl_loss_type=mse", "kl", {"type": "loss", "estimator": "k2"}),
-    ("A.use_kl_loss=True A.kl_loss_type=low_var_kl+", "kl", {"type": "loss", "estimator": "k3"}),
-    ('GRPOTrainer(model="m", reward_funcs=[], train_dataset=load_dataset("org/data"))', "kl.weighted", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "field", "value"),
+    [
+        (
+            "algorithm.adv_estimator=grpo algorithm.norm_adv_by_std_in_grpo=False",
+            "advantage.std",
+            False,
+        ),
+        ("algorithm.adv_estimator=reinforce_plus_plus_baseline", "name", "reinforce-pp-baseline"),
+        ("A.use_kl_loss=True A.kl_loss_type=mse", "kl", {"type": "loss", "estimator": "k2"}),
+        (
+            "A.use_kl_loss=True A.kl_loss_type=low_var_kl+",
+            "kl",
+            {"type": "loss", "estimator": "k3"},
+        ),
+        (
+            'GRPOTrainer(model="m", reward_funcs=[], train_dataset=load_dataset("org/data"))',
+            "kl.weighted",
+            True,
+        ),
+    ],
+)
 def test_losses_are_taken_over(tmp_path, words, field, value):
     command = "python3 -m verl.trainer.main_ppo data.train_files=a.parquet "
     script = tmp_path / ("quick.py" if "GRPO" in words else "run.sh")
-    script.write_text(words if "GRPO" in words else command + words.replace("A.", "actor_rollout_ref.actor."))
+    script.write_text(
+        words if "GRPO" in words else command + words.replace("A.", "actor_rollout_ref.actor.")
+    )
     source = read_source(str(script))
     assert source.settings[f"algorithm.{field}"] == value
     assert ("low_var_kl+ has no counterpart" in " ".join(source.remarks)) == ("kl+" in words)
@@ -200,14 +264,26 @@ def test_losses_are_taken_over(tmp_path, words, field, value):
 @pytest.mark.parametrize(
     ("file", "text", "why"),
     [
-        ("a.jsonl", '{"x": 1}\nbroken', "no column holds prompts; .*columns: x\n  a.jsonl: line 2: not JSON"),
+        (
+            "a.jsonl",
+            '{"x": 1}\nbroken',
+            "no column holds prompts; .*columns: x\n  a.jsonl: line 2: not JSON",
+        ),
         ("a.jsonl", '{"prompt": "1"}', "no column holds answers, and no function gives rewards"),
-        ("a.jsonl", '{"prompt": "1", "answer": "1"}', "0 rows to train on, 1 to hold out; at least one each"),
-        ("a.sh", "python3 -m verl.trainer.main_ppo data.train_files=$D/a.parquet", "names no data(.|\n)*data.train_files"),
+        (
+            "a.jsonl",
+            '{"prompt": "1", "answer": "1"}',
+            "0 rows to train on, 1 to hold out; at least one each",
+        ),
+        (
+            "a.sh",
+            "python3 -m verl.trainer.main_ppo data.train_files=$D/a.parquet",
+            "names no data(.|\n)*data.train_files",
+        ),
         ("a.py", "import", "could not be read"),
         ("a.txt", "", "is not there, or of no kind that is read: .jsonl"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_adopted_is_said_in_a_sentence(home, file, text, why):
     (home / file).write_text(text)
     with pytest.raises(UserError, match=why):

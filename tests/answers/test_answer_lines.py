@@ -1,5 +1,6 @@
-"""Answer lines of every kind, decided as a mathematician would: by hand (the exam of benchmarks/grading), by the classes of
-benchmarks/grading/generated, and every gold answer of the real benchmarks in other forms (right) and near misses (wrong)."""
+"""Answer lines of every kind, decided as a mathematician would: by hand (the exam of
+benchmarks/grading), by the classes of benchmarks/grading/generated, and every gold answer of the
+real benchmarks in other forms (right) and near misses (wrong)."""
 
 import json
 from collections import Counter
@@ -21,13 +22,16 @@ from tests.data_sets import DATA, needs_data
 
 pytest.importorskip("math_verify", reason="math-verify is not installed (pip install '.[math]')")
 
-# At most this share of a group's answers may be graded wrongly: right ones refused, wrong ones accepted.
+# At most this share of a group's answers may be graded wrongly: right ones refused, wrong ones
+# accepted.
 BOUNDS = {"right": 0.05, "hedge": 0.003, "wrong": 0.002}
 PUBLISHED_BOUNDS = {"right": 0.015, "hedge": 0.001, "wrong": 0.002}
 
-# Right answers that the algebra system does not recognise. A right answer graded wrong is a loss, so each has its reason.
+# Right answers that the algebra system does not recognise. A right answer graded wrong is a loss,
+# so each has its reason.
 NOT_RECOGNISED = {
-    # `\sin ^{2} \theta` at the end of a numerator: the reader takes what follows the fraction for its argument.
+    # `\sin ^{2} \theta` at the end of a numerator: the reader takes what follows the fraction for
+    # its argument.
     ("minerva_math", r"m_{p} c^{2}\left(\gamma^{2}-1\right) \sin ^{2} \theta", "twice half"),
     # A set of equations is another thing than values of two functions.
     ("olympiadbench", "$f(n)=n$, $g(n)=1$", "a set"),
@@ -45,7 +49,8 @@ def grader():
 
 @pytest.fixture(scope="module")
 def graded():
-    """Every case of the exam, and the verdicts of both our rules: an answer line, and a box where there is none."""
+    """Every case of the exam, and the verdicts of both our rules: an answer line, and a box where
+    there is none."""
     found = exam.cases()
     items, verdicts = [case.item for case in found], {}
     with Grader() as grader:  # one: it remembers what it has decided for the first rules
@@ -56,8 +61,9 @@ def graded():
 
 @pytest.mark.parametrize("name", ["lines", *(f"exam-{number}" for number in range(1, 12))])
 def test_an_exam(graded, name):
-    """By hand, in classes; at most these shares are mistaken, and none of the lines that were written with the rules. Those
-    with a box and no answer line are read as boxes; of those of the last two exams, more right ones are refused.
+    """By hand, in classes; at most these shares are mistaken, and none of the lines that were
+    written with the rules. Those with a box and no answer line are read as boxes; of those of the
+    last two exams, more right ones are refused.
     """
     found, verdicts = graded
     taken = set(exam.cases(name))
@@ -91,7 +97,11 @@ def test_the_card_is_signed_with_what_these_rules_decide(graded):
 
 def mistakes(grader, found):
     grades = grader.grade([(case.response, case.gold) for case in found])
-    return [(case, grade) for case, grade in zip(found, grades, strict=True) if grade.correct != case.right]
+    return [
+        (case, grade)
+        for case, grade in zip(found, grades, strict=True)
+        if grade.correct != case.right
+    ]
 
 
 def test_every_class_over_answers_of_our_own(grader):
@@ -110,7 +120,8 @@ def test_every_class_over_answers_of_our_own(grader):
     ],
 )
 def test_every_class_over_published_gold_answers(grader, name, bounds):
-    """The distinct gold answers of MATH-500 and GSM8K (both MIT licence), and those of the benchmarks."""
+    """The distinct gold answers of MATH-500 and GSM8K (both MIT licence), and those of the
+    benchmarks."""
     lines = Path(__file__).with_name("golds.jsonl").read_text(encoding="utf-8").splitlines()
     golds = [Gold(**row) for row in map(json.loads, lines) if row["benchmark"] == name]
     found = cases(real_golds() if name == "benchmarks" else golds)
@@ -121,17 +132,34 @@ def test_every_class_over_published_gold_answers(grader, name, bounds):
         assert len(mine) <= bound * counts[group], mine[:20]
 
 
-MARKERS = ["Answer:", "**Answer:**", "**Answer**:", "### Answer:", "Final Answer:", "**Final Answer:**"]
+MARKERS = [
+    "Answer:",
+    "**Answer:**",
+    "**Answer**:",
+    "### Answer:",
+    "Final Answer:",
+    "**Final Answer:**",
+]
 BODIES = [
-    "42", "\n42", "\n\n42", "\n\\[\n42\n\\]", "\n$$\n42\n$$", "\n\\[\n\\boxed{42}\n\\]", "\n$$\\boxed{42}$$",
-    " \\[\n42\n\\]", " $$\n\\boxed{42}\n$$\n\nThis completes the proof.",
-    "\n\\begin{equation}\n42\n\\end{equation}", " The answer is:\n\n$42$",
-]  # fmt: skip
+    "42",
+    "\n42",
+    "\n\n42",
+    "\n\\[\n42\n\\]",
+    "\n$$\n42\n$$",
+    "\n\\[\n\\boxed{42}\n\\]",
+    "\n$$\\boxed{42}$$",
+    " \\[\n42\n\\]",
+    " $$\n\\boxed{42}\n$$\n\nThis completes the proof.",
+    "\n\\begin{equation}\n42\n\\end{equation}",
+    " The answer is:\n\n$42$",
+]
 
 
 @pytest.mark.parametrize("marker", MARKERS)
 def test_a_formula_on_the_next_lines(grader, marker):
-    grades = grader.grade([(f"So.\n\n{marker}{body}", gold) for body in BODIES for gold in ("42", "43")])
+    grades = grader.grade(
+        [(f"So.\n\n{marker}{body}", gold) for body in BODIES for gold in ("42", "43")]
+    )
     assert [grade.correct for grade in grades] == [True, False] * len(BODIES), grades
 
 
@@ -155,7 +183,9 @@ def test_what_is_finally_stated_counts(grader, response):
 
 def test_a_formula_that_is_cut_off_is_no_answer(grader):
     cut = ["Answer:\n\\[\n42", "Answer: 42", "Answer: $42", "Answer:\n\\[\n42\n\\]"]
-    assert not any(g.correct for g in grader.grade([Item(response, "42", True) for response in cut]))
+    assert not any(
+        g.correct for g in grader.grade([Item(response, "42", True) for response in cut])
+    )
     assert grader.grade([Item("Answer:\n\\[\n42\n\\]\nSo it is", "42", True)])[0].correct
 
 
@@ -192,7 +222,9 @@ def mistakes_in(grader, name, forms, expected):
 
 
 @needs_data
-@pytest.mark.parametrize("name", [*SMALL, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)])
+@pytest.mark.parametrize(
+    "name", [*SMALL, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)]
+)
 def test_every_gold_answer_in_other_forms_is_right_and_near_misses_are_wrong(grader, name):
     assert mistakes_in(grader, name, equivalents, True) == []
     assert mistakes_in(grader, name, near_misses, False) == []
@@ -240,9 +272,16 @@ def test_a_tolerance_is_relative():
 
 @pytest.mark.parametrize(
     "premise",
-    ["It is not certain, so", "As we cannot be certain,", "I never verified this, so", "No proof is known, so",
-     "Since I have not checked the other cases,", "There is no way to know, so", "The method is not valid, so"],
-)  # fmt: skip
+    [
+        "It is not certain, so",
+        "As we cannot be certain,",
+        "I never verified this, so",
+        "No proof is known, so",
+        "Since I have not checked the other cases,",
+        "There is no way to know, so",
+        "The method is not valid, so",
+    ],
+)
 def test_a_premise_that_says_it_is_not_sure_spoils_the_box(premise):
     assert not equivalent("5", boxed_answer(rf"{premise} the answer is $\boxed{{5}}$."))[0]
     assert equivalent("5", boxed_answer(r"Since no term is zero, the answer is $\boxed{5}$."))[0]

@@ -1,5 +1,5 @@
-"""Whatever the text: grading ends, does not fail, and never takes it for two different numbers; and a right answer stays
-right in everything that may stand around it.
+"""Whatever the text: grading ends, does not fail, and never takes it for two different numbers; and
+a right answer stays right in everything that may stand around it.
 """
 
 import time
@@ -14,21 +14,121 @@ from rpg.answers.extraction import answer_line
 from rpg.answers.numbers import number
 
 PIECES = [
-    "5", "6", "12", "0.5", "-3", "1/2", "1,000", ",", ";", ".", ":", "=", "<", ">", "~", "+", "-", "*",
-    "/", "^", "_", "!", "%", "?", "(", ")", "[", "]", "{", "}", "|", "&", "$", "$$", '\\', '\\(', '\\)',
-    '\\[', '\\]', '\\boxed{', '\\frac{', '\\frac', '\\sqrt', '\\text{', '\\mathrm{', '\\pm', '\\cup',
-    '\\in', '\\le', '\\ne', '\\approx', '\\times', '\\cdot', '\\infty', '\\pi', '\\{', '\\}', '\\lfloor',
-    '\\rfloor', '\\left(', '\\right)', '\\over', '\\begin{pmatrix}', '\\end{pmatrix}', '\\\\', '\\sum',
-    '\\int', '\\overline{', '\\pmod{', '\\circ', "^{", "_{", "or", "and", "not", "is", "the", "answer",
-    "x", "=", "so", "that", "five", "twenty", "maybe", "cm", "ways", "about", "e", "i", "pi", "sin", "log",
-    "½", "²", "≤", "×", "⁻", "\n", "Answer:", "#", "**", "é", "漢", "\u202e", "🎉",
-]  # fmt: skip
+    "5",
+    "6",
+    "12",
+    "0.5",
+    "-3",
+    "1/2",
+    "1,000",
+    ",",
+    ";",
+    ".",
+    ":",
+    "=",
+    "<",
+    ">",
+    "~",
+    "+",
+    "-",
+    "*",
+    "/",
+    "^",
+    "_",
+    "!",
+    "%",
+    "?",
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    "|",
+    "&",
+    "$",
+    "$$",
+    "\\",
+    "\\(",
+    "\\)",
+    "\\[",
+    "\\]",
+    "\\boxed{",
+    "\\frac{",
+    "\\frac",
+    "\\sqrt",
+    "\\text{",
+    "\\mathrm{",
+    "\\pm",
+    "\\cup",
+    "\\in",
+    "\\le",
+    "\\ne",
+    "\\approx",
+    "\\times",
+    "\\cdot",
+    "\\infty",
+    "\\pi",
+    "\\{",
+    "\\}",
+    "\\lfloor",
+    "\\rfloor",
+    "\\left(",
+    "\\right)",
+    "\\over",
+    "\\begin{pmatrix}",
+    "\\end{pmatrix}",
+    "\\\\",
+    "\\sum",
+    "\\int",
+    "\\overline{",
+    "\\pmod{",
+    "\\circ",
+    "^{",
+    "_{",
+    "or",
+    "and",
+    "not",
+    "is",
+    "the",
+    "answer",
+    "x",
+    "=",
+    "so",
+    "that",
+    "five",
+    "twenty",
+    "maybe",
+    "cm",
+    "ways",
+    "about",
+    "e",
+    "i",
+    "pi",
+    "sin",
+    "log",
+    "½",
+    "²",
+    "≤",
+    "×",
+    "⁻",
+    "\n",
+    "Answer:",
+    "#",
+    "**",
+    "é",
+    "漢",
+    "\u202e",
+    "🎉",
+]
 TEXTS = (
     st.lists(st.sampled_from(PIECES), max_size=25).map(" ".join)
     | st.lists(st.sampled_from(PIECES), max_size=25).map("".join)
     | st.text(max_size=60)
 )
-GOLD_KINDS = r"x^2+\sqrt{2}; 1, 2; (1, 2); (-\infty, 5); f(x)=2x; y'+y=0; \sum_{n} a_n; k \ge 2".split("; ")
+GOLD_KINDS = (
+    r"x^2+\sqrt{2}; 1, 2; (1, 2); (-\infty, 5); f(x)=2x; y'+y=0; \sum_{n} a_n; k \ge 2".split("; ")
+)
 NUMBERS = "5 6 12 0.5 -3 1 2 10 7/3 30 25 20 1000 0 \\sqrt{2} 500".split()
 
 
@@ -64,12 +164,30 @@ def test_any_text_has_a_verdict_for_every_kind_of_gold_answer(text):
 
 AROUND = st.sampled_from(
     [
-        "{}", "${}$", "$${}$$", r"\({}\)", r"\[{}\]", r"$\boxed{{{}}}$", r"\boxed{{{}}}", "The answer is ${}$.",
-        "**${}$**", "${}$.", "So ${}$", r"$\color{{red}}{{{}}}$", "$\\displaystyle {}$", " ${}$ ", "${}$. Done.",
-        r"$\left. {} \right.$", "${}$, as required", r"\text{{The answer is }} {}",
-        "Thus, $\\boxed{{{}}}$ is the answer.", "\n{}\n", "\n\\[\n{}\n\\]\n", "${}$ (by symmetry)",
+        "{}",
+        "${}$",
+        "$${}$$",
+        r"\({}\)",
+        r"\[{}\]",
+        r"$\boxed{{{}}}$",
+        r"\boxed{{{}}}",
+        "The answer is ${}$.",
+        "**${}$**",
+        "${}$.",
+        "So ${}$",
+        r"$\color{{red}}{{{}}}$",
+        "$\\displaystyle {}$",
+        " ${}$ ",
+        "${}$. Done.",
+        r"$\left. {} \right.$",
+        "${}$, as required",
+        r"\text{{The answer is }} {}",
+        "Thus, $\\boxed{{{}}}$ is the answer.",
+        "\n{}\n",
+        "\n\\[\n{}\n\\]\n",
+        "${}$ (by symmetry)",
     ]
-)  # fmt: skip
+)
 GOLDS = st.sampled_from([gold.text for gold in sample_golds()])
 
 
@@ -98,7 +216,14 @@ def test_fractions(p, q):
 
 
 @pytest.mark.parametrize(
-    "text", ["(" * 900 + "5" + ")" * 900, "-" * 1900 + "5", "x^" * 900 + "2", "5 or " * 380 + "5", "1," * 990]
+    "text",
+    [
+        "(" * 900 + "5" + ")" * 900,
+        "-" * 1900 + "5",
+        "x^" * 900 + "2",
+        "5 or " * 380 + "5",
+        "1," * 990,
+    ],
 )
 def test_deep_and_long_texts(text):
     bounded("5", text)

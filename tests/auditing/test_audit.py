@@ -44,13 +44,17 @@ CLAIMS = {
     "dapo (released)": ([TOKEN], [TOKEN, RESPONSE]),
     **{name: ([TOKEN], [TOKEN, RESPONSE]) for name in "dr-grpo dapo cispo dppo-tv dppo-kl".split()},
     **{name: ([TOKEN], [TOKEN, RESPONSE]) for name in "prime-rl ipo grpo-passk".split()},
-    # a KL in the reward, with a return to go, reaches the states too; off-policy it is old's KL, not pi's
+    # a KL in the reward, with a return to go, reaches the states too; off-policy it is old's KL,
+    # not pi's
     **{name: ([], [RESPONSE_RKL]) for name in ("reinforce-pp", "rloo", "ppo")},
     "reinforce-pp-baseline": ([], [TOKEN_RKL]),
     # k1 in the loss: its gradient averages to nothing
     "reinforce-pp (released)": ([], [TOKEN, RESPONSE]),
     "reinforce-pp-baseline (released)": ([], [TOKEN, RESPONSE]),
-    **{name: ([], [TOKEN, RESPONSE]) for name in "gpg gspo gmpo sapo opo luspo vespo dro reinforce".split()},
+    **{
+        name: ([], [TOKEN, RESPONSE])
+        for name in "gpg gspo gmpo sapo opo luspo vespo dro reinforce".split()
+    },
     # distillation, without the reward; a JSD is none of the objectives
     **{name: ([TOKEN_RKL],) * 2 for name in ("opd", "opd-rkl")},
     "opd-fkl": ([TOKEN_FKL],) * 2,
@@ -106,7 +110,9 @@ def test_normalised_and_unnormalised_forms_differ_in_variance_only(report):
         a, b = report[normalised], report[unnormalised]
         assert a.exact_off_policy == b.exact_off_policy
         for drift in (0.0, 0.1):
-            assert b.point(drift, reference="old").variance < a.point(drift, reference="old").variance
+            assert (
+                b.point(drift, reference="old").variance < a.point(drift, reference="old").variance
+            )
 
 
 def test_urkl_is_weighted_k3(report):
@@ -147,14 +153,18 @@ def test_expected_gradient_against_finite_differences():
         torch.testing.assert_close(torch.stack([*exact.values()]), jacobian)
         for kl, weight in (("none", 0.0), ("fkl", 0.3), ("rkl", 0.3)):
             expected = exact["reward"] - weight * exact.get(kl, exact["reward"])
-            assert torch.equal(exact_gradients(w, 0.4, True, 0.3, True)[str(Objective(level, kl))], expected)
+            assert torch.equal(
+                exact_gradients(w, 0.4, True, 0.3, True)[str(Objective(level, kl))], expected
+            )
 
 
 def test_moments_against_autograd():
     w = world(vocabulary=3, length=2, seed=1, eos=True)
     assert w.mask.sum(-1).tolist() == [1, 2, 2, 2, 2, 2, 2]
     logits = w.policy(0.3).requires_grad_()
-    slope = torch.randn(7, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * w.mask
+    slope = (
+        torch.randn(7, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * w.mask
+    )
     sums = (w.log_probs(logits) * slope).sum(-1)
     each = [-torch.autograd.grad(value, logits, retain_graph=True)[0].flatten() for value in sums]
     each, p = torch.stack(each), w.probabilities(w.old)
@@ -188,7 +198,17 @@ def test_report_as_json_and_table(report):
 
     data = json.loads(report.to_json())
     assert data["format"] == 1 and len(data["losses"]) == len(report.losses) + len(report.levels)
-    columns = {"loss", "source", "drift", "clipped", "level", "divergence", "bias", "variance", "exact"}
+    columns = {
+        "loss",
+        "source",
+        "drift",
+        "clipped",
+        "level",
+        "divergence",
+        "bias",
+        "variance",
+        "exact",
+    }
     assert columns <= set(data["rows"][0])
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(report.table())

@@ -1,4 +1,5 @@
-"""What corrections for another sampler optimise, exactly, ours and those of other trainers; and the weights themselves."""
+"""What corrections for another sampler optimise, exactly, ours and those of other trainers; and the
+weights themselves."""
 
 import math
 from dataclasses import fields, replace
@@ -23,7 +24,9 @@ def found():
 
 
 def test_each_correction_is_exact_for_what_it_says_and_only_unbounded_ones_are(found):
-    exact = {key for key, bend in found.items() if bend.bias < 1e-10 and abs(bend.scale - 1) < 1e-10}
+    exact = {
+        key for key, bend in found.items() if bend.bias < 1e-10 and abs(bend.scale - 1) < 1e-10
+    }
     assert exact == {("none: exact ratio", OURS), ("no bound, sequence", OLDS)}
     assert {name for name, _ in found} == set(CORRECTIONS)
 
@@ -46,7 +49,9 @@ def test_weights_by_hand():
 
     def weights(**setting):
         correction = algorithm("grpo", rollout_correction=setting).rollout_correction
-        return rollout_weights(correction, old_log_prob=old, sampler_log_prob=sampler, response_mask=mask)
+        return rollout_weights(
+            correction, old_log_prob=old, sampler_log_prob=sampler, response_mask=mask
+        )
 
     e = torch.e
     assert weights(type="none") is None and weights(type="ignore") is None
@@ -65,7 +70,9 @@ def test_a_mistake_names_the_field_and_what_it_takes():
         algorithm("grpo", rollout_correction="cut")
     with pytest.raises(AlgorithmError, match=r"rollout_correction\.cap"):
         algorithm("grpo", rollout_correction={"type": "truncate", "cap": 0.5})
-    with pytest.raises(AlgorithmError, match=r"correction\.hight is not a field.*did you mean 'high'"):
+    with pytest.raises(
+        AlgorithmError, match=r"correction\.hight is not a field.*did you mean 'high'"
+    ):
         algorithm("grpo", rollout_correction={"type": "mask", "hight": 3})
 
 
@@ -79,7 +86,9 @@ def differences():
     measured = corrections_markdown(rows).splitlines()
     shown = [line for line in DOCUMENTED if not (absent and line.startswith("| verl |"))]
     assert [line.split(" | ")[:2] for line in measured] == [line.split(" | ")[:2] for line in shown]
-    return [line.split(" | ")[1] for line, other in zip(measured, shown, strict=True) if line != other]
+    return [
+        line.split(" | ")[1] for line, other in zip(measured, shown, strict=True) if line != other
+    ]
 
 
 def test_page_has_what_trainers_correct():
@@ -129,14 +138,20 @@ def test_formulas_weigh_as_ours_and_as_verl():
     kept = ours(type="reject", level="mean", low=0.5, high=5.0) * ours(type="truncate", cap=1e9)
     torch.testing.assert_close(weights("openrlhf", "is_correction_enable, seq-mask-tis"), kept)
     pytest.importorskip("verl", reason="verl is not installed")
-    theirs = {name: how for name, _, how in peers.verl_corrections()}["decoupled_token_icepop"][1](**given)
+    theirs = {name: how for name, _, how in peers.verl_corrections()}["decoupled_token_icepop"][1](
+        **given
+    )
     torch.testing.assert_close(weights("openrlhf", "is_correction_enable, icepop"), theirs)
 
 
 def test_defaults_of_trl_are_those_that_are_pinned():
-    config = pytest.importorskip("trl.trainer.grpo_config", reason="TRL is not installed").GRPOConfig
+    config = pytest.importorskip(
+        "trl.trainer.grpo_config", reason="TRL is not installed"
+    ).GRPOConfig
     shipped = {entry.name: entry.default for entry in fields(config)}
-    mode, low, high = (shipped[f"vllm_importance_sampling_{key}"] for key in ("mode", "clip_min", "clip_max"))
+    mode, low, high = (
+        shipped[f"vllm_importance_sampling_{key}"] for key in ("mode", "clip_min", "clip_max")
+    )
     correction = pinned.trainers()["trl"].corrections[f"default ({mode})"]
     assert shipped["vllm_importance_sampling_correction"]
     assert (correction.weight, *correction.keep) == ("sequence", low or 0, high or math.inf)

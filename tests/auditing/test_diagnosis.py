@@ -1,4 +1,5 @@
-"""The audit in words: ten planted mistakes, each named by what was planted, and the assertion for anybody's tests."""
+"""The audit in words: ten planted mistakes, each named by what was planted, and the assertion for
+anybody's tests."""
 
 import functools
 import json
@@ -34,7 +35,9 @@ def beta_off(**inputs):
 
 def wrong_sign(**inputs):
     value = per_token(**inputs)
-    return torch.where((inputs["log_prob"] - inputs["old_log_prob"]).exp() > 1.05, -value, value).mean()
+    return torch.where(
+        (inputs["log_prob"] - inputs["old_log_prob"]).exp() > 1.05, -value, value
+    ).mean()
 
 
 def wrong_reward(**inputs):
@@ -114,28 +117,86 @@ def sentence(loss):
     return report.losses[0]
 
 
-@pytest.mark.parametrize(("loss", "words"), [
-    (right, ["On- and off-policy: 1 of the reward's gradient − 0.3 of RKL's; nothing left over."]),
-    (rescaled, ["1.02 of the reward's gradient − 0.306 of RKL's", "direction is exact", "rescaled by 1.02"]),
-    (beta_off, ["1 of the reward's gradient − 0.306 of RKL's", "weight of RKL is 2 % more than the beta of 0.3"]),
-    (wrong_sign, ["On-policy: 1 of the reward's gradient − 0.3 of RKL's", "tokens with w > 1.05. Their sign is wrong."]),
-    (wrong_reward, ["tokens with w < 0.95. The sign of their reward is wrong."]),
-    (no_weight, ["importance weight w = π/old is missing from every token"]),
-    (last_token_dropped, ["the last token of each response. They have no gradient"]),
-    (last_token_cut, ["the last token of each response. They have no gradient", "All others are rescaled by 1.5."]),
-    (batch_mean, ["responses of a batch affect each other", "In batches of 2: 0.5 of the reward's", "mean is subtracted"]),
-    (by_length, ["divided by its length"]),
-    (detached_k2, ["1 of the reward's gradient; nothing left over", "It contains no KL: the RKL", "detached"]),
-    (half_detached, ["0.5 of the reward's gradient; nothing left over", "It contains no KL"]),
-    (not_a_number, ["is NaN on finite inputs"]),
-    (nan_on_policy, ["gradient of the loss is NaN on finite inputs (drift 0)"]),
-    (in_float32, ["On- and off-policy: 1 of the reward's gradient − 0.3 of RKL's; nothing left over."]),
-    (summed, ["On- and off-policy: 81 of the reward's gradient − 24.3 of RKL's; nothing left over."]),
-    (zero_on_policy, ["On-policy: a gradient of zero; nothing left over. Off-policy: −", "does not contain the reward"]),
-    (whitened, ["In batches of 2: no finite gradient (are all rewards of some batch equal?)"]),
-    (constant, ["The loss is a constant"]),
-    (vector, ["tensor of shape (27,); one number is expected"]),
-], ids=lambda case: getattr(case, "__name__", ""))  # fmt: skip
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (
+            right,
+            ["On- and off-policy: 1 of the reward's gradient − 0.3 of RKL's; nothing left over."],
+        ),
+        (
+            rescaled,
+            [
+                "1.02 of the reward's gradient − 0.306 of RKL's",
+                "direction is exact",
+                "rescaled by 1.02",
+            ],
+        ),
+        (
+            beta_off,
+            [
+                "1 of the reward's gradient − 0.306 of RKL's",
+                "weight of RKL is 2 % more than the beta of 0.3",
+            ],
+        ),
+        (
+            wrong_sign,
+            [
+                "On-policy: 1 of the reward's gradient − 0.3 of RKL's",
+                "tokens with w > 1.05. Their sign is wrong.",
+            ],
+        ),
+        (wrong_reward, ["tokens with w < 0.95. The sign of their reward is wrong."]),
+        (no_weight, ["importance weight w = π/old is missing from every token"]),
+        (last_token_dropped, ["the last token of each response. They have no gradient"]),
+        (
+            last_token_cut,
+            [
+                "the last token of each response. They have no gradient",
+                "All others are rescaled by 1.5.",
+            ],
+        ),
+        (
+            batch_mean,
+            [
+                "responses of a batch affect each other",
+                "In batches of 2: 0.5 of the reward's",
+                "mean is subtracted",
+            ],
+        ),
+        (by_length, ["divided by its length"]),
+        (
+            detached_k2,
+            [
+                "1 of the reward's gradient; nothing left over",
+                "It contains no KL: the RKL",
+                "detached",
+            ],
+        ),
+        (half_detached, ["0.5 of the reward's gradient; nothing left over", "It contains no KL"]),
+        (not_a_number, ["is NaN on finite inputs"]),
+        (nan_on_policy, ["gradient of the loss is NaN on finite inputs (drift 0)"]),
+        (
+            in_float32,
+            ["On- and off-policy: 1 of the reward's gradient − 0.3 of RKL's; nothing left over."],
+        ),
+        (
+            summed,
+            ["On- and off-policy: 81 of the reward's gradient − 24.3 of RKL's; nothing left over."],
+        ),
+        (
+            zero_on_policy,
+            [
+                "On-policy: a gradient of zero; nothing left over. Off-policy: −",
+                "does not contain the reward",
+            ],
+        ),
+        (whitened, ["In batches of 2: no finite gradient (are all rewards of some batch equal?)"]),
+        (constant, ["The loss is a constant"]),
+        (vector, ["tensor of shape (27,); one number is expected"]),
+    ],
+    ids=lambda case: getattr(case, "__name__", ""),
+)
 def test_a_planted_mistake_is_named(loss, words):
     result = sentence(loss)
     said = result.diagnosis or result.note
@@ -157,18 +218,31 @@ def test_a_clip_is_found_where_it_cuts():
 
 
 def test_the_catalogue_is_diagnosed_as_it_is_known_to_be():
-    """GRPO's k3 is the forward KL's gradient on-policy; a ratio of prefixes makes the reverse one exact over responses."""
+    """GRPO's k3 is the forward KL's gradient on-policy; a ratio of prefixes makes the reverse one
+    exact over responses."""
     grpo = audit(rpg.algorithm("grpo", clip=None)).losses[0].diagnosis
     assert "− 0.3 of FKL's" in grpo and "RKL was asked for; on-policy it follows FKL" in grpo
     assert "The KL lacks its importance weight" in grpo
-    prefix = rpg.algorithm("rpg-urkl", ratio="prefix", clip=None, loss_agg_mode="seq-mean-token-sum")
-    assert "− 0.3 of RKL's (over whole responses); nothing left over" in audit(prefix).losses[0].diagnosis
-    assert "token" not in audit(rpg.algorithm("opd-jsd")).losses[0].diagnosis.replace("token-level", "")
+    prefix = rpg.algorithm(
+        "rpg-urkl", ratio="prefix", clip=None, loss_agg_mode="seq-mean-token-sum"
+    )
+    assert (
+        "− 0.3 of RKL's (over whole responses); nothing left over"
+        in audit(prefix).losses[0].diagnosis
+    )
+    assert "token" not in audit(rpg.algorithm("opd-jsd")).losses[0].diagnosis.replace(
+        "token-level", ""
+    )
 
 
-@pytest.mark.parametrize(("loss", "words"), [
-    (nan_on_policy, "is NaN"), (whitened, "no finite gradient"), (rpg.algorithm("rpg-urkl", beta=0.3), "17 % left"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (nan_on_policy, "is NaN"),
+        (whitened, "no finite gradient"),
+        (rpg.algorithm("rpg-urkl", beta=0.3), "17 % left"),
+    ],
+)
 def test_assert_gradient_fails_for_nan_and_for_an_algorithm_that_clips(loss, words):
     with pytest.raises(AssertionError, match=words):
         rpg.testing.assert_gradient(loss, of="reward - 0.3 rkl", drifts=(0.2, 0.0))
@@ -176,10 +250,14 @@ def test_assert_gradient_fails_for_nan_and_for_an_algorithm_that_clips(loss, wor
 
 def test_assert_gradient_holds_and_fails_with_the_diagnosis():
     rpg.testing.assert_gradient(right, of="reward - 0.3 rkl", within=1e-9)
-    rpg.testing.assert_gradient(rpg.algorithm("rpg-ufkl", beta=0.2, clip=None), of="reward - .2*fkl")
+    rpg.testing.assert_gradient(
+        rpg.algorithm("rpg-ufkl", beta=0.2, clip=None), of="reward - .2*fkl"
+    )
     rpg.testing.assert_gradient(batch_mean, of="0.5 reward - 0.3 rkl")
     rpg.testing.assert_gradient(no_weight, of="reward - 0.3 rkl", drifts=(0.0,))
-    with pytest.raises(AssertionError, match=r"off the token-level gradient .*w = π/old is missing"):
+    with pytest.raises(
+        AssertionError, match=r"off the token-level gradient .*w = π/old is missing"
+    ):
         rpg.testing.assert_gradient(no_weight, of="reward - 0.3 rkl")
     with pytest.raises(AssertionError, match=r"2 % more than the beta"):
         rpg.testing.assert_gradient(beta_off, of="reward - 0.3 rkl", within=1e-3)
@@ -187,7 +265,9 @@ def test_assert_gradient_holds_and_fails_with_the_diagnosis():
         rpg.testing.assert_gradient(constant, of="reward")
 
 
-@pytest.mark.parametrize("of", ["", "reward - 0.3 rlk", "reward 0.3 rkl", "reward - 0.3 rkl +", "2"])
+@pytest.mark.parametrize(
+    "of", ["", "reward - 0.3 rlk", "reward 0.3 rkl", "reward - 0.3 rkl +", "2"]
+)
 def test_an_objective_that_cannot_be_read_is_named(of):
     with pytest.raises(ValueError, match="accepted: numbers times reward, fkl"):
         rpg.testing.assert_gradient(right, of=of)

@@ -1,4 +1,5 @@
-"""`rpg audit --config`: what it says of configurations whose gradients are known, and what it refuses."""
+"""`rpg audit --config`: what it says of configurations whose gradients are known, and what it
+refuses."""
 
 import json
 import re
@@ -26,7 +27,9 @@ python3 -m verl.trainer.main_ppo \\
     data.max_response_length=$MAX actor_rollout_ref.actor.kl_los_coef=3 \\
     actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean $@
 """
-BYPASS = "algorithm.rollout_correction.bypass_mode=True algorithm.rollout_correction.loss_type=reinforce"
+BYPASS = (
+    "algorithm.rollout_correction.bypass_mode=True algorithm.rollout_correction.loss_type=reinforce"
+)
 
 
 def said(tmp_path, text, name="run.sh"):
@@ -57,10 +60,13 @@ def test_what_a_script_does_not_say(tmp_path):
 
 
 def test_grpo_of_verl(tmp_path):
-    """verl's k3 without a ratio follows the forward KL (verl #2953); per-response means favour short answers."""
+    """verl's k3 without a ratio follows the forward KL (verl #2953); per-response means favour
+    short answers."""
     sentences = said(tmp_path, GRPO)
     assert hit(sentences, r"RKL was asked for; on-policy it follows FKL")
-    assert hit(sentences, r"1/length of its response, which favours short right answers.* 25\.6% off")
+    assert hit(
+        sentences, r"1/length of its response, which favours short right answers.* 25\.6% off"
+    )
     assert hit(sentences, r"weight 0\.001\); it is measured with weight 0\.3"), "1e-3 is a number"
     assert hit(sentences, r"group mean and std .* 6\.9% off the gradient")
     assert hit(sentences, r"data\.train_batch_size could not be resolved .*default, 1024")
@@ -83,7 +89,11 @@ def test_grpo_of_verl(tmp_path):
         ),
         ("$@", "actor_rollout_ref.actor.policy_loss.loss_mode=gspo", "policy loss gspo"),
         ("seq-mean-token-mean", "token-mean", "every token of a batch counts the same"),
-        ("$@", "algorithm.rollout_correction.rollout_is=token", r"rollout_is \(token\) is not part of this"),
+        (
+            "$@",
+            "algorithm.rollout_correction.rollout_is=token",
+            r"rollout_is \(token\) is not part of this",
+        ),
         ("kl_loss=True", f"kl_loss=False {BYPASS}", "weight w = π/old is missing from every token"),
         (  # verl's SAPO does not read loss_agg_mode
             "seq-mean-token-mean $@",
@@ -100,13 +110,23 @@ def test_verl_by_setting(tmp_path, old, new, follows):
     ("settings", "follows"),
     [
         ("use_policy_gradient: false", "On-policy: − 0.3 of FKL's; nothing left over"),
-        ("use_policy_gradient: true", "On- and off-policy: 0.3 of FKL's − 0.3 of RKL's; nothing left over"),
-        ("use_policy_gradient: true, loss_mode: k1", "On- and off-policy: − 0.3 of RKL's; nothing left over"),
-        ("loss_mode: forward_kl_topk", "distillation by forward_kl_topk.* is not part of this measurement"),
+        (
+            "use_policy_gradient: true",
+            "On- and off-policy: 0.3 of FKL's − 0.3 of RKL's; nothing left over",
+        ),
+        (
+            "use_policy_gradient: true, loss_mode: k1",
+            "On- and off-policy: − 0.3 of RKL's; nothing left over",
+        ),
+        (
+            "loss_mode: forward_kl_topk",
+            "distillation by forward_kl_topk.* is not part of this measurement",
+        ),
     ],
 )
 def test_distillation_of_verl(tmp_path, settings, follows):
-    """verl #7856: k3, which its page calls the reverse KL, follows the forward one, or the difference of both."""
+    """verl #7856: k3, which its page calls the reverse KL, follows the forward one, or the
+    difference of both."""
     loss = f"distillation_loss: {{use_task_rewards: false, {settings}}}"
     text = f"actor_rollout_ref: {{}}\ndistillation: {{enabled: true, {loss}}}\n"
     sentences = said(tmp_path, text, "distil.yaml")
@@ -117,13 +137,24 @@ def test_yaml_of_verl_and_of_trl(tmp_path):
     pytest.importorskip("trl", reason="TRL is not installed")
     text = "defaults: [ppo_trainer]\nactor_rollout_ref: {actor: {use_kl_loss: true, kl_loss_coef: 1e-4, kl_loss_type: k3}}\n"
     sentences = said(tmp_path, text + "algorithm: {adv_estimator: '${mine}'}\n", "hydra.yaml")
-    assert hit(sentences, "on-policy it follows FKL") and hit(sentences, "defaults list were not read")
+    assert hit(sentences, "on-policy it follows FKL") and hit(
+        sentences, "defaults list were not read"
+    )
     assert hit(sentences, r"algorithm\.adv_estimator could not be resolved \(an interpolation")
     sentences = said(tmp_path, "beta: 0.04\nloss_type: grpo\nnum_iteration: 2\n", "grpo.yaml")
-    assert hit(sentences, r"0.3 of RKL's; nothing left") and hit(sentences, r"no such keys: num_iteration\b")
-    uncorrected = {"beta": 0.04, "use_bias_correction_kl": False, "scale_rewards": False, "num_iterations": 2}
+    assert hit(sentences, r"0.3 of RKL's; nothing left") and hit(
+        sentences, r"no such keys: num_iteration\b"
+    )
+    uncorrected = {
+        "beta": 0.04,
+        "use_bias_correction_kl": False,
+        "scale_rewards": False,
+        "num_iterations": 2,
+    }
     sentences = said(tmp_path, json.dumps(uncorrected), "grpo.json")
-    assert hit(sentences, "on-policy it follows FKL") and hit(sentences, "Dr. GRPO.*exact up to a scale")
+    assert hit(sentences, "on-policy it follows FKL") and hit(
+        sentences, "Dr. GRPO.*exact up to a scale"
+    )
     assert hit(sentences, "There are 2 optimizer steps per rollout")
 
 
@@ -140,7 +171,12 @@ def test_script_and_command_of_trl_are_not_executed(tmp_path):
     command = "trl grpo --loss_type dr_grpo --beta 0.1 --epsilon=0.3 --use_vllm --model $X"
     (tmp_path / "run.sh").write_text(f"X=$(touch {marker})\n{command}\n")
     settings = read_settings(tmp_path / "run.sh")
-    assert settings.values == {"loss_type": "dr_grpo", "beta": 0.1, "epsilon": 0.3, "use_vllm": True}
+    assert settings.values == {
+        "loss_type": "dr_grpo",
+        "beta": 0.1,
+        "epsilon": 0.3,
+        "use_vllm": True,
+    }
     assert list(settings.unresolved) == ["model"] and not marker.exists()
 
 
@@ -164,12 +200,16 @@ def test_prime_rl(tmp_path):
     sentences = said(tmp_path, PRIME, "rl.toml")
     assert hit(sentences, "^prime-rl at [0-9a-f]{8}: algorithm grpo, loss default")
     assert hit(sentences, "On- and off-policy: 1 of the reward's gradient; nothing left over")
-    assert hit(sentences, r"length_penalty\.num_turns_weight \(0\.5\) is not part of this measurement")
+    assert hit(
+        sentences, r"length_penalty\.num_turns_weight \(0\.5\) is not part of this measurement"
+    )
     assert hit(sentences, r"no such keys: trainer\.loss\.kl_tua")
     assert hit(sentences, "source 'math' is not part")
     sentences = said(tmp_path, PRIME.replace('"grpo"', '"opd"'), "rl.toml")
     assert hit(sentences, "On- and off-policy: − 0.3 of RKL's; nothing left over")
-    assert hit(sentences, r"4\.5% off the gradient of token −βRKL with its clip or mask, 0\.0% without")
+    assert hit(
+        sentences, r"4\.5% off the gradient of token −βRKL with its clip or mask, 0\.0% without"
+    )
     assert hit(said(tmp_path, PRIME.replace('"default"', '"ipo"'), "rl.toml"), "loss ipo")
     with pytest.raises(UserError, match="cross-entropy"):
         said(tmp_path, PRIME.replace('"grpo"', '"sft"'), "rl.toml")
@@ -185,8 +225,14 @@ python mason.py --cluster x --beta 9 -- source setup.sh \\&\\& python open_instr
     ("more", "follows"),
     [
         ("", "RKL was asked for; on-policy it follows FKL"),
-        ("--kl_estimator 3", "On-policy: 1 of the reward's gradient − 0.3 of RKL's; nothing left over"),
-        ("--kl_estimator 3 --num_mini_batches 4", "On- and off-policy: 1 .* − 0.3 of RKL's; nothing left"),
+        (
+            "--kl_estimator 3",
+            "On-policy: 1 of the reward's gradient − 0.3 of RKL's; nothing left over",
+        ),
+        (
+            "--kl_estimator 3 --num_mini_batches 4",
+            "On- and off-policy: 1 .* − 0.3 of RKL's; nothing left",
+        ),
         ("--kl_estimator 0", "It contains no KL"),
         ("--num_mini_batches 4 --loss_fn cispo", "There are 4 optimizer steps per rollout"),
         ("--num_epochs 2", "^use_rho_correction is not part of this measurement"),
@@ -207,7 +253,9 @@ def test_open_instruct(tmp_path, more, follows):
         with pytest.raises(UserError, match="loss_fn 'mine'; accepted: dapo, cispo"):
             said(tmp_path, text)
     else:
-        assert bool(hit(said(tmp_path, text), follows.removeprefix("NOT "))) == (follows[:3] != "NOT")
+        assert bool(hit(said(tmp_path, text), follows.removeprefix("NOT "))) == (
+            follows[:3] != "NOT"
+        )
 
 
 def test_the_losses_released_with_the_paper(tmp_path):
@@ -219,7 +267,11 @@ def test_the_losses_released_with_the_paper(tmp_path):
     assert hit(sentences, "starts recipe.rpg.src.main_rpg")
     clip = "actor_rollout_ref.actor.clip_ratio_low=0.1 actor_rollout_ref.actor.clip_ratio_high=0.1"
     tighter = said(tmp_path, text.replace("$@", clip))
-    assert hit(sentences, "drift 0.4.* with its clip") != hit(tighter, "drift 0.4.* with its clip") != []
+    assert (
+        hit(sentences, "drift 0.4.* with its clip")
+        != hit(tighter, "drift 0.4.* with its clip")
+        != []
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""What other trainers ship, too: the same slopes as their own functions, response by response, and the same numbers."""
+"""What other trainers ship, too: the same slopes as their own functions, response by response, and
+the same numbers."""
 
 import pytest
 import torch
@@ -24,13 +25,21 @@ def shipped():
     return subjects
 
 
-@pytest.mark.parametrize(("name", "changes", "theirs"), [
-    ("gmpo", {"clip": TWO}, ("verl", "geo_mean")), ("sapo", {}, ("verl", "sapo")), ("gspo", {"clip": TWO}, ("verl", "gspo")),
-    ("dppo-tv", {"clip": BOUND}, ("verl", "dppo_tv")), ("dppo-kl", {"clip": BOUND}, ("verl", "dppo_kl")),
-    ("dro", {"drift_penalty": 0.15}, ("verl", "dro")), ("prime-rl", {}, ("prime-rl", "default")),
-    ("ipo", {}, ("prime-rl", "ipo")), ("vespo", {}, ("trl", "vespo")),
-    ("grpo", {"kl": "none", "clip": TWO, "mask": OPSM}, ("slime", "grpo, use_opsm")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "changes", "theirs"),
+    [
+        ("gmpo", {"clip": TWO}, ("verl", "geo_mean")),
+        ("sapo", {}, ("verl", "sapo")),
+        ("gspo", {"clip": TWO}, ("verl", "gspo")),
+        ("dppo-tv", {"clip": BOUND}, ("verl", "dppo_tv")),
+        ("dppo-kl", {"clip": BOUND}, ("verl", "dppo_kl")),
+        ("dro", {"drift_penalty": 0.15}, ("verl", "dro")),
+        ("prime-rl", {}, ("prime-rl", "default")),
+        ("ipo", {}, ("prime-rl", "ipo")),
+        ("vespo", {}, ("trl", "vespo")),
+        ("grpo", {"kl": "none", "clip": TWO, "mask": OPSM}, ("slime", "grpo, use_opsm")),
+    ],
+)
 def test_the_loss_is_theirs(shipped, name, changes, theirs):
     if theirs not in shipped:
         pytest.skip(f"{theirs[0]} is not installed: compared with its own function")
@@ -46,7 +55,9 @@ def test_the_loss_is_theirs(shipped, name, changes, theirs):
 
 @pytest.fixture
 def core():
-    return pytest.importorskip("verl.trainer.ppo.core_algos", reason="compared with verl's own functions")
+    return pytest.importorskip(
+        "verl.trainer.ppo.core_algos", reason="compared with verl's own functions"
+    )
 
 
 MASK = (torch.arange(5) < torch.tensor([[5], [2], [3], [1]])).float()
@@ -54,7 +65,9 @@ GROUP = torch.tensor([0, 0, 1, 1])
 
 
 def at_end(rewards):
-    return torch.zeros(MASK.shape).scatter(1, MASK.sum(-1, keepdim=True).long() - 1, rewards[:, None])
+    return torch.zeros(MASK.shape).scatter(
+        1, MASK.sum(-1, keepdim=True).long() - 1, rewards[:, None]
+    )
 
 
 def test_opos_baseline_is_verls(core):
@@ -66,14 +79,19 @@ def test_opos_baseline_is_verls(core):
 
 @pytest.mark.parametrize("std", [False, True])
 def test_the_best_of_a_group_is_verls(core, std):
-    rewards, group = torch.tensor([1.0, 0.5, -1.0, 1.0, 1.0]), torch.tensor([0, 0, 0, 1, 1])  # the best twice
+    rewards, group = (
+        torch.tensor([1.0, 0.5, -1.0, 1.0, 1.0]),
+        torch.tensor([0, 0, 0, 1, 1]),
+    )  # the best twice
     mask = torch.ones(5, 1)
     settings = {"norm_adv_by_std_in_grpo": std}
     theirs = core.compute_grpo_passk_outcome_advantage(
         rewards[:, None], mask, group.numpy(), config=settings
     )[0]
     algo = rpg.algorithm("grpo-passk", advantage={"std": std})
-    torch.testing.assert_close(rpg.advantages(algo, rewards=rewards, group=group, response_mask=mask), theirs)
+    torch.testing.assert_close(
+        rpg.advantages(algo, rewards=rewards, group=group, response_mask=mask), theirs
+    )
 
 
 MODES = [("token", "k1"), ("token", "k2"), ("token", "k3"), ("all", "k2"), ("all", "k3")]
@@ -93,7 +111,9 @@ def test_what_is_rejected_is_what_verl_rejects(level, by):
     setting = {"type": "reject", "level": level, "by": by, "low": 0.7, "high": high}
     mine = rollout_weights(
         rpg.algorithm("grpo", rollout_correction=setting).rollout_correction,
-        old_log_prob=old, sampler_log_prob=sampler, response_mask=mask,
-    )  # fmt: skip
+        old_log_prob=old,
+        sampler_log_prob=sampler,
+        response_mask=mask,
+    )
     assert 0 < theirs.sum() < mask.sum()
     torch.testing.assert_close(mine * mask, theirs)

@@ -1,4 +1,5 @@
-"""The table of the losses that trainers ship: what is measured is what docs/field.md says, and a changed peer shows."""
+"""The table of the losses that trainers ship: what is measured is what docs/field.md says, and a
+changed peer shows."""
 
 import json
 import re
@@ -34,15 +35,21 @@ def split(line):
 def same(left, right, within=0.11):
     """Equal words, and numbers that differ by at most one in the last place that is shown."""
     ours, theirs = (list(map(float, NUMBER.findall(text))) for text in (left, right))
-    return NUMBER.sub("", left) == NUMBER.sub("", right) and ours == pytest.approx(theirs, abs=within)
+    return NUMBER.sub("", left) == NUMBER.sub("", right) and ours == pytest.approx(
+        theirs, abs=within
+    )
 
 
 def test_page_has_what_is_measured(field):
-    measured = {tuple(words[:2]): words for words in map(split, losses_markdown(field[0]).splitlines()[2:])}
+    measured = {
+        tuple(words[:2]): words for words in map(split, losses_markdown(field[0]).splitlines()[2:])
+    }
     left_out = {key for key in documented() if any(key[0] in words for words in field[2])}
     assert measured.keys() == documented().keys() - left_out
     for key, words in measured.items():
-        within = 1.0 if key[1].startswith("kl_cov") else 0.11  # of equal covariances, rounding chooses
+        within = (
+            1.0 if key[1].startswith("kl_cov") else 0.11
+        )  # of equal covariances, rounding chooses
         pairs = zip(documented()[key], words, strict=True)
         assert all(same(*pair, within) for pair in pairs), (documented()[key], words)
     assert len(documented()) >= 60 and len({trainer for trainer, _ in documented()}) >= 7
@@ -50,7 +57,8 @@ def test_page_has_what_is_measured(field):
 
 
 FOLLOWS = {
-    # verl #2953, #7856: k3 as a loss is the forward KL of its samples, as a reward the difference of both
+    # verl #2953, #7856: k3 as a loss is the forward KL of its samples, as a reward the difference
+    # of both
     ("verl", "distillation k3"): "−0.3 FKL",
     ("verl", "distillation k3, use_policy_gradient"): "0.3 FKL − 0.3 RKL",
     ("trl", "cispo, its default epsilon_high"): "0.2 R",
@@ -73,7 +81,10 @@ def test_what_is_followed_on_policy(field):
         (("slime", "gspo"), ("trl", "grpo, sequence ratio")),
         (("slime", "cispo"), ("verl", "cispo")),
         (("slime", "grpo, use_kl_loss, low_var_kl, use_unbiased_kl"), ("trl", "dapo, beta")),
-        (("slime", "reinforce_plus_plus, kl_coef"), ("verl", "reinforce_plus_plus + use_kl_in_reward")),
+        (
+            ("slime", "reinforce_plus_plus, kl_coef"),
+            ("verl", "reinforce_plus_plus + use_kl_in_reward"),
+        ),
         (("openrlhf", "ppo, use_loss (k1)"), ("verl", "vanilla + kl_penalty k1")),
         (("openrlhf", "ppo, use_loss, k3"), ("verl", "vanilla + kl_penalty k3")),
         (("tinker-cookbook", "ppo"), ("trl", "dr_grpo")),
@@ -90,13 +101,16 @@ def test_formulas_agree_with_installed_code_of_the_same_mathematics(field, formu
 
 
 def test_mask_of_prime_rl_is_that_of_dppo():
-    """prime-rl's default without its drift term is DPPO-Binary-TV, which verl ships; both with a threshold of 0.2."""
+    """prime-rl's default without its drift term is DPPO-Binary-TV, which verl ships; both with a
+    threshold of 0.2."""
     prime = pinned.trainers()["prime-rl"]
     algo = override(prime.losses["default"], drift_penalty=0.0)
     dppo = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.2, "clip_ratio_c": 1e9}
     dppo |= {"policy_loss.loss_mode": "dppo_tv"}
     ours = row_of(pinned.subject("default", "prime-rl", algo, 0.3), "prime-rl", "", "")
-    subject = peers.verl_subject("dppo", "verl 0", 0.3, {f"{peers.ACTOR}{key}": dppo[key] for key in dppo})
+    subject = peers.verl_subject(
+        "dppo", "verl 0", 0.3, {f"{peers.ACTOR}{key}": dppo[key] for key in dppo}
+    )
     theirs = row_of(subject, "verl", "", "")
     assert ours.token == pytest.approx(theirs.token, abs=1e-6) and ours.token > 0.1
 
@@ -105,7 +119,9 @@ def verl_k3(monkeypatch):
     from verl.trainer.ppo import core_algos
 
     straight = core_algos.kl_penalty_forward
-    monkeypatch.setattr(core_algos, "kl_penalty_forward", lambda p, ref, kind: 1.1 * straight(p, ref, kind))
+    monkeypatch.setattr(
+        core_algos, "kl_penalty_forward", lambda p, ref, kind: 1.1 * straight(p, ref, kind)
+    )
     in_loss = {f"{peers.ACTOR}use_kl_loss": True, f"{peers.ACTOR}kl_loss_type": "k3"}
     return peers.verl_subject("vanilla + kl_penalty k3", "verl 0.9.1", 0.3, in_loss)
 
@@ -118,7 +134,9 @@ def trl_coefficient(monkeypatch):
     monkeypatch.setattr(
         GRPOTrainer,
         "_compute_loss",
-        lambda self, model, inputs: straight(self, model, {**inputs, "advantages": -inputs["advantages"]}),
+        lambda self, model, inputs: straight(
+            self, model, {**inputs, "advantages": -inputs["advantages"]}
+        ),
     )
     return peers.trl_subject("dapo", "trl 1.16.0", 0.0, {"loss_type": "dapo"})
 
@@ -141,7 +159,10 @@ def test_every_formula_names_its_source():
         places += [correction.at for correction in trainer.corrections.values()]
         assert [at for at in places if not re.fullmatch(r"[\w/.]+\.py:\d+", at)] == [], trainer.name
         for name, correction in trainer.corrections.items():
-            assert re.match(r"[\w/.-]+\.(?:py|yaml):\d+: ", correction.default), (trainer.name, name)
+            assert re.match(r"[\w/.-]+\.(?:py|yaml):\d+: ", correction.default), (
+                trainer.name,
+                name,
+            )
 
 
 def test_page_is_self_contained(field):

@@ -1,4 +1,5 @@
-"""What survives masking: the audit's claims against an enumeration of conversations that shares no code with it."""
+"""What survives masking: the audit's claims against an enumeration of conversations that shares no
+code with it."""
 
 from itertools import product
 from pathlib import Path
@@ -14,7 +15,8 @@ PAGE = Path(__file__).parents[2] / "docs/losses/turns.md"
 
 
 def tables(g, spread=1.0):
-    """Log-probabilities of the first, second and third token that a policy writes, by all that was said before."""
+    """Log-probabilities of the first, second and third token that a policy writes, by all that was
+    said before."""
     shapes = ((3,), (3, 3, 3), (3, 3, 3, 3))
     drawn = (torch.randn(shape, generator=g, dtype=torch.float64) for shape in shapes)
     return [(spread * values).requires_grad_() for values in drawn]
@@ -39,7 +41,8 @@ class Game:
         return self.said[talk[0], talk[1]] * sum(self.words(table, talk)).exp()
 
     def response_objective(self, divergence):
-        """E[R] - beta D between distributions of whole conversations, the environment's tokens included."""
+        """E[R] - beta D between distributions of whole conversations, the environment's tokens
+        included."""
         total = 0.0
         for talk in product(SYMBOLS, repeat=4):
             pi, rho = self.chance(self.now, talk), self.chance(self.ref, talk).detach()
@@ -67,7 +70,11 @@ class Game:
             policies = zip(("log_prob", "old_log_prob", "ref_log_prob"), self.policies, strict=True)
             for name, table in policies:
                 a, b, c = self.words(table, talk)
-                said = table[1].log_softmax(-1).mean(-1)[talk[0], talk[1]] if leak else a.detach() * torch.nan
+                said = (
+                    table[1].log_softmax(-1).mean(-1)[talk[0], talk[1]]
+                    if leak
+                    else a.detach() * torch.nan
+                )
                 rows[name] = torch.stack([a, said, b, c])[None]
                 rows[name] = rows[name] if table is self.now else rows[name].detach()
             mask = torch.tensor([[True, leak, True, True]])
@@ -82,10 +89,18 @@ class Game:
 
 @pytest.mark.parametrize("level", ["token", "prefix", "sequence"])
 @pytest.mark.parametrize("divergence", ["fkl", "ufkl", "rkl", "urkl"])
-def test_masked_losses_have_the_gradient_of_their_objective_and_leaked_ones_do_not(divergence, level):
+def test_masked_losses_have_the_gradient_of_their_objective_and_leaked_ones_do_not(
+    divergence, level
+):
     game = Game()
-    algo = rpg.algorithm(f"rpg-reinforce-{divergence}", beta=BETA, clip=None, reference={"type": "fixed"}, ratio=level,
-                         loss_agg_mode="seq-mean-token-sum")  # fmt: skip
+    algo = rpg.algorithm(
+        f"rpg-reinforce-{divergence}",
+        beta=BETA,
+        clip=None,
+        reference={"type": "fixed"},
+        ratio=level,
+        loss_agg_mode="seq-mean-token-sum",
+    )
     objective = game.token_objective if level == "token" else game.response_objective
     exact = game.gradient(objective(divergence))
     torch.testing.assert_close(game.gradient(game.step(algo)), exact, rtol=1e-9, atol=1e-12)
@@ -105,7 +120,10 @@ def test_the_audit_says_so_and_the_page_has_its_table(rows):
     assert all(row.masked < 1e-10 < row.leaked and len(row.exact) == 1 for row in levels)
 
 
-def test_a_mean_over_a_responses_own_tokens_is_bent_where_the_environment_decides_their_number(rows):
-    """Conversations of one token and of three: a mean weighs a token of the short ones three times as much."""
+def test_a_mean_over_a_responses_own_tokens_is_bent_where_the_environment_decides_their_number(
+    rows,
+):
+    """Conversations of one token and of three: a mean weighs a token of the short ones three times
+    as much."""
     means = {row.environment: row.masked for row in rows if row.loss == "seq-mean-token-mean"}
     assert means["random"] < 1e-10 and means["ends"] > 0.1

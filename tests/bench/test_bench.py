@@ -1,4 +1,5 @@
-"""`rpg bench`: phases beside what the machine could do, and a peer at its best settings for the same memory."""
+"""`rpg bench`: phases beside what the machine could do, and a peer at its best settings for the
+same memory."""
 
 import json
 import os
@@ -24,8 +25,8 @@ SPEC = RunSpec.model_validate(
 
 @pytest.fixture
 def peer(tmp_path):
-    """A stand-in for a Python with TRL, which takes settings and answers with numbers as TRL's step does; a real one takes
-    half a minute."""
+    """A stand-in for a Python with TRL, which takes settings and answers with numbers as TRL's step
+    does; a real one takes half a minute."""
 
     def make(peaks):
         path = tmp_path / "peer"
@@ -48,10 +49,17 @@ def test_a_step_is_measured_by_phase_kept_and_listed(tmp_path, peer):
     said = []
     record = bench(SPEC, tmp_path, steps=1, peer=python, rows=[], say=said.append)
     seconds, bare = record["seconds"], record["limits"]
-    assert {"sample", "grade", "log-probabilities", "update", "checkpoint", "evaluate"} <= set(seconds)
-    assert sum(seconds[name] for name in ("sample", "grade", "log-probabilities", "update")) <= record["step"]
+    assert {"sample", "grade", "log-probabilities", "update", "checkpoint", "evaluate"} <= set(
+        seconds
+    )
+    assert (
+        sum(seconds[name] for name in ("sample", "grade", "log-probabilities", "update"))
+        <= record["step"]
+    )
     assert all(bare[name] > 0 and seconds[name] > 0 for name in ("sample", "update", "evaluate"))
-    assert [trial["rows"] for trial in record["trials"]] == [1, 2, 4] and record["peer"]["rows"] == 4
+    assert [trial["rows"] for trial in record["trials"]] == [1, 2, 4] and record["peer"][
+        "rows"
+    ] == 4
     [file] = (tmp_path / "bench").glob("*.json")
     assert json.loads(file.read_text())["step"] == record["step"]
     listed = CliRunner().invoke(load(), ["bench", "--list", "--home", str(tmp_path)])
@@ -69,7 +77,10 @@ WORK = {"model": "folder", "prompts": ["text"] * 17}
 def test_a_peer_that_always_needs_more_memory_gets_the_sizes_near_its_least(peer):
     python = peer({1: 98.0, 2: 99.0, 4: 200.0, 8: 300.0, 16: 400.0})
     assert [trial["rows"] for trial in trials(SPEC, WORK, 0.5, python, [], 1, print)] == [1, 2]
-    assert [trial["rows"] for trial in trials(SPEC, WORK, 0.5, python, [16, 4], 1, print)] == [16, 4]
+    assert [trial["rows"] for trial in trials(SPEC, WORK, 0.5, python, [16, 4], 1, print)] == [
+        16,
+        4,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -99,4 +110,6 @@ def test_a_model_s_products_are_counted_once_for_each_weight(monkeypatch):
     assert limits.bandwidth() > 0
     monkeypatch.setattr(limits, "seconds", lambda call, least=0.0: (call(), 1.0)[1])
     assert limits.pass_seconds(Two(), 256, 256, 256, False) == 2
-    assert limits.pass_seconds(Two(), 512, 256, 256, True) == 3 * (2 + 1)  # three products instead of one
+    assert limits.pass_seconds(Two(), 512, 256, 256, True) == 3 * (
+        2 + 1
+    )  # three products instead of one

@@ -34,7 +34,12 @@ def test_import_is_light():
 
 
 def test_overrides_merge_into_nested_settings():
-    changes = {"beta": 1e-3, "clip": {"high": 0.4}, "kl": {"divergence": "rkl"}, "reference": "fixed"}
+    changes = {
+        "beta": 1e-3,
+        "clip": {"high": 0.4},
+        "kl": {"divergence": "rkl"},
+        "reference": "fixed",
+    }
     algo = rpg.algorithm("rpg-ufkl", **changes)
     assert (algo.clip.low, algo.clip.high, algo.clip.c) == (0.2, 0.4, 10.0)
     assert algo.kl.divergence == "rkl" and algo.kl.style == "differentiable"
@@ -42,7 +47,9 @@ def test_overrides_merge_into_nested_settings():
     assert rpg.algorithm("grpo", kl={"type": "reward", "estimator": "k2"}).kl.type == "reward"
     assert rpg.algorithm("reinforce", surrogate="ppo_clip", clip={"low": 0.1}).clip == Clip(low=0.1)
     assert rpg.algorithm("rpg-ufkl", clip=None).clip is None
-    assert rpg.algorithm("grpo", clip=Clip(low=0.1, high=0.3, c=None)).clip == Clip(low=0.1, high=0.3, c=None)
+    assert rpg.algorithm("grpo", clip=Clip(low=0.1, high=0.3, c=None)).clip == Clip(
+        low=0.1, high=0.3, c=None
+    )
     assert rpg.algorithm("grpo", kl="none").beta == 0
     assert rpg.algorithm("grpo").beta == 1e-3  # overrides never touch the catalogue
 
@@ -62,7 +69,9 @@ def test_settings_are_the_mathematics_only():
     settings = rpg.algorithm("grpo").settings()
     assert "description" not in settings and "display_name" not in settings
     assert settings["kl"] == {"type": "loss", "estimator": "k3", "weighted": False}
-    assert rpg.Algorithm(**{**rpg.algorithm("dapo").model_dump(), **settings}).settings() == settings
+    assert (
+        rpg.Algorithm(**{**rpg.algorithm("dapo").model_dump(), **settings}).settings() == settings
+    )
 
 
 def test_needs_reference():
@@ -74,7 +83,8 @@ def test_needs_reference():
 
 
 def test_released_presets_say_what_the_released_scripts_run():
-    """paper.md section 9: the rf_clip_ppo scripts run the same dual-clip PPO, without KL, for all four names."""
+    """paper.md section 9: the rf_clip_ppo scripts run the same dual-clip PPO, without KL, for all
+    four names."""
     same = {str(rpg.algorithm(f"rpg-reinforce-{d}", "released").settings()) for d in FOUR}
     assert len(same) == 1 and rpg.algorithm("rpg-reinforce-ufkl", "released").kl.type == "none"
     released = rpg.algorithm("rpg-ufkl", "released")

@@ -1,4 +1,5 @@
-"""Pin the identities of configurations that ship and are not pinned yet: python -m tests.config.pin_identities."""
+"""Pin the identities of configurations that ship and are not pinned yet: python -m
+tests.config.pin_identities."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Every value of a configuration is a number, a choice, a name, a path, an address or code, or it is refused."""
+"""Every value of a configuration is a number, a choice, a name, a path, an address or code, or it
+is refused."""
 
 import re
 
@@ -15,7 +16,8 @@ REACHES = re.compile(
     r"(path|file|dir|url|uri|host|address|endpoint|lib|module|cls|class|function|hook|cmd|executable|runtime_env|"
     r"template|source|server|backend|tokenizer|project|plugin|callback|custom|interaction|tool)"
 )
-"""Words in the names of settings by which verl, Ray, vLLM, transformers and data sets find files, hosts and code."""
+"""Words in the names of settings by which verl, Ray, vLLM, transformers and data sets find files,
+hosts and code."""
 
 
 def fields(model, where=""):
@@ -32,13 +34,19 @@ def reaches(field, value):
 
 def test_every_text_of_the_schema_is_declared():
     undeclared = {dotted for dotted, _ in fields(RunSpec) if None in reaches(dotted, "x")}
-    assert undeclared == {".".join(VERL)}, "give it NAME, PATH, ADDRESS or CODE (rpg/config/section.py)"
+    assert undeclared == {".".join(VERL)}, (
+        "give it NAME, PATH, ADDRESS or CODE (rpg/config/section.py)"
+    )
 
 
 def test_no_text_whose_name_says_that_it_is_opened_or_run_passes_as_a_name():
-    suspicious = {dotted for dotted, _ in fields(RunSpec) if REACHES.search(dotted.rpartition(".")[2])}
+    suspicious = {
+        dotted for dotted, _ in fields(RunSpec) if REACHES.search(dotted.rpartition(".")[2])
+    }
     names = {dotted for dotted in suspicious if NAME in reaches(dotted, "x")}
-    assert names == {"task.template"}, "the text around a problem: {prompt} is replaced, nothing is evaluated"
+    assert names == {"task.template"}, (
+        "the text around a problem: {prompt} is replaced, nothing is evaluated"
+    )
 
 
 def test_the_kinds_of_a_section_are_taken_at_their_worst():
@@ -65,7 +73,9 @@ def test_of_verl_s_switches_those_that_let_code_in_are_code():
     code = {key for key in switches if CODE in reaches("backend.verl", {key: True})}
     assert {key.rpartition(".")[2] for key in code} == {"trust_remote_code"}
     suspicious = re.compile(r"remote|_code|code_|exec|eval|plugin|hook|import|unsafe|pickle")
-    looked_at = {"finish_hook_all_ranks"}  # on which ranks a command runs; the command itself is a text
+    looked_at = {
+        "finish_hook_all_ranks"
+    }  # on which ranks a command runs; the command itself is a text
     names = {key.rpartition(".")[2] for key in switches - code}
     assert {name for name in names if suspicious.search(name)} == looked_at
     assert reaches("backend.verl", {"actor_rollout_ref.rollout.max_num_seqs": 4}) == [NUMBER]

@@ -1,4 +1,5 @@
-"""Configuration: sparse in, resolved out; every mistake is one line that names file, field, value and what is accepted."""
+"""Configuration: sparse in, resolved out; every mistake is one line that names file, field, value
+and what is accepted."""
 
 import itertools
 import json
@@ -29,14 +30,18 @@ def sweep_file(tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    "path", [p for p in shipped_sweeps() if p.parent.name in ("sweeps", "nightly")], ids=lambda p: p.stem
+    "path",
+    [p for p in shipped_sweeps() if p.parent.name in ("sweeps", "nightly")],
+    ids=lambda p: p.stem,
 )
 def test_shipped_sweeps_expand(path):
     sweep = load_sweep(path, {}, digest)
     assert sweep.spec.name == path.stem and sweep.spec.description
     assert sweep.baseline in {r.variant for r in sweep.runs}
     assert len({r.folder for r in sweep.runs}) == len(sweep.runs)
-    seeds = [[r.spec.seed for r in sweep.runs if r.variant == v] for v in {r.variant for r in sweep.runs}]
+    seeds = [
+        [r.spec.seed for r in sweep.runs if r.variant == v] for v in {r.variant for r in sweep.runs}
+    ]
     assert len(set(map(tuple, seeds))) == 1, "seeds are paired across variants"
 
 
@@ -62,11 +67,19 @@ exclude: [{algorithm: dapo, seed: 1}]
     )
     runs = load_sweep(path, {}, digest).runs
     got = [
-        (r.spec.algorithm.name, r.spec.training.optimizer.learning_rate, r.spec.training.steps, r.spec.seed)
+        (
+            r.spec.algorithm.name,
+            r.spec.training.optimizer.learning_rate,
+            r.spec.training.steps,
+            r.spec.seed,
+        )
         for r in runs
     ]
-    want = [(a, lr, n, s) for a, (lr, n), s in itertools.product(["grpo", "dapo"], [(1e-4, 2), (1e-3, 3)], [0, 1])
-            if (a, s) != ("dapo", 1)]  # fmt: skip
+    want = [
+        (a, lr, n, s)
+        for a, (lr, n), s in itertools.product(["grpo", "dapo"], [(1e-4, 2), (1e-3, 3)], [0, 1])
+        if (a, s) != ("dapo", 1)
+    ]
     assert got == want
 
 
@@ -77,8 +90,9 @@ def test_set_on_an_axis_replaces_it_and_whole_sections_come_before_their_fields(
     )
     runs = load_sweep(path, {"seed": 7}, digest).runs
     assert [(r.spec.algorithm.name, r.spec.algorithm.beta, r.spec.seed) for r in runs] == [
-        ("grpo", 0.5, 7), ("grpo-corrected", 0.5, 7),
-    ]  # fmt: skip
+        ("grpo", 0.5, 7),
+        ("grpo-corrected", 0.5, 7),
+    ]
 
 
 def test_base_files_merge_and_cycles_are_found(tmp_path):
@@ -95,25 +109,47 @@ def test_base_files_merge_and_cycles_are_found(tmp_path):
 def test_another_type_drops_the_other_types_fields_and_the_default_spelt_out_drops_none(written):
     base = {"training": {"optimizer": {"betas": [0, 1], "schedule": "linear", **written}}}
     same = merge(base, {"training": {"optimizer": {"type": "adamw", "weight_decay": 0}}})
-    assert resolve(same, "x") == resolve(merge(base, {"training": {"optimizer": {"weight_decay": 0}}}), "x")
+    assert resolve(same, "x") == resolve(
+        merge(base, {"training": {"optimizer": {"weight_decay": 0}}}), "x"
+    )
     other = {"training": {"optimizer": {"type": "schedule_free"}}}
     assert merge(base, other) == other
-    assign(base, "training.optimizer.type", "schedule_free", "x")  # an unwritten type leaves what both have
-    assert base["training"]["optimizer"] == {"type": "schedule_free"} | ({} if written else {"betas": [0, 1]})
-    assert "weight" in merge({"reward": {"weight": 2.0}}, {"reward": {"type": "correctness"}})["reward"]
+    assign(
+        base, "training.optimizer.type", "schedule_free", "x"
+    )  # an unwritten type leaves what both have
+    assert base["training"]["optimizer"] == {"type": "schedule_free"} | (
+        {} if written else {"betas": [0, 1]}
+    )
+    assert (
+        "weight"
+        in merge({"reward": {"weight": 2.0}}, {"reward": {"type": "correctness"}})["reward"]
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("1e-4", 1e-4), ("5", 5), ("1.5E+3", 1500.0), ("null", None), ("010", "010"), ("1:30", "1:30")],
+    [
+        ("1e-4", 1e-4),
+        ("5", 5),
+        ("1.5E+3", 1500.0),
+        ("null", None),
+        ("010", "010"),
+        ("1:30", "1:30"),
+    ],
 )
 def test_numbers_are_read_as_people_write_them(text, value):
     got = parse_yaml(text, "x")
     assert got == value and type(got) is type(value)
 
 
-BASELINES = ["grpo beta=0.0001", "grpo algorithm.beta=0.0001", "grpo beta=1e-4", "algorithm=grpo beta=1.0e-4",
-             {"algorithm": "grpo", "algorithm.beta": 1e-4}, {"algorithm": "grpo", "beta": 1e-4}]  # fmt: skip
+BASELINES = [
+    "grpo beta=0.0001",
+    "grpo algorithm.beta=0.0001",
+    "grpo beta=1e-4",
+    "algorithm=grpo beta=1.0e-4",
+    {"algorithm": "grpo", "algorithm.beta": 1e-4},
+    {"algorithm": "grpo", "beta": 1e-4},
+]
 
 
 @pytest.mark.parametrize("baseline", BASELINES, ids=str)
@@ -126,7 +162,9 @@ def test_a_baseline_is_named_as_a_person_would_name_it(tmp_path, baseline):
 MISTAKES = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text("utf-8"))
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake["file"].splitlines()[-1][:40])
+@pytest.mark.parametrize(
+    "mistake", MISTAKES, ids=lambda mistake: mistake["file"].splitlines()[-1][:40]
+)
 def test_mistakes_are_explained(tmp_path, mistake):
     path = sweep_file(tmp_path, mistake["file"])
     with pytest.raises(ConfigError) as caught:
@@ -138,7 +176,8 @@ def test_mistakes_are_explained(tmp_path, mistake):
 
 
 @pytest.mark.parametrize(
-    "pairs", ["steps", "=3", "a..b=1", "training.steps=[1", "training.max_grad_norm=", "seed=0 seed=1"]
+    "pairs",
+    ["steps", "=3", "a..b=1", "training.steps=[1", "training.max_grad_norm=", "seed=0 seed=1"],
 )
 def test_bad_assignments_are_explained(pairs):
     with pytest.raises(ConfigError):
@@ -148,7 +187,8 @@ def test_bad_assignments_are_explained(pairs):
 def test_names_and_exclude_know_what_the_command_line_sets(tmp_path):
     axes = "{algorithm: [{name: grpo, beta: 0.3}, {name: rpg-urkl, beta: 0.2}], seed: [0, 1]}"
     path = sweep_file(
-        tmp_path, f"name: t\naxes: {axes}\nexclude: [{{algorithm: {{name: grpo, beta: 0.3}}, seed: 1}}]"
+        tmp_path,
+        f"name: t\naxes: {axes}\nexclude: [{{algorithm: {{name: grpo, beta: 0.3}}, seed: 1}}]",
     )
     [run] = load_sweep(path, {"algorithm.beta": 0.1, "seed": 1}, digest).runs
     assert (run.variant, run.spec.algorithm.beta) == ("rpg-urkl", 0.1)
@@ -194,8 +234,14 @@ axes:
     ("changes", "said"),
     [
         ({}, "y.yaml:5 [algorithm=grpo]: rollout.group_size: "),
-        ({"rollout.group_size": 2, "training.optimizer.learning_rate": 0.1}, "y.yaml:10 [algorithm="),
-        ({"rollout.group_size": 2, "algorithm": "grpo"}, "b.yaml:4: training.optimizer.learning_rate: "),
+        (
+            {"rollout.group_size": 2, "training.optimizer.learning_rate": 0.1},
+            "y.yaml:10 [algorithm=",
+        ),
+        (
+            {"rollout.group_size": 2, "algorithm": "grpo"},
+            "b.yaml:4: training.optimizer.learning_rate: ",
+        ),
         (
             {"rollout.group_size": 0},
             "y.yaml [algorithm=grpo, --set rollout.group_size=0]: rollout.group_size: ",
@@ -230,7 +276,13 @@ def test_no_key_stands_twice_in_a_file_of_the_package():
 
     def twice(node):
         keys = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
-        inner = [value for _, value in node.value] if keys else node.value if node.id == "sequence" else []
+        inner = (
+            [value for _, value in node.value]
+            if keys
+            else node.value
+            if node.id == "sequence"
+            else []
+        )
         return {key for key in keys if keys.count(key) > 1}.union(*map(twice, inner))
 
     assert twice(yaml.compose("a: [{b: 1, c: 2, b: 1}]")) == {"b"}

@@ -1,4 +1,5 @@
-"""Whatever stands in a configuration: it is used, or refused with a sentence that names the file. Never a traceback."""
+"""Whatever stands in a configuration: it is used, or refused with a sentence that names the file.
+Never a traceback."""
 
 import copy
 
@@ -32,21 +33,74 @@ baseline: grpo
 RUN = VALID["run"]
 # What YAML can say that Python's dump would not: written into the text in place of a marker.
 RAW = [
-    "2026-01-01", "2026-01-01 10:00:00", "!!binary aGVsbG8=", "!!set {a, b}", "!!omap [a: 1]", "!!timestamp 2026-01-01",
-    "!!float .nan", "!!float .inf", ".nan", "-.inf", "1e999", "1e-999", "!!int 7", "0x7f", "0o17", "1_000", "12:30:45",
-    "!!python/object/apply:os.system [true]", "!foo bar", "? [a, b]", "&a [*a]", "*nobody", "<<", "=", "~", "yes", "''",
-    "{[a, b]: 1}", "{? {a: 1} : 2}", "{1: 2}", "{a: 1, a: 2}", "[" * 60 + "]" * 60, '"\\ud800"', '"\\0"', "|\n  text",
-    "9" * 400, "9" * 5000, "-" + "9" * 60, "1.5e308", "!!str 3", "!!null x", "!!bool maybe", "!!int x", "!!float x", "@x",
-]  # fmt: skip
+    "2026-01-01",
+    "2026-01-01 10:00:00",
+    "!!binary aGVsbG8=",
+    "!!set {a, b}",
+    "!!omap [a: 1]",
+    "!!timestamp 2026-01-01",
+    "!!float .nan",
+    "!!float .inf",
+    ".nan",
+    "-.inf",
+    "1e999",
+    "1e-999",
+    "!!int 7",
+    "0x7f",
+    "0o17",
+    "1_000",
+    "12:30:45",
+    "!!python/object/apply:os.system [true]",
+    "!foo bar",
+    "? [a, b]",
+    "&a [*a]",
+    "*nobody",
+    "<<",
+    "=",
+    "~",
+    "yes",
+    "''",
+    "{[a, b]: 1}",
+    "{? {a: 1} : 2}",
+    "{1: 2}",
+    "{a: 1, a: 2}",
+    "[" * 60 + "]" * 60,
+    '"\\ud800"',
+    '"\\0"',
+    "|\n  text",
+    "9" * 400,
+    "9" * 5000,
+    "-" + "9" * 60,
+    "1.5e308",
+    "!!str 3",
+    "!!null x",
+    "!!bool maybe",
+    "!!int x",
+    "!!float x",
+    "@x",
+]
 WORDS = st.sampled_from(
-    [*"grpo rpg-urkl local verl type name none ../../etc/passwd \u202e ☃".split(), "", " ", "a" * 5000]
+    [
+        *"grpo rpg-urkl local verl type name none ../../etc/passwd \u202e ☃".split(),
+        "",
+        " ",
+        "a" * 5000,
+    ]
 )
 PLAIN = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.integers(-2, 3), st.sampled_from([10**9, 10**18, 2**63, 2**64, 10**30, -1]),
-    st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=12).filter(lambda s: s.isprintable()), WORDS,
-)  # fmt: skip
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(-2, 3),
+    st.sampled_from([10**9, 10**18, 2**63, 2**64, 10**30, -1]),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=12).filter(lambda s: s.isprintable()),
+    WORDS,
+)
 NESTED = st.recursive(
-    PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3), max_leaves=5
+    PLAIN,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=5,
 )
 
 
@@ -135,11 +189,14 @@ def check(tmp_path_factory, text):
     assert message.strip() and len(message) < 20_000, message[:300]
 
 
-@pytest.mark.parametrize(("text", "said"), [
-    ("name: x\naxes: {seed: [!!binary aGVsbG8=]}\n", "binary"),
-    ("algorithm: {name: grpo, beta: 1e999}\n", "beta"),
-    (bomb(9), "aliases"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name: x\naxes: {seed: [!!binary aGVsbG8=]}\n", "binary"),
+        ("algorithm: {name: grpo, beta: 1e999}\n", "beta"),
+        (bomb(9), "aliases"),
+    ],
+)
 def test_the_command_ends_with_2_and_a_sentence(tmp_path, command_line, text, said):
     (tmp_path / "x.yaml").write_text(text)
     code, _, errors = command_line("show", tmp_path / "x.yaml")

@@ -1,4 +1,5 @@
-"""A run keeps its identity through everything that does not train it, and loses it by everything that does."""
+"""A run keeps its identity through everything that does not train it, and loses it by everything
+that does."""
 
 import json
 from collections.abc import Iterator
@@ -54,7 +55,9 @@ def _changed(leaf):
     if isinstance(value, dict):
         return {**value, "another": 2}
     if isinstance(value, list):
-        return [0.5, 0.75] if len(value) == 2 and isinstance(value[0], float) else [*value, "another"]
+        return (
+            [0.5, 0.75] if len(value) == 2 and isinstance(value[0], float) else [*value, "another"]
+        )
     return 0.5 if value is None else f"{value}x"
 
 
@@ -74,7 +77,11 @@ def _every_field() -> Iterator[tuple[str, RunSpec, object]]:
     for name, data in RUNS.items():
         spec = resolve(data, name)
         for leaf in leaves(spec):
-            if leaf.place not in seen and not leaf.dotted.endswith(".type") and leaf.value != "section":
+            if (
+                leaf.place not in seen
+                and not leaf.dotted.endswith(".type")
+                and leaf.value != "section"
+            ):
                 seen.add(leaf.place)
                 yield leaf.place, spec, leaf
 
@@ -89,7 +96,9 @@ def test_a_field_that_trains_makes_another_run_and_every_other_keeps_it(place):
         return  # another algorithm: test_the_shipped_configurations_keep_their_identities
     other = _with(spec, leaf.dotted, _changed(leaf))
     same = identity(spec, "d") == identity(other, "d")
-    assert same is (leaf.kind is not TRAINS), f"{place} {leaf.kind.name}: {leaf.value!r}, {_changed(leaf)!r}"
+    assert same is (leaf.kind is not TRAINS), (
+        f"{place} {leaf.kind.name}: {leaf.value!r}, {_changed(leaf)!r}"
+    )
     evaluated_alike = evaluation_identity(spec) == evaluation_identity(other)
     assert evaluated_alike is (leaf.kind is not EVALUATES)
 
@@ -97,13 +106,23 @@ def test_a_field_that_trains_makes_another_run_and_every_other_keeps_it(place):
 def test_the_fields_of_the_issue_are_of_the_kinds_it_says():
     kinds = {place: leaf.kind for place, (_, leaf) in FIELDS.items()}
     operating = [
-        "evaluation.engine.local.rows", "evaluation.engine.huggingface.rows", "training.micro_batch_rows",
+        "evaluation.engine.local.rows",
+        "evaluation.engine.huggingface.rows",
+        "training.micro_batch_rows",
         "training.micro_batch_tokens",
-        "training.checkpoint_every", "backend.local.threads", "backend.verl.threads", "backend.verl.hang_minutes",
-        "backend.verl.max_tokens_per_gpu", "backend.verl.offload", "backend.verl.rollout.vllm.gpu_memory_utilization",
-        "backend.verl.validation_samples", "backend.verl.nodes", "backend.verl.ray.address.address",
-        "evaluation.place.here.threads", "evaluation.place.here.memory_gib",
-    ]  # fmt: skip
+        "training.checkpoint_every",
+        "backend.local.threads",
+        "backend.verl.threads",
+        "backend.verl.hang_minutes",
+        "backend.verl.max_tokens_per_gpu",
+        "backend.verl.offload",
+        "backend.verl.rollout.vllm.gpu_memory_utilization",
+        "backend.verl.validation_samples",
+        "backend.verl.nodes",
+        "backend.verl.ray.address.address",
+        "evaluation.place.here.threads",
+        "evaluation.place.here.memory_gib",
+    ]
     assert {place for place in operating if kinds[place] is not OPERATES} == set()
     adding = ("evaluation.every", "evaluation.samples_per_problem", "evaluation.benchmarks")
     assert {kinds[place] for place in adding} == {ADDS}
@@ -125,34 +144,51 @@ def _schema(
             tagged = any("type" in m.model_fields for m in models)
             yield f"{where}.type" if tagged else where, field
         for inner in models:
-            tags = get_args(inner.model_fields["type"].annotation) if "type" in inner.model_fields else ()
+            tags = (
+                get_args(inner.model_fields["type"].annotation)
+                if "type" in inner.model_fields
+                else ()
+            )
             yield from _schema(inner, f"{where}.{tags[0]}" if tags else where, kind)
 
 
 def test_every_field_of_the_schema_has_a_frozen_default_and_was_walked_above():
-    missing = sorted({place for place, _ in _schema(RunSpec) if is_frozen_kind(place)} - FROZEN.keys())
-    assert missing == [], "a new field: give it a line in `added` of rpg/config/frozen_defaults.json"
-    plain = {place for place, value in FROZEN.items() if not place.endswith(".type") and value != "section"}
+    missing = sorted(
+        {place for place, _ in _schema(RunSpec) if is_frozen_kind(place)} - FROZEN.keys()
+    )
+    assert missing == [], (
+        "a new field: give it a line in `added` of rpg/config/frozen_defaults.json"
+    )
+    plain = {
+        place
+        for place, value in FROZEN.items()
+        if not place.endswith(".type") and value != "section"
+    }
     unwalked = plain - set(FIELDS)
     # sections that are null by default stand there as a place of their own
     assert unwalked <= {"algorithm.clip", "algorithm.overlong"}, unwalked
 
 
 def test_the_shipped_configurations_keep_their_identities():
-    """Of this format and of the one before, so that what lies on disk is found again. Regenerate only for new files:
+    """Of this format and of the one before, so that what lies on disk is found again. Regenerate
+    only for new files:
 
     python -m tests.config.pin_identities
     """
     pinned = json.loads(PINNED.read_text())
     for name, expected in pinned.items():
         sweep = load_file(CONFIGS / name, {}, lambda spec: "d")
-        assert [[run.run_id, former_identity(run.spec, "d")] for run in sweep.runs] == expected, name
+        assert [[run.run_id, former_identity(run.spec, "d")] for run in sweep.runs] == expected, (
+            name
+        )
     assert {str(path.relative_to(CONFIGS.resolve())) for path in shipped_sweeps()} == set(pinned)
 
 
 def test_runs_of_before_the_initial_model_was_a_factor_keep_their_identities():
     """Their manifests have `warm_start.seed: 0` with every seed."""
-    runs = load_file(CONFIGS / "sweeps/quickstart.yaml", {"model.warm_start.seed": 0}, lambda spec: "d").runs
+    runs = load_file(
+        CONFIGS / "sweeps/quickstart.yaml", {"model.warm_start.seed": 0}, lambda spec: "d"
+    ).runs
     assert [run.run_id for run in runs[1:3]] == ["13f5e0bde3e7b7d9", "eaa017a6b36dbba4"]
     crossed = load_file(CONFIGS / "sweeps/quickstart.yaml", {}, lambda spec: "d").runs
     assert [run.spec.model.warm_start.seed for run in crossed[:3]] == [0, 1, 2]
@@ -167,7 +203,9 @@ def _planted(section: BaseModel, **fields):
 
 def _planted_run(spec: RunSpec, training=0.5, run=0.5) -> RunSpec:
     sections = {name: _planted(getattr(spec, name)) for name in ("task", "algorithm")}
-    return _planted(spec, **sections, training=_planted(spec.training, planted=training), planted=run)
+    return _planted(
+        spec, **sections, training=_planted(spec.training, planted=training), planted=run
+    )
 
 
 def test_a_planted_field_with_a_default_keeps_every_identity_of_the_quickstart():
@@ -187,8 +225,12 @@ def test_the_number_of_steps_is_no_part_of_the_root_unless_the_rate_depends_on_i
     assert identity(short, "d") != identity(long, "d") and root(short, "d") == root(long, "d")
     assert identity_record(long, "d")["settings"][STEPS] == 80
     assert root(resolve({"seed": 1}, "x"), "d") != root(short, "d") != root(short, "e")
-    falling = ({"training": {"steps": steps, "optimizer": {"schedule": "cosine"}}} for steps in (40, 80))
-    assert len({root(resolve(run, "x"), "d") for run in falling}) == 2, "a rate that falls to the end"
+    falling = (
+        {"training": {"steps": steps, "optimizer": {"schedule": "cosine"}}} for steps in (40, 80)
+    )
+    assert len({root(resolve(run, "x"), "d") for run in falling}) == 2, (
+        "a rate that falls to the end"
+    )
 
 
 def test_a_section_at_its_defaults_is_not_the_absence_of_the_section():
@@ -200,7 +242,8 @@ def test_a_section_at_its_defaults_is_not_the_absence_of_the_section():
 
 
 def test_a_run_of_defaults_has_the_defaults_of_the_schema():
-    """Sections are known by their types, so one that is new keeps the identities of runs that do not set it."""
+    """Sections are known by their types, so one that is new keeps the identities of runs that do
+    not set it."""
     schema = [leaf for leaf in leaves(RunSpec()) if not leaf.dotted.startswith("algorithm.")]
     assert len(schema) > 60
     assert [leaf.dotted for leaf in schema if leaf.value != leaf.default] == [
@@ -229,6 +272,8 @@ def test_a_kind_that_came_later_needs_no_frozen_default_and_all_its_fields_count
 
 
 def test_one_value_has_one_text_and_no_number_that_is_none():
-    assert canonical_json({"b": [1.0, 1e-7], "a": {"é": None}}) == '{"a":{"é":null},"b":[1.0,1e-07]}'
+    assert (
+        canonical_json({"b": [1.0, 1e-7], "a": {"é": None}}) == '{"a":{"é":null},"b":[1.0,1e-07]}'
+    )
     with pytest.raises(ValueError, match="not JSON compliant"):
         canonical_json(float("nan"))

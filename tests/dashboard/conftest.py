@@ -13,7 +13,8 @@ from tests.dashboard.driver import SHAPE
 @pytest.fixture
 def layout(tmp_path, monkeypatch):
     monkeypatch.setenv("RPG_HOME", str(tmp_path))
-    # Streamlit looks through 300 installed packages for components in every new session; the pages use none.
+    # Streamlit looks through 300 installed packages for components in every new session; the pages
+    # use none.
     monkeypatch.setattr("streamlit.components.v2.manifest_scanner.scan_component_manifests", list)
     return Layout.at(tmp_path)
 

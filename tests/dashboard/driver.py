@@ -10,7 +10,9 @@ from tests.waiting import HANG
 
 PAGES = "overview compare table frontier tokens problems why paper run nightly evaluations studies".split()
 SHAPE = Shape(steps=6, eval_every=3, problems=5, samples=3, benchmarks=("easy", "hard"))
-HOSTILE = "<img src=x onerror=window.pwned=1> **[a](http://evil)** $x$ :red[b] '); DROP TABLE runs;--🙂"
+HOSTILE = (
+    "<img src=x onerror=window.pwned=1> **[a](http://evil)** $x$ :red[b] '); DROP TABLE runs;--🙂"
+)
 
 
 def show(page, **selection):

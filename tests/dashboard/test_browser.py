@@ -1,5 +1,5 @@
-"""The dashboard in a real browser: every page opens, selections work and stay in the URL, numbers are the database's,
-nothing leaves the machine, and a rebuild never shows.
+"""The dashboard in a real browser: every page opens, selections work and stay in the URL, numbers
+are the database's, nothing leaves the machine, and a rebuild never shows.
 
 Needs playwright and a Chromium (Debian: apt-get install chromium); says so when it is left out.
 """
@@ -25,7 +25,9 @@ MISSING = "playwright is not installed (pip install playwright)"
 playwright = pytest.importorskip("playwright.sync_api", reason=MISSING)
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)"),
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)"
+    ),
 ]
 
 HOSTILE = '<img/src=x/onerror="pwned=1">'
@@ -33,7 +35,9 @@ SHAPE = Shape(steps=8, eval_every=4, problems=6, samples=4, benchmarks=("easy", 
 STUDY = Shape(steps=8, eval_every=4, problems=6, samples=4)
 PAGES = ("", "compare", "table", "frontier", "tokens", "problems", "why", "paper", "run", "studies")
 CLIPS = [f"{name} clip={value}" for name in ("grpo", "rpg-urkl") for value in range(9)]
-WIDE = "&".join(f"variants={name}, clip {value}" for name in ("GRPO", "RPG-URKL") for value in range(9))
+WIDE = "&".join(
+    f"variants={name}, clip {value}" for name in ("GRPO", "RPG-URKL") for value in range(9)
+)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +117,9 @@ def test_every_page_opens_and_shows_hostile_names_as_text(page, address, name):
     page.goto(f"{address}/{name}?sweep=hostile&sweeps=hostile")
     settled(page)
     if name in ("compare", "why"):
-        page.wait_for_selector("[data-testid=stVegaLiteChart] canvas, [data-testid=stVegaLiteChart] svg")
+        page.wait_for_selector(
+            "[data-testid=stVegaLiteChart] canvas, [data-testid=stVegaLiteChart] svg"
+        )
     assert page.evaluate("window.pwned") is None
     assert page.locator("img[src=x]").count() == 0
 
@@ -138,7 +144,9 @@ def test_the_table_says_what_the_database_says(page, address, layout):
         other = summarise(db, "demo", baseline="dapo").table
     assert cells(page) == lines(expected)
     pick(page, "Baseline", "DAPO")
-    page.wait_for_function("document.querySelector('table.rpg tbody tr').innerText.includes('DAPO')")
+    page.wait_for_function(
+        "document.querySelector('table.rpg tbody tr').innerText.includes('DAPO')"
+    )
     assert cells(page) == lines(other)
     link = page.url
     assert "baseline=DAPO" in link
@@ -164,7 +172,10 @@ def rows_of_table(tab):
 
 def lines(table):
     mean = table[table["benchmark"] == "mean"]
-    return [(row.label, plus_minus(row.last, row.low, row.high), row.verdict) for row in mean.itertuples()]
+    return [
+        (row.label, plus_minus(row.last, row.low, row.high), row.verdict)
+        for row in mean.itertuples()
+    ]
 
 
 @pytest.mark.long
@@ -175,7 +186,10 @@ def test_a_file_can_be_saved_and_waits_for_the_reader(page, address):
     page.locator("[data-testid=stVegaLiteChart]").first.wait_for()
     page.get_by_text("Save or share").click()
     header = b"name,sweep,variant,step,x,mean"
-    for kind, name, begin in (("HTML", "Page as HTML", b"<!DOCTYPE html>"), ("CSV", "Data as CSV", header)):
+    for kind, name, begin in (
+        ("HTML", "Page as HTML", b"<!DOCTYPE html>"),
+        ("CSV", "Data as CSV", header),
+    ):
         press(page, kind)
         page.get_by_role("button", name="Make").click()
         page.get_by_role("button", name=name).wait_for()
@@ -219,13 +233,17 @@ def test_a_study_grows_on_its_page_and_a_point_leads_to_its_run(page, address, l
     read.write_text(text)
     page.get_by_text("registered", exact=True).wait_for()
     settled(page)
-    page.locator("path[aria-label*='link: ']").first.click(force=True)  # another trial may lie above it
+    page.locator("path[aria-label*='link: ']").first.click(
+        force=True
+    )  # another trial may lie above it
     page.wait_for_url(re.compile(r"/run\?sweep=kl-forms.tuning&run=grpo-\d+-s100"))
     assert "step 4 of 4" in settled(page)
 
 
 @pytest.mark.long
-def test_with_a_password_a_sweep_is_renamed_noted_and_hidden_and_without_one_it_is_not(page, address, layout):
+def test_with_a_password_a_sweep_is_renamed_noted_and_hidden_and_without_one_it_is_not(
+    page, address, layout
+):
     demo = place(layout, "demo")
     with dashboard(layout.home, "anna:horse") as (guarded, _):
         page.goto(f"{guarded.replace('//', '//anna:horse@')}/?sweep=demo")
@@ -258,14 +276,19 @@ def test_with_a_password_a_sweep_is_renamed_noted_and_hidden_and_without_one_it_
     page.get_by_text(
         re.compile("tag demo.* --help, and rpg note; from here with rpg serve --auth")
     ).wait_for()
-    assert page.get_by_role("button", name="Save").count() == 0 and page.locator("img[src=x]").count() == 0
+    assert (
+        page.get_by_role("button", name="Save").count() == 0
+        and page.locator("img[src=x]").count() == 0
+    )
     change(demo, remove=record["tags"], label="")
 
 
 def test_nothing_shows_while_a_sweep_writes_and_the_database_is_rebuilt(page, address, layout):
-    """Rebuilds under an open page that is loaded again and again: no error, never a mixture of versions.
+    """Rebuilds under an open page that is loaded again and again: no error, never a mixture of
+    versions.
 
-    Of twice as many versions as stay on disk, so that those are removed which the page has just shown.
+    Of twice as many versions as stay on disk, so that those are removed which the page has just
+    shown.
     """
     rebuilds = 2 * KEEP
     run = layout.run("demo", "grpo-seed0")

@@ -1,4 +1,5 @@
-"""Pages that compare variants: numbers are those of the summary and the database, selections do what they say."""
+"""Pages that compare variants: numbers are those of the summary and the database, selections do
+what they say."""
 
 import json
 import math
@@ -24,15 +25,23 @@ def test_the_table_follows_baseline_and_benchmarks_of_the_url(demo):
     with connect(demo) as db:
         found = summarise(db, "demo", "rpg-urkl", ["hard"]).table
     for row in found.itertuples():
-        assert plus_minus(row.last, row.low, row.high) in markup(app) and f">{row.best:.3f}<" in markup(app)
+        assert plus_minus(row.last, row.low, row.high) in markup(
+            app
+        ) and f">{row.best:.3f}<" in markup(app)
     assert app.selectbox(key="baseline").value == "RPG-URKL"
     assert app.multiselect(key="benchmarks").value == ["hard"]
     rows = re.findall(r"<td[^>]*>(?:<a [^>]*>)?([^<]*)(?:</a>)?</td>", markup(app))
-    assert rows[0] == "RPG-URKL" and rows[5] == "baseline" and "Accuracy per benchmark" not in markup(app)
+    assert (
+        rows[0] == "RPG-URKL"
+        and rows[5] == "baseline"
+        and "Accuracy per benchmark" not in markup(app)
+    )
 
 
 def test_what_nobody_chose_is_that_of_the_sweep_with_what_it_has_by_now(demo):
-    shape = Shape(steps=12, eval_every=6, problems=5, samples=3, benchmarks=("easy", "hard", "third"))
+    shape = Shape(
+        steps=12, eval_every=6, problems=5, samples=3, benchmarks=("easy", "hard", "third")
+    )
     variants = ["dapo", "grpo", "cispo"]
     write_sweep(demo.home, "other", variants, (0, 1), shape)
     build(demo)
@@ -52,11 +61,15 @@ def test_what_nobody_chose_is_that_of_the_sweep_with_what_it_has_by_now(demo):
 
 def test_a_curve_over_what_is_not_known_is_named_and_not_drawn(demo):
     for part, names in (("urkl", "RPG-URKL"), ("", "GRPO, RPG-URKL")):
-        for metrics in (run.metrics_path(1) for run in demo.run_folders("demo") if part in run.name):
+        for metrics in (
+            run.metrics_path(1) for run in demo.run_folders("demo") if part in run.name
+        ):
             metrics.write_text(metrics.read_text().replace('"tokens"', '"others"'))
         build(demo)
         overview, compare = (show(page, x="tokens") for page in ("overview", "compare"))
-        assert all(f"over response tokens: {names}." in " ".join(texts(app)) for app in (overview, compare))
+        assert all(
+            f"over response tokens: {names}." in " ".join(texts(app)) for app in (overview, compare)
+        )
         assert not any("NaN" in chart.proto.spec for chart in compare.get("vega_lite_chart"))
 
 
@@ -91,7 +104,10 @@ def test_problems_are_those_that_differ_most_and_both_answers_are_shown(demo, ag
     won = sum(mine > other for mine, other in expected.values())
     assert f"RPG-URKL{', step 6' * (step != 6)} does better on {won} of 5 problems" in texts(app)[0]
     shown = [element.value for element in app.code]
-    assert any("Compute problem" in text for text in shown) and sum("Answer" in text for text in shown) == 2
+    assert (
+        any("Compute problem" in text for text in shown)
+        and sum("Answer" in text for text in shown) == 2
+    )
     other = show("problems", benchmark="hard", problem="hard-3")
     assert any("problem 3 of hard" in element.value for element in other.code)
 
@@ -102,7 +118,9 @@ def test_the_frontier_draws_a_path_per_variant_and_pass_at_k(layout):
     for variant in ("grpo", "rpg-urkl"):
         for benchmark in SHAPE.benchmarks:
             path = drift_path(layout.run("demo", f"{variant}-seed0").eval_path(benchmark, 6))
-            one = dict.fromkeys(("per_response", "per_response_se", "per_token", "per_token_se"), 0.5)
+            one = dict.fromkeys(
+                ("per_response", "per_response_se", "per_token", "per_token_se"), 0.5
+            )
             atomic_write_json(path, {"policy_to_initial": one | {"responses": 15, "problems": 5}})
     build(layout)
     assert any("no checkpoint" in text for text in texts(show("frontier", sweep="bare")))
@@ -121,7 +139,10 @@ def test_accuracy_over_compute_of_any_sweep(layout):
     build(layout)
     app = show("frontier", part="Accuracy over compute", axis="response tokens")
     with connect(layout) as db:
-        series = {queries.Series("demo", "grpo"): "GRPO", queries.Series("demo", "rpg-urkl"): "RPG-URKL"}
+        series = {
+            queries.Series("demo", "grpo"): "GRPO",
+            queries.Series("demo", "rpg-urkl"): "RPG-URKL",
+        }
         data = compute_curves.measured(db, series, ["easy"], "tokens")
     part = compute_curves.section(data, list(series.values()), list(series.values()), "tokens")
     beside = compute_curves.section(data, ["GRPO", "TRL"], ["GRPO", "TRL"], "tokens")
@@ -156,7 +177,9 @@ def test_why_draws_every_group(demo):
         app = show("why", sweep="demo", group=group)
         [line] = [text for text in texts(app) if "Lines: mean" in text]
         headings = (re.escape(METRICS[name].heading) for name in there)
-        drawn_there = [text for text in headings if not re.search(f"{text}(, reference: [^:]+)?: 0", line)]
+        drawn_there = [
+            text for text in headings if not re.search(f"{text}(, reference: [^:]+)?: 0", line)
+        ]
         assert panels(app) == len(drawn_there) > 2
     assert any("No audits yet" in text for text in texts(show("why", sweep="demo", group=AUDIT)))
 
@@ -164,10 +187,20 @@ def test_why_draws_every_group(demo):
 def test_why_draws_the_audit(demo):
     demo.audits.mkdir()
     rows = [
-        {"loss": "grpo", "source": "rpg", "level": "token", "divergence": "rkl", "reference": reference,
-         "clipped": False, "drift": drift, "bias": drift, "noise": 1.0}
-        for reference in ("old", "third") for drift in (0.0, 0.4)
-    ]  # fmt: skip
+        {
+            "loss": "grpo",
+            "source": "rpg",
+            "level": "token",
+            "divergence": "rkl",
+            "reference": reference,
+            "clipped": False,
+            "drift": drift,
+            "bias": drift,
+            "noise": 1.0,
+        }
+        for reference in ("old", "third")
+        for drift in (0.0, 0.4)
+    ]
     report = {"rows": rows, "losses": [{"name": "grpo", "divergence": "rkl"}]}
     (demo.audits / "catalogue.json").write_text(json.dumps(report))
     (demo.audits / "strange.json").write_text(json.dumps({"rows": 3}))

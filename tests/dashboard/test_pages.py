@@ -18,13 +18,17 @@ from tests.dashboard.driver import HOSTILE, PAGES, SHAPE, markup, show, texts
 
 @pytest.fixture(scope="module")
 def homes(tmp_path_factory):
-    """Data folders with little or odd things to show: an empty database, a sweep that nobody has begun, names that are
-    markup, a run whose manifest is torn."""
+    """Data folders with little or odd things to show: an empty database, a sweep that nobody has
+    begun, names that are markup, a run whose manifest is torn."""
     kinds = ("empty", "begun", "hostile", "corrupt")
     layouts = {kind: Layout.at(tmp_path_factory.mktemp(kind)) for kind in kinds}
-    layouts["begun"].write_sweep({"name": "s", "source": "", "baseline": "grpo", "created": 1, "runs": ["a"]})
+    layouts["begun"].write_sweep(
+        {"name": "s", "source": "", "baseline": "grpo", "created": 1, "runs": ["a"]}
+    )
     name = HOSTILE.replace("/", "-")
-    shape = Shape(steps=3, eval_every=3, problems=2, samples=2, benchmarks=(name, "easy"), metrics=8)
+    shape = Shape(
+        steps=3, eval_every=3, problems=2, samples=2, benchmarks=(name, "easy"), metrics=8
+    )
     markup = write_sweep(layouts["hostile"].home, name, ("grpo", HOSTILE), (0, 1), shape)
     for place, run in enumerate(markup.run_folders(name)):  # so that a line says who has spent more
         append_metrics(run, 2, {"step": 3, "tokens": 10**place})
@@ -45,7 +49,11 @@ def test_the_script_that_streamlit_runs_has_nothing_that_it_would_show():
 def test_without_a_database_a_page_says_how_to_begin(layout):
     write_problems(layout.home, ["no schedule"])
     said = texts(show("overview"))
-    assert "No results in" in said[1] and "rpg sweep" in said[1] and said[0] == "rpg serve: no schedule"
+    assert (
+        "No results in" in said[1]
+        and "rpg sweep" in said[1]
+        and said[0] == "rpg serve: no schedule"
+    )
 
 
 @pytest.mark.parametrize("kind", ["empty", "begun"])
@@ -97,7 +105,9 @@ def test_an_unknown_selection_in_the_url_is_said(demo):
     assert app.selectbox(key="sweep").value == "demo"
     assert "GRPO" in markup(app)
     for label in ("Sweep", "Baseline", "Benchmarks"):
-        assert f"{label}: nothing here is called 'gone'; showing something else instead." in texts(app)
+        assert f"{label}: nothing here is called 'gone'; showing something else instead." in texts(
+            app
+        )
     demo.sweep_folder("demo").rename(demo.sweep_folder("other"))
     build(demo)
     assert "Sweep: demo is no longer here; showing something else instead." in texts(app.run())
@@ -114,7 +124,10 @@ def test_what_is_shown_is_always_in_the_address(demo):
     for page, key in keys.items():
         assert show(page).session_state[key] in ("newer", ["newer"])
         again = show(page, **links[page])
-        assert links[page][key] in ("demo", ["demo"]) and again.session_state[key] in ("demo", ["demo"])
+        assert links[page][key] in ("demo", ["demo"]) and again.session_state[key] in (
+            "demo",
+            ["demo"],
+        )
 
 
 def test_ten_megabytes_of_text_are_cut_and_can_be_saved(demo):
@@ -130,7 +143,11 @@ def test_ten_megabytes_of_text_are_cut_and_can_be_saved(demo):
 def test_samples_that_were_drawn_anew_are_shown_anew(demo):
     """An evaluation that is extended or made again has the name it had."""
     run = demo.run("demo", "grpo-seed0")
-    shown = lambda: [one.value for one in show("run", run=run.name, benchmark="easy", part="Samples").code]  # noqa: E731
+
+    def shown():
+        page = show("run", run=run.name, benchmark="easy", part="Samples")
+        return [one.value for one in page.code]
+
     assert not any("drawn anew" in text for text in shown())
     rows = read_eval(run, "easy", 6).to_pylist()
     write_eval(run, "easy", 6, [row | {"response": "drawn anew"} for row in rows])
@@ -140,8 +157,14 @@ def test_samples_that_were_drawn_anew_are_shown_anew(demo):
 def test_runs_of_different_code_are_named(demo):
     for name in demo.read_sweep("demo")["runs"]:
         loss = "1" if name.startswith("grpo") else "2"
-        record = {"code": f"code{loss}", "sources": {"rpg/losses/policy_loss.py": loss}, "git_revision": None}
-        atomic_write_json(demo.run("demo", name).provenance_path(1), record | {"versions": {}, "machine": {}})
+        record = {
+            "code": f"code{loss}",
+            "sources": {"rpg/losses/policy_loss.py": loss},
+            "git_revision": None,
+        }
+        atomic_write_json(
+            demo.run("demo", name).provenance_path(1), record | {"versions": {}, "machine": {}}
+        )
     build(demo)
     for page in ("overview", "compare", "table"):
         words = " ".join(texts(show(page)))

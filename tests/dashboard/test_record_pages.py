@@ -69,7 +69,9 @@ def test_overview_links_to_the_flow_run_also_where_every_sweep_is_hidden(demo):
 
 def test_run_shows_its_settings_and_finds_samples(demo):
     write_run(demo.run("demo", "beta"), "grpo algorithm.beta=0.001", 0, 0.3, SHAPE, "grpo")
-    write_done(demo.run("demo", "beta"), seconds=0.0, attempts=1)  # as an import does, which knows no time
+    write_done(
+        demo.run("demo", "beta"), seconds=0.0, attempts=1
+    )  # as an import does, which knows no time
     build(demo)
     app = show("run", sweep="demo", run="beta", part="Settings")
     settings = app.dataframe[0].value.set_index("setting")["value"]
@@ -104,11 +106,18 @@ def a_night(layout, day, reward, **more):
     digest = {"spec": "s", "steps": [1], "weights": "w", "samples": {}}
     digest["metrics"] = {"reward": f"{reward:08.4f}"}
     record = {
-        "night": f"2026-01-{day:02d}-0123abcd", "started": 1.7e9 + 86400 * day,
-        "revision": "f" * 40, "code": "c", "environment": {},
-        "values": {"chain / grpo / reward": reward}, "spread": {"chain / grpo / reward": 0.01},
-        "digests": {"chain / grpo / seed 0": digest}, "failed": {}, "bits": False, "said": "bits are the same",
-    }  # fmt: skip
+        "night": f"2026-01-{day:02d}-0123abcd",
+        "started": 1.7e9 + 86400 * day,
+        "revision": "f" * 40,
+        "code": "c",
+        "environment": {},
+        "values": {"chain / grpo / reward": reward},
+        "spread": {"chain / grpo / reward": 0.01},
+        "digests": {"chain / grpo / seed 0": digest},
+        "failed": {},
+        "bits": False,
+        "said": "bits are the same",
+    }
     atomic_write_json(layout.home / "nightly" / f"{day}.json", record | more)
 
 
@@ -118,7 +127,14 @@ def test_nightly_runs_show_what_changed_who_accepted_it_and_the_bands(demo):
         a_night(demo, day, 0.5)
     app = show("nightly")
     assert "Newest night 2026-01-02-0123abcd: as before" in texts(app)
-    a_night(demo, 3, 0.9, bits=True, said=f"bits changed since commit ffff: {HOSTILE}", failed={"a": "no"})
+    a_night(
+        demo,
+        3,
+        0.9,
+        bits=True,
+        said=f"bits changed since commit ffff: {HOSTILE}",
+        failed={"a": "no"},
+    )
     app = show("nightly")
     assert ": 1 run failed, bits changed, 1 of 1 numbers outside their bands" in texts(app)[0]
     assert any(HOSTILE in text for text in texts(app)) and "<img" not in markup(app)
@@ -148,7 +164,10 @@ def test_a_study_is_shown_from_search_to_fits(layout):
         assert row[4].text in markup(app)
     html = markup(show("studies", part="Comparison"))
     with connect(layout) as db:
-        parts = [*study_report.comparison(db, layout, found.registered), study_report.cost(db, found)]
+        parts = [
+            *study_report.comparison(db, layout, found.registered),
+            study_report.cost(db, found),
+        ]
     for part in parts:
         for grid in part.grids:
             for row in grid.rows:

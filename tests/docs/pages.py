@@ -1,8 +1,8 @@
 """README and docs as data: fenced blocks with their marks, inline code, links.
 
-A block says in its fence what it is: `sh`, `yaml`, `python`, `sql` and `jsonl` are tried by tests/docs/test_docs.py,
-`text` is for output and pictures. A comment in the line before may say that a block is not run, and why, or as which
-file the blocks after it will find it:
+A block says in its fence what it is: `sh`, `yaml`, `python`, `sql` and `jsonl` are tried by
+tests/docs/test_docs.py, `text` is for output and pictures. A comment in the line before may say
+that a block is not run, and why, or as which file the blocks after it will find it:
 
     <!-- not run: needs a GPU -->
     <!-- file: train.jsonl -->
@@ -22,7 +22,9 @@ PAGES = [
 ]
 LANGUAGES = ("sh", "yaml", "python", "sql", "jsonl", "text", "dockerfile")
 
-_FENCE = re.compile(r"^(?:<!--(?P<mark>[^\n]*?)-->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
+_FENCE = re.compile(
+    r"^(?:<!--(?P<mark>[^\n]*?)-->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S
+)
 _INLINE = re.compile(r"(?<!`)`([^`\n]+(?:\n[^`\n]+)?)`(?!`)")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -44,7 +46,9 @@ class Block:
     @property
     def left_out(self) -> str:
         """Why it is not run; empty when it is."""
-        return self.mark.removeprefix("not run:").strip() if self.mark.startswith("not run:") else ""
+        return (
+            self.mark.removeprefix("not run:").strip() if self.mark.startswith("not run:") else ""
+        )
 
     @property
     def file(self) -> str:
@@ -57,13 +61,21 @@ class Block:
     def commands(self) -> list[list[str]]:
         """The words of each command of a shell block, without comments."""
         joined = self.text.replace("\\\n", " ")
-        return [words for line in joined.splitlines() if (words := shlex.split(line, comments=True))]
+        return [
+            words for line in joined.splitlines() if (words := shlex.split(line, comments=True))
+        ]
 
 
 def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     return [
-        Block(page, text.count("\n", 0, m.start()) + 1, (m["mark"] or "").strip(), m["language"], m["text"])
+        Block(
+            page,
+            text.count("\n", 0, m.start()) + 1,
+            (m["mark"] or "").strip(),
+            m["language"],
+            m["text"],
+        )
         for m in _FENCE.finditer(text)
     ]
 
@@ -84,4 +96,6 @@ def links(page: Path) -> list[str]:
 def anchors(page: Path) -> set[str]:
     """The names of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", prose(page), re.M)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    }

@@ -1,4 +1,5 @@
-"""CONTRIBUTING tells the truth: the places it names exist, its walks are as short as it says, its words are the code's."""
+"""CONTRIBUTING tells the truth: the places it names exist, its walks are as short as it says, its
+words are the code's."""
 
 import ast
 import re
@@ -44,8 +45,12 @@ def test_the_three_walks_take_five_steps_each():
 
 
 def test_the_words_of_the_glossary_are_the_words_of_the_code():
-    rows = re.findall(r"^\| `([\w@.]+)` \|", PAGE.partition("## Words")[2].partition("\n## ")[0], re.M)
+    rows = re.findall(
+        r"^\| `([\w@.]+)` \|", PAGE.partition("## Words")[2].partition("\n## ")[0], re.M
+    )
     assert len(rows) >= 20
     search = ["git", "grep", "-hwoE", "|".join(map(re.escape, rows)), "--", "rpg/*.py", "docs/*.md"]
-    used = subprocess.run(search, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    used = subprocess.run(
+        search, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
     assert set(rows) <= set(used), set(rows) - set(used)

@@ -35,12 +35,16 @@ page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Where a reader stands: a folder with a data folder in it, which holds a finished sweep `quickstart`."""
+    """Where a reader stands: a folder with a data folder in it, which holds a finished sweep
+    `quickstart`."""
     write_sweep(tmp_path / "rpg-data", "quickstart", ("grpo", "rpg-reinforce-urkl"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RPG_HOME", raising=False)
-    # Tests of the report draw. Here, seconds of a page would be spent on figures that are not looked at.
-    monkeypatch.setattr("vl_convert.vegalite_to_svg", lambda *_, **__: "<svg width='1' height='1'/>")
+    # Tests of the report draw. Here, seconds of a page would be spent on figures that are not
+    # looked at.
+    monkeypatch.setattr(
+        "vl_convert.vegalite_to_svg", lambda *_, **__: "<svg width='1' height='1'/>"
+    )
     monkeypatch.setattr("vl_convert.svg_to_png", lambda *_, **__: b"")
     monkeypatch.setattr("vl_convert.svg_to_pdf", lambda *_, **__: b"")
     return tmp_path
@@ -51,7 +55,11 @@ def test_blocks_run(page, folder):
     for block in blocks(page):
         if block.file and not block.left_out:
             (folder / block.file).write_text(block.text)
-        if block.left_out or block.language in ("text", "dockerfile", "jsonl") or block.page == RECIPES:
+        if (
+            block.left_out
+            or block.language in ("text", "dockerfile", "jsonl")
+            or block.page == RECIPES
+        ):
             continue
         try:
             _TRY[block.language](block, folder)
@@ -61,13 +69,16 @@ def test_blocks_run(page, folder):
 
 def _commands(block, folder: Path) -> None:
     for words in block.commands():
-        assert words[0] == "rpg", f"{words[0]}: only rpg is run; mark the block <!-- not run: why -->"
+        assert words[0] == "rpg", (
+            f"{words[0]}: only rpg is run; mark the block <!-- not run: why -->"
+        )
         result = CliRunner().invoke(APP, words[1:], catch_exceptions=False, standalone_mode=False)
         assert result.return_value in (0, None), f"{' '.join(words)}: {result.output}"
 
 
 def _yaml(block, folder: Path) -> None:
-    """A sweep, a run (or sections of one), a study, a benchmark, a training set: read as `rpg` reads it."""
+    """A sweep, a run (or sections of one), a study, a benchmark, a training set: read as `rpg`
+    reads it."""
     path = folder / (block.file or "block.yaml")
     path.write_text(block.text)
     keys = parse_yaml(block.text, block.where).keys()
@@ -99,14 +110,17 @@ _TRY = {"sh": _commands, "yaml": _yaml, "python": _python, "sql": _sql}
 def test_every_block_says_what_it_is_and_why_it_is_not_run():
     for block in BLOCKS:
         assert block.language in LANGUAGES, f"{block.where}: the fence names none of {LANGUAGES}"
-        assert not block.mark.startswith("not run") or len(block.left_out) > 8, f"{block.where}: say why"
+        assert not block.mark.startswith("not run") or len(block.left_out) > 8, (
+            f"{block.where}: say why"
+        )
     run = [block.language for block in BLOCKS if not block.left_out]
     for language, least in {"sh": 5, "yaml": 6, "python": 4, "sql": 1}.items():
         assert run.count(language) >= least, f"{run.count(language)} blocks of {language} are run"
 
 
 def _parse(words: list[str]) -> None:
-    """Raises what the command line would say: an unknown command, option or value, a missing argument."""
+    """Raises what the command line would say: an unknown command, option or value, a missing
+    argument."""
     assert words[0] in COMMANDS, f"no command rpg {words[0]}"
     given = COMMANDS[words[0]].make_context(f"rpg {words[0]}", words[1:]).params
     file = given.get("file") if "set_" in given else None
@@ -145,7 +159,9 @@ def test_commands_that_are_not_run_can_be_typed():
                     try:
                         _parse(_before_shell(words[1:]))
                     except Exception as error:
-                        raise AssertionError(f"{block.where}: {' '.join(words)}: {error}") from error
+                        raise AssertionError(
+                            f"{block.where}: {' '.join(words)}: {error}"
+                        ) from error
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -199,9 +215,13 @@ def test_files_and_modules_in_the_text_exist(page):
         path, _, test = code.partition("::")
         new = f"A new file, `{path}`" in prose(page)  # which a recipe adds
         if re.fullmatch(rf"(?:{'|'.join(_FOLDERS)})/[\w./*-]+", path) and not new:
-            assert list(ROOT.glob(path)) or (ROOT / f"{path}.py").exists(), f"`{code}`: no such file"
+            assert list(ROOT.glob(path)) or (ROOT / f"{path}.py").exists(), (
+                f"`{code}`: no such file"
+            )
             defined = rf"^(?:def|class) {test}\b"
-            assert not test or re.search(defined, (ROOT / path).read_text(), re.M), f"`{code}`: no such name"
+            assert not test or re.search(defined, (ROOT / path).read_text(), re.M), (
+                f"`{code}`: no such name"
+            )
         for module in re.findall(r"python -m ((?:rpg|flows|benchmarks)[\w.]*)", code):
             assert find_spec(module), f"`{code}`: no such module"
         for script in re.findall(r"(?:python|pytest) ((?:benchmarks|tests|\.ci)/[\w./]+)", code):

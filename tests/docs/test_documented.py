@@ -36,8 +36,9 @@ def test_all_that_is_kept_is_shown():
 def test_a_figure_is_the_one_that_was_made_of_these_results(kept, figure):
     """Not drawn again: other fonts than those of the machine that drew it give other bits."""
     assert json.loads(FIGURES.read_text())[figure.name] == {
-        "data": shown(kept, figure.stem), "file": digest(figure)
-    }, "draw it again with: python -m benchmarks.documented"  # fmt: skip
+        "data": shown(kept, figure.stem),
+        "file": digest(figure),
+    }, "draw it again with: python -m benchmarks.documented"
 
 
 def test_the_start_pages_chart_has_the_numbers_of_the_table(kept):
@@ -62,7 +63,9 @@ def test_the_chart_is_drawn_on_narrow_and_dark_pages_and_asks_for_nothing(kept, 
         page.check("input[value=tokens]")
         page.wait_for_selector("#chart svg >> text=response tokens")
         assert page.locator("#chart path[stroke='#F2F2F2']").count(), "GRPO is white on a dark page"
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390 and set(asked) == {"file"}
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390 and set(asked) == {
+            "file"
+        }
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
@@ -71,4 +74,6 @@ def test_no_page_gives_digits_of_p_that_differ_by_processor_nor_an_interval_beyo
     assert not rows, f"{rows}: say the level that p is below"
     # `0.830 ± 0.239` says up to 1.069: such numbers are those of an older method.
     for value, half in re.findall(r"(?<![-−+\d.])(0\.\d+) ± (0\.\d+)", page.read_text("utf-8")):
-        assert float(value) - float(half) >= 0 and float(value) + float(half) <= 1, f"{value} ± {half}"
+        assert float(value) - float(half) >= 0 and float(value) + float(half) <= 1, (
+            f"{value} ± {half}"
+        )

@@ -1,4 +1,5 @@
-"""Every example runs as its page says, trainings with one step; the notebooks from the first cell to the last."""
+"""Every example runs as its page says, trainings with one step; the notebooks from the first cell
+to the last."""
 
 import json
 import os
@@ -50,7 +51,9 @@ def test_an_example_runs(page, tmp_path, monkeypatch, prefect):
         for words in block.commands():
             if words[0] == "rpg":
                 words += SHORTER.get(words[1], [])
-                result = CliRunner().invoke(load(), words[1:], catch_exceptions=False, standalone_mode=False)
+                result = CliRunner().invoke(
+                    load(), words[1:], catch_exceptions=False, standalone_mode=False
+                )
                 assert result.return_value in (0, None), f"{' '.join(words)}: {result.output}"
             elif words[1] != "-m":  # another Python would import PyTorch once more
                 monkeypatch.setattr(sys, "argv", words[1:])
@@ -62,7 +65,9 @@ def test_an_example_runs(page, tmp_path, monkeypatch, prefect):
                 assert done.returncode == 0, f"{' '.join(words)}: {done.stdout}{done.stderr}"
 
 
-@pytest.mark.parametrize("notebook", sorted(EXAMPLES.glob("notebooks/*.ipynb")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "notebook", sorted(EXAMPLES.glob("notebooks/*.ipynb")), ids=lambda path: path.stem
+)
 def test_a_notebook_runs(notebook, tmp_path, monkeypatch):
     write_sweep(tmp_path / "rpg-data", "quickstart", ("grpo", "rpg-reinforce-urkl"))
     monkeypatch.chdir(tmp_path)
@@ -75,4 +80,6 @@ def test_a_notebook_runs(notebook, tmp_path, monkeypatch):
 
 def test_the_page_of_examples_names_each():
     listed = (EXAMPLES / "README.md").read_text()
-    assert [page.parent.name for page in PAGES if f"]({page.parent.name}/README.md)" not in listed] == []
+    assert [
+        page.parent.name for page in PAGES if f"]({page.parent.name}/README.md)" not in listed
+    ] == []

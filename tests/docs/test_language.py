@@ -12,7 +12,11 @@ PHRASES = Path(__file__).with_name("banned_phrases.txt")
 def banned():
     """The phrases, in lower case with single spaces."""
     lines = PHRASES.read_text(encoding="utf-8").splitlines()
-    return [" ".join(line.split()).lower() for line in lines if line.strip() and not line.startswith("#")]
+    return [
+        " ".join(line.split()).lower()
+        for line in lines
+        if line.strip() and not line.startswith("#")
+    ]
 
 
 def phrases_in(text, phrases):

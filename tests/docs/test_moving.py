@@ -1,4 +1,5 @@
-"""The files of docs/from-trl.md and docs/from-verl.md train and are evaluated, as `rpg train` has them do it."""
+"""The files of docs/from-trl.md and docs/from-verl.md train and are evaluated, as `rpg train` has
+them do it."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Environments as TRL takes them, in their bounded process: what a tool may do to us, which is nothing."""
+"""Environments as TRL takes them, in their bounded process: what a tool may do to us, which is
+nothing."""
 
 import pytest
 
@@ -123,8 +124,14 @@ FAILURES = {
     "megabyte": (call("fail", how="return"), "returned 1000000 characters, more than 2000"),
     "printed": (call("fail", how="print"), "printed more than 2000 characters"),
     "memory": (call("fail", how="memory"), "MemoryError"),
-    "network": (call("fail", how="network"), "PermissionError: the network is not allowed (task.network)"),
-    "name": (call("fail", how="name"), "PermissionError: the network is not allowed (task.network)"),
+    "network": (
+        call("fail", how="network"),
+        "PermissionError: the network is not allowed (task.network)",
+    ),
+    "name": (
+        call("fail", how="name"),
+        "PermissionError: the network is not allowed (task.network)",
+    ),
     "half a letter": (call("fail", how="half a letter"), "ValueError: no ?"),
     "quit": (call("fail", how="quit"), "SystemExit"),
     "exit": (call("fail", how="exit"), "its process ended with exit code 3"),
@@ -133,8 +140,8 @@ FAILURES = {
 
 
 def test_a_tool_that_misbehaves_costs_one_reply_and_nobody_else_notices(made):
-    """Whatever it does, even ending the process that all environments share: every counter has what was added to it, also
-    before a failure, and in a process that was told of it."""
+    """Whatever it does, even ending the process that all environments share: every counter has what
+    was added to it, also before a failure, and in a process that was told of it."""
     with made() as environments:
         for row in (0, 1):
             assert environments.begin(row, {"start": 10 * row}, f"key {row}") == "Count!"
@@ -162,7 +169,9 @@ def test_what_an_environment_draws_follows_from_its_conversation_alone(made):
 
     expected = drawn([0, 1, 2], break_in=False)
     assert len({*expected[0], *expected[1], *expected[2]}) == 6
-    assert drawn([2, 0, 1], break_in=True) == expected  # a new process has been told what was said before
+    assert (
+        drawn([2, 0, 1], break_in=True) == expected
+    )  # a new process has been told what was said before
 
 
 def test_without_a_tool_the_turns_are_enough_for_a_reward(made):

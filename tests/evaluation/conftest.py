@@ -20,7 +20,8 @@ def problems():
 
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory):
-    """Two checkpoints of one run, as the trainer writes them: a model that knows some answers, and a changed one."""
+    """Two checkpoints of one run, as the trainer writes them: a model that knows some answers, and
+    a changed one."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     home = tmp_path_factory.mktemp("home")

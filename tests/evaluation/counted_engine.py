@@ -12,8 +12,9 @@ ROWS = 8
 
 
 def count(log, kill=0, together=0, patch=setattr):
-    """Have engines append a line per sample to `log` before they draw it, and draw and store few samples at a time. In the
-    batch with the number `kill` (0: never) the process kills itself; it draws when `together` processes are there."""
+    """Have engines append a line per sample to `log` before they draw it, and draw and store few
+    samples at a time. In the batch with the number `kill` (0: never) the process kills itself; it
+    draws when `together` processes are there."""
     if together:
         log.with_name(f"{log.name}.{os.getpid()}").touch()
     complete, decode, batches = LocalEngine.complete, LocalEngine._decode, []
@@ -29,7 +30,9 @@ def count(log, kill=0, together=0, patch=setattr):
         if len(batches) == kill:
             os.kill(os.getpid(), signal.SIGKILL)
         if together:
-            until(lambda: len(list(log.parent.glob(f"{log.name}.*"))) >= together, "the other process")
+            until(
+                lambda: len(list(log.parent.glob(f"{log.name}.*"))) >= together, "the other process"
+            )
             time.sleep(0.3)
         return decode(self, requests)
 

@@ -25,39 +25,73 @@ def _dashboard(port: int | None) -> list[str]:
 
 
 def node_command(address: str, ip: str, cpus: int = 1) -> list[str]:
-    """The command of one more node, to be started as a host (tests.places), with which all of its processes end.
+    """The command of one more node, to be started as a host (tests.places), with which all of its
+    processes end.
 
-    One after the other: nodes of one machine that start at once choose the same names for their sockets.
+    One after the other: nodes of one machine that start at once choose the same names for their
+    sockets.
     """
     return [
-        sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--address={address}", f"--node-ip-address={ip}",
-        f"--num-cpus={cpus}", "--object-store-memory=80000000", "--disable-usage-stats", QUIET,
-        f"--dashboard-agent-listen-port={free_port()}", f"--dashboard-agent-grpc-port={free_port()}",
+        sys.executable,
+        "-m",
+        "ray.scripts.scripts",
+        "start",
+        "--block",
+        f"--address={address}",
+        f"--node-ip-address={ip}",
+        f"--num-cpus={cpus}",
+        "--object-store-memory=80000000",
+        "--disable-usage-stats",
+        QUIET,
+        f"--dashboard-agent-listen-port={free_port()}",
+        f"--dashboard-agent-grpc-port={free_port()}",
         f"--runtime-env-agent-port={free_port()}",
-    ]  # fmt: skip
+    ]
 
 
 @contextlib.contextmanager
 def ray_head(cpus: int = 2, dashboard: int | None = None):
     """Yields `host:port`. All ports are free ones, and only the processes started here are ended.
 
-    With a port for its `dashboard` the cluster takes jobs there. Ray's control server listens on every interface,
-    whatever it is told: unless RAY_AUTH_MODE says otherwise it asks for a token, which Ray makes.
+    With a port for its `dashboard` the cluster takes jobs there. Ray's control server listens on
+    every interface, whatever it is told: unless RAY_AUTH_MODE says otherwise it asks for a token,
+    which Ray makes.
     """
     port = free_port()
-    folder = Path(tempfile.mkdtemp(prefix="rpg-ray-", dir="/tmp"))  # a socket's path may have 107 characters
+    folder = Path(
+        tempfile.mkdtemp(prefix="rpg-ray-", dir="/tmp")
+    )  # a socket's path may have 107 characters
     command = [
-        sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--node-ip-address=127.0.0.1",
-        f"--port={port}", f"--num-cpus={cpus}", *_dashboard(dashboard), "--object-store-memory=80000000",
-        f"--temp-dir={folder}", "--disable-usage-stats", f"--dashboard-agent-listen-port={free_port()}",
-        f"--dashboard-agent-grpc-port={free_port()}", f"--runtime-env-agent-port={free_port()}",
+        sys.executable,
+        "-m",
+        "ray.scripts.scripts",
+        "start",
+        "--head",
+        "--block",
+        "--node-ip-address=127.0.0.1",
+        f"--port={port}",
+        f"--num-cpus={cpus}",
+        *_dashboard(dashboard),
+        "--object-store-memory=80000000",
+        f"--temp-dir={folder}",
+        "--disable-usage-stats",
+        f"--dashboard-agent-listen-port={free_port()}",
+        f"--dashboard-agent-grpc-port={free_port()}",
+        f"--runtime-env-agent-port={free_port()}",
         f"--ray-client-server-port={free_port()}",
-    ]  # fmt: skip
+    ]
     with open(folder / "head.log", "wb") as log:
         head = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     try:
-        over = lambda: head.poll() is not None and pytest.fail((folder / "head.log").read_text()[-2000:])  # noqa: E731
-        until(lambda: b"Ray runtime started" in (folder / "head.log").read_bytes(), "Ray's head", over)
+
+        def started():
+            return b"Ray runtime started" in (folder / "head.log").read_bytes()
+
+        def ended():
+            if head.poll() is not None:
+                pytest.fail((folder / "head.log").read_text()[-2000:])
+
+        until(started, "Ray's head", ended)
         yield f"127.0.0.1:{port}"
     finally:
         with contextlib.suppress(ProcessLookupError):

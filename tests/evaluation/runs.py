@@ -10,7 +10,8 @@ from tests.evaluation.small_model import SPEC
 
 
 def register(layout, run, checkpoints, engine="local", seed=0, **evaluation):
-    """A run of the sweep `sweep` whose checkpoints are to be evaluated; `evaluation` overrides its section."""
+    """A run of the sweep `sweep` whose checkpoints are to be evaluated; `evaluation` overrides its
+    section."""
     data = SPEC.model_dump(mode="json") | {"seed": seed}
     settings = engine if isinstance(engine, dict) else {"type": engine}
     data["evaluation"] |= {"engine": settings, "samples_per_problem": 2, **evaluation}
@@ -19,7 +20,13 @@ def register(layout, run, checkpoints, engine="local", seed=0, **evaluation):
     folder.checkpoints.mkdir(parents=True)
     for checkpoint in checkpoints:
         (folder.checkpoints / checkpoint.name).symlink_to(checkpoint)
-    fields = {"run_id": run, "variant": "grpo", "algorithm": "grpo", "seed": seed, "created": time.time()}
+    fields = {
+        "run_id": run,
+        "variant": "grpo",
+        "algorithm": "grpo",
+        "seed": seed,
+        "created": time.time(),
+    }
     steps = {"steps": 1, "eval_steps": [0, 1], "benchmarks": ["chain-easy"]}
     write_manifest(folder, fields | steps | {"spec": spec.model_dump(mode="json")})
     runs = {path.name for path in layout.sweep_folder("sweep").iterdir() if path.is_dir()}

@@ -19,7 +19,9 @@ try:
 
     WITHOUT_VLLM = None
 except ImportError as error:
-    WITHOUT_VLLM = f"vllm is not installed ({error}); docs/evaluation.md says how to run this test on a CPU"
+    WITHOUT_VLLM = (
+        f"vllm is not installed ({error}); docs/evaluation.md says how to run this test on a CPU"
+    )
 
 
 def requests_for(problems, count):

@@ -50,11 +50,14 @@ def test_unequal_numbers_of_samples_are_refused():
 
 
 def test_the_error_of_the_mean_is_that_of_drawing_problems_anew():
-    """Against the exact distribution of the mean over all ways to draw three problems out of three, with repetition."""
+    """Against the exact distribution of the mean over all ways to draw three problems out of three,
+    with repetition."""
     values = np.array([0.0, 0.25, 1.0])
     table = [[0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 1, 1]]
     draws = [np.mean(d) for d in itertools.product(values, repeat=3)]
-    assert summarise(rows(table)).mean_at_k.standard_error == pytest.approx(np.std(draws) * (3 / 2) ** 0.5)
+    assert summarise(rows(table)).mean_at_k.standard_error == pytest.approx(
+        np.std(draws) * (3 / 2) ** 0.5
+    )
 
 
 SHAPE = (0.6, 0.9)  # of difficulties, as published
@@ -62,7 +65,8 @@ PROBLEMS, K = 30, 16
 
 
 def draw(rng):
-    """Rows of problems whose difficulty is drawn anew: right or one wrong answer, lengths with a level per problem."""
+    """Rows of problems whose difficulty is drawn anew: right or one wrong answer, lengths with a
+    level per problem."""
     difficulty = rng.beta(*SHAPE, size=(PROBLEMS, 1))
     correct = rng.random((PROBLEMS, K)) < difficulty
     level = rng.lognormal(5.0, 0.5, (PROBLEMS, 1))
@@ -72,17 +76,23 @@ def draw(rng):
 
 
 def truths():
-    """What the estimates estimate, exactly: c of K samples are right with the beta-binomial probability."""
+    """What the estimates estimate, exactly: c of K samples are right with the beta-binomial
+    probability."""
     c = np.arange(K + 1)
     chance = betabinom(K, *SHAPE).pmf(c)
     found = {n: chance @ (1 - comb(K - c, n) / comb(K, n)) for n in (1, 4, K)}
     majority = chance @ np.where(c * 2 == K, 0.5, c * 2 > K)
-    return found, {"majority_at_k": majority, "response_tokens": np.exp(5.0 + 0.125), "truncation_rate": 0.2}
+    return found, {
+        "majority_at_k": majority,
+        "response_tokens": np.exp(5.0 + 0.125),
+        "truncation_rate": 0.2,
+    }
 
 
 @pytest.mark.slow
 def test_intervals_cover_the_truth_at_their_rate():
-    """Of 500 draws, 95 % intervals hold the truth in 95 % of cases, up to what their number lets one see."""
+    """Of 500 draws, 95 % intervals hold the truth in 95 % of cases, up to what their number lets
+    one see."""
     rng, trials = np.random.default_rng(0), 500
     pass_at, others = truths()
     hits = dict.fromkeys((*pass_at, *others), 0)
@@ -98,7 +108,9 @@ def test_intervals_cover_the_truth_at_their_rate():
         naive += abs(mean - pass_at[1]) <= 1.96 * (mean * (1 - mean) / (PROBLEMS * K)) ** 0.5
     rates = {name: count / trials for name, count in hits.items()}
     assert all(0.92 <= rate <= 0.985 for rate in rates.values()), rates
-    assert naive / trials < 0.75, "with samples instead of problems resampled, this test would have to fail"
+    assert naive / trials < 0.75, (
+        "with samples instead of problems resampled, this test would have to fail"
+    )
 
 
 def test_pass_at_every_power_of_two():
@@ -107,11 +119,15 @@ def test_pass_at_every_power_of_two():
     assert list(found.pass_at) == [1, 2, 4, 6]
     assert found.pass_at[1].mean == pytest.approx(found.mean_at_k.mean)
     assert found.pass_at[6] == found.pass_at_k
-    draws = [[any(group[i] for i in s) for s in itertools.combinations(range(6), 2)]
-             for group in ([1, 0, 0, 0, 0, 0], [0] * 6, [1, 1, 1, 0, 0, 0])]  # fmt: skip
+    draws = [
+        [any(group[i] for i in s) for s in itertools.combinations(range(6), 2)]
+        for group in ([1, 0, 0, 0, 0, 0], [0] * 6, [1, 1, 1, 0, 0, 0])
+    ]
     assert found.pass_at[2].mean == pytest.approx(np.mean(draws))
 
 
 def test_as_json_is_plain():
     found = json.loads(json.dumps(summarise(rows([[1, 0], [0, 0], [1, 1]])).as_json()))
-    assert found["mean_at_k"]["mean"] == pytest.approx(0.5) and found["pass_at"]["2"]["problems"] == 3
+    assert (
+        found["mean_at_k"]["mean"] == pytest.approx(0.5) and found["pass_at"]["2"]["problems"] == 3
+    )

@@ -19,7 +19,9 @@ def rpg(monkeypatch, capsys, *arguments):
     return ended.value.code or 0, out, err
 
 
-def test_numbers_and_where_the_samples_are(checkpoints, own_benchmark, tmp_path, monkeypatch, capsys):
+def test_numbers_and_where_the_samples_are(
+    checkpoints, own_benchmark, tmp_path, monkeypatch, capsys
+):
     lengths = ("--max-prompt-tokens", 64, "--max-response-tokens", 32)
     call = ("evaluate", checkpoints[0], "-b", own_benchmark, *lengths, "--home", tmp_path, "--k", 3)
     code, out, err = rpg(monkeypatch, capsys, *call)
@@ -41,14 +43,20 @@ def test_numbers_and_where_the_samples_are(checkpoints, own_benchmark, tmp_path,
         (("model", "--foo"), "No such option: --foo"),
         (("model", "-b", "aime42"), "did you mean 'aime2"),
         (("model", "-b", ","), "benchmarks: none is named"),
-        (("model", "--engine", "sglang"), "engine: 'sglang' is not known; known: local, huggingface, vllm"),
+        (
+            ("model", "--engine", "sglang"),
+            "engine: 'sglang' is not known; known: local, huggingface, vllm",
+        ),
         (("model", "--device", "tpu"), "'tpu' is not one of 'cpu', 'cuda'"),
         (("model", "--dtype", "int8"), "'int8' is not one of 'float32', 'bfloat16'"),
         (("model", "--workers", "2"), "name it with --ray"),
         (("model", "-b", "nowhere.yaml"), "nowhere.yaml: no such file"),
         (("model", "--preset", "sobber"), "preset 'sobber' is not known; did you mean 'sober'?"),
         (("model", "--prompts", "99"), "prompts: 99; accepted: 1 to 5"),
-        (("model", "-b", "chain-easy", "--prompts", "2"), "prompts: 2; accepted: 1 to 1 for chain-easy"),
+        (
+            ("model", "-b", "chain-easy", "--prompts", "2"),
+            "prompts: 2; accepted: 1 to 1 for chain-easy",
+        ),
     ],
 )
 def test_a_mistake_is_a_line_and_exit_code_2(arguments, words, tmp_path, monkeypatch, capsys):
@@ -59,14 +67,25 @@ def test_a_mistake_is_a_line_and_exit_code_2(arguments, words, tmp_path, monkeyp
 
 
 def test_a_model_that_is_none(own_benchmark, tmp_path, monkeypatch, capsys):
-    code, _, err = rpg(monkeypatch, capsys, "evaluate", tmp_path, "-b", own_benchmark, "--home", tmp_path)
+    code, _, err = rpg(
+        monkeypatch, capsys, "evaluate", tmp_path, "-b", own_benchmark, "--home", tmp_path
+    )
     assert code == 2 and f"{tmp_path} is not a Hugging Face model: config.json is missing" in err
 
 
 def test_a_preset_sets_what_is_not_given_and_several_prompts_say_how_far_the_accuracy_moves(
     checkpoints, own_benchmark, tmp_path, monkeypatch, capsys
 ):
-    call = ("evaluate", checkpoints[0], "-b", own_benchmark, "--max-prompt-tokens", 512, "--home", tmp_path)
+    call = (
+        "evaluate",
+        checkpoints[0],
+        "-b",
+        own_benchmark,
+        "--max-prompt-tokens",
+        512,
+        "--home",
+        tmp_path,
+    )
     call += ("--preset", "sober", "--max-response-tokens", 8, "--prompts", 3)
     code, out, err = rpg(monkeypatch, capsys, *call)
     assert code == 0, err

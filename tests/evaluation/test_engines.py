@@ -31,7 +31,8 @@ def complete(engine, requests):
 
 @pytest.mark.parametrize("kind", [VLLM])
 def test_greedy_tokens_are_the_same_for_every_checkpoint_in_one_engine(kind, checkpoints, problems):
-    """The second checkpoint goes into the engine that is running (vLLM: its weights are put into it)."""
+    """The second checkpoint goes into the engine that is running (vLLM: its weights are put into
+    it)."""
     local, other = start("local", 0.0), start(kind, 0.0)
     seen = []
     for checkpoint in checkpoints:
@@ -46,10 +47,15 @@ def test_greedy_tokens_are_the_same_for_every_checkpoint_in_one_engine(kind, che
 
 @pytest.mark.parametrize(
     "restriction",
-    [Restriction(top_k=3, top_p=0.9, min_tokens=4), Restriction(min_p=0.2, stop=("3", "#"), min_tokens=2)],
+    [
+        Restriction(top_k=3, top_p=0.9, min_tokens=4),
+        Restriction(min_p=0.2, stop=("3", "#"), min_tokens=2),
+    ],
 )
 @pytest.mark.parametrize("kind", [VLLM])
-def test_what_can_be_drawn_and_what_ends_a_response_is_the_same(kind, restriction, checkpoints, problems):
+def test_what_can_be_drawn_and_what_ends_a_response_is_the_same(
+    kind, restriction, checkpoints, problems
+):
     temperature = 0.0 if kind == "vllm" else 1.0  # it draws from random numbers of its own
     local, other = (start(k, temperature, restriction) for k in ("local", kind))
     local.load(checkpoints[0])
@@ -63,7 +69,9 @@ def test_what_can_be_drawn_and_what_ends_a_response_is_the_same(kind, restrictio
     other.close()
 
 
-def test_the_next_checkpoints_weights_go_into_the_model_that_is_there(checkpoints, problems, monkeypatch):
+def test_the_next_checkpoints_weights_go_into_the_model_that_is_there(
+    checkpoints, problems, monkeypatch
+):
     engine, fresh = start("local", 0.0), start("local", 0.0)
     module = sys.modules[type(engine).__module__]
     loads, real = [], module.load_pretrained
@@ -76,7 +84,9 @@ def test_the_next_checkpoints_weights_go_into_the_model_that_is_there(checkpoint
 
 
 @pytest.mark.parametrize("damage", ["cut", "names", "shape"])
-def test_weights_that_do_not_fit_are_loaded_anew_or_refused(damage, checkpoints, problems, tmp_path):
+def test_weights_that_do_not_fit_are_loaded_anew_or_refused(
+    damage, checkpoints, problems, tmp_path
+):
     """Half of them never get into the model that is there."""
     copy = tmp_path / "model"
     shutil.copytree(checkpoints[1], copy)
@@ -109,7 +119,9 @@ def test_weights_that_do_not_fit_are_loaded_anew_or_refused(damage, checkpoints,
 
 
 @pytest.mark.parametrize("kind", ["local", VLLM])
-def test_a_rerun_gives_the_same_samples_whatever_is_beside_them_or_was_left(kind, checkpoints, problems):
+def test_a_rerun_gives_the_same_samples_whatever_is_beside_them_or_was_left(
+    kind, checkpoints, problems
+):
     engine = start(kind, 1.0)
     engine.load(checkpoints[0])
     requests = requests_for(problems, 4)
@@ -125,13 +137,16 @@ def test_a_rerun_gives_the_same_samples_whatever_is_beside_them_or_was_left(kind
 
 @pytest.mark.parametrize("kind", [VLLM])
 def test_mean_at_k_agrees_within_sampling_error(kind, checkpoints, problems):
-    """vLLM has random numbers of its own: paired over problems, the difference is within 3 standard errors."""
+    """vLLM has random numbers of its own: paired over problems, the difference is within 3 standard
+    errors."""
     means = []
     for name in ("local", kind):
         engine = start(name, 1.0)
         engine.load(checkpoints[0])
         samples = complete(engine, requests_for(problems, 16))
-        right = [c.text.rpartition("#")[2] == problems[i // 16].answer for i, c in enumerate(samples)]
+        right = [
+            c.text.rpartition("#")[2] == problems[i // 16].answer for i, c in enumerate(samples)
+        ]
         means.append(np.reshape(right, (len(problems), 16)).mean(axis=1))
         engine.close()
     difference = means[0] - means[1]
@@ -163,9 +178,12 @@ def test_an_engine_that_is_not_installed_is_a_clear_error():
 
 
 @pytest.mark.parametrize("cpu", [True, False])
-def test_on_a_cpu_vllm_takes_no_share_of_the_memory_compiles_nothing_and_splits_no_prompt(monkeypatch, cpu):
-    """By itself it wants 85 % of the machine's memory free, compiles for minutes, and ends at a prompt that it split:
-    more prompts than fit into a batch, as all of AIME are, could not be evaluated with a seed for each sample."""
+def test_on_a_cpu_vllm_takes_no_share_of_the_memory_compiles_nothing_and_splits_no_prompt(
+    monkeypatch, cpu
+):
+    """By itself it wants 85 % of the machine's memory free, compiles for minutes, and ends at a
+    prompt that it split: more prompts than fit into a batch, as all of AIME are, could not be
+    evaluated with a seed for each sample."""
     given = {}
     vllm, platforms = ModuleType("vllm"), ModuleType("vllm.platforms")
     vllm.LLM, vllm.platforms = (lambda **settings: given.update(settings)), platforms

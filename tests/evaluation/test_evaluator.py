@@ -30,7 +30,9 @@ def test_one_engine_serves_all_checkpoints_and_an_old_name_means_the_same(layout
     other = register(layout, "other", checkpoints, "huggingface")
     assert len(pending_evaluations(one)) == 2
     evaluator = Evaluator(layout, "sweep", lambda line: None)
-    assert evaluator.pass_over() == 4 and pending_evaluations(one) == pending_evaluations(other) == []
+    assert (
+        evaluator.pass_over() == 4 and pending_evaluations(one) == pending_evaluations(other) == []
+    )
     for step in (0, 1):
         assert rows(one, step) == rows(other, step) and len(rows(one, step)) == 2 * 64
     assert rows(one, 0) != rows(one, 1)
@@ -43,7 +45,9 @@ def test_one_engine_serves_all_checkpoints_and_an_old_name_means_the_same(layout
         model = {"type": "pretrained", "path": str(checkpoints[0])}
         spec = resolve({"task": {"type": "file", "chat": chat, **files}, "model": model}, "x")
         assert evaluator._scorer(one, spec).prefix == prefix
-        assert ("Answer:" in evaluator._drift._model("same", spec).tokenizer.chat_template) is bool(prefix)
+        assert ("Answer:" in evaluator._drift._model("same", spec).tokenizer.chat_template) is bool(
+            prefix
+        )
 
 
 def test_samples_drawn_before_an_end_are_kept(layout, checkpoints, monkeypatch):
@@ -71,7 +75,9 @@ def test_samples_drawn_before_an_end_are_kept(layout, checkpoints, monkeypatch):
     assert rows(folder, 0) == rows(whole, 0)
 
 
-def test_an_engine_that_broke_is_replaced_and_its_checkpoint_reported(layout, checkpoints, monkeypatch):
+def test_an_engine_that_broke_is_replaced_and_its_checkpoint_reported(
+    layout, checkpoints, monkeypatch
+):
     folder = register(layout, "one", checkpoints)
     real, broken = LocalEngine.complete, []
 
@@ -87,11 +93,16 @@ def test_an_engine_that_broke_is_replaced_and_its_checkpoint_reported(layout, ch
     assert Evaluator(layout, "sweep", said.append).pass_over() == 1
     assert pending_evaluations(folder) == [("chain-easy", 0)]
     record = folder.eval_path("chain-easy", 0).with_suffix(".error.json")
-    assert "cannot be evaluated on chain-easy: the cluster is gone" in read_json_object(record)["error"]
+    assert (
+        "cannot be evaluated on chain-easy: the cluster is gone"
+        in read_json_object(record)["error"]
+    )
     assert Evaluator(layout, "sweep", said.append).pass_over() == 1 and not record.exists()
 
 
-def test_by_hand_a_checkpoint_gives_the_samples_of_its_sweep(layout, checkpoints, tmp_path, monkeypatch):
+def test_by_hand_a_checkpoint_gives_the_samples_of_its_sweep(
+    layout, checkpoints, tmp_path, monkeypatch
+):
     folder = register(layout, "one", checkpoints)
     assert Evaluator(layout, "sweep", lambda line: None).pass_over() == 2
     monkeypatch.setattr(LocalEngine, "load", lambda *_: pytest.fail("the samples are there"))
@@ -103,14 +114,19 @@ def test_by_hand_a_checkpoint_gives_the_samples_of_its_sweep(layout, checkpoints
     assert read_samples(result.samples).to_pylist() == rows(folder, 1)
 
 
-def test_a_cluster_without_nodes_is_waited_for_and_nothing_is_kept_of_it_in_between(layout, monkeypatch):
+def test_a_cluster_without_nodes_is_waited_for_and_nothing_is_kept_of_it_in_between(
+    layout, monkeypatch
+):
     cluster, sdk = MagicMock(), MagicMock()
     cluster.cluster_resources.side_effect = [{}, {}, {"CPU": 1}]
     monkeypatch.setitem(sys.modules, "ray.autoscaler.sdk", sdk)
     monkeypatch.setattr(ray, "connect", lambda *_: cluster)
     monkeypatch.setattr("rpg.backends.ray_connection.promised", lambda _: 1)
     there = ray.RayEngine(None, None, OnRay(type="ray"), print)
-    assert [call.kwargs["bundles"] for call in sdk.request_resources.mock_calls] == [[{"CPU": 1}], []]
+    assert [call.kwargs["bundles"] for call in sdk.request_resources.mock_calls] == [
+        [{"CPU": 1}],
+        [],
+    ]
     evaluator = Evaluator(layout, "sweep", _engines={"here": None, "there": there})
     evaluator.until(iter([False, True]).__next__)
     assert list(evaluator._engines) == ["here"] and cluster.kill.called

@@ -1,4 +1,5 @@
-"""Two evaluations of the same problems at once, of which one is watched from within; and columns that are corrected."""
+"""Two evaluations of the same problems at once, of which one is watched from within; and columns
+that are corrected."""
 
 import os
 from dataclasses import replace
@@ -13,11 +14,14 @@ from rpg.rewards.scoring import Scorer
 from rpg.store.draws import Draw, Draws, Key, digest
 from rpg.tasks import Problem
 
-PROBLEMS = [Problem(name, f"What is {name}?", f"What is {name}?", "2", "few") for name in ("a", "b")]
+PROBLEMS = [
+    Problem(name, f"What is {name}?", f"What is {name}?", "2", "few") for name in ("a", "b")
+]
 
 
 def other_evaluation(home, go):
-    """A process that has begun to draw the samples of problem a, and stores them when something arrives at `go`."""
+    """A process that has begun to draw the samples of problem a, and stores them when something
+    arrives at `go`."""
     ready, said = os.pipe()
     child = os.fork()
     if child == 0:
@@ -50,17 +54,27 @@ def test_what_another_process_draws_is_waited_for_and_not_counted_as_ours(tmp_pa
 
     with Scorer(MarkerVerifier()) as scorer:
         rows = evaluate_problems(
-            Engine, PROBLEMS, samples_per_problem=2, seed=0, scorer=scorer,
-            draws=Draws(tmp_path, {"seed": 0}, "model"), progress=told.append,
-        )  # fmt: skip
+            Engine,
+            PROBLEMS,
+            samples_per_problem=2,
+            seed=0,
+            scorer=scorer,
+            draws=Draws(tmp_path, {"seed": 0}, "model"),
+            progress=told.append,
+        )
     os.waitpid(child, 0)
     assert asked == [("b", 0), ("b", 1)]
     assert [(row["problem_id"], row["sample"], row["correct"]) for row in rows] == [
-        ("a", 0, True), ("a", 1, True), ("b", 0, False), ("b", 1, False),
-    ]  # fmt: skip
+        ("a", 0, True),
+        ("a", 1, True),
+        ("b", 0, False),
+        ("b", 1, False),
+    ]
     assert [(p.done, p.total, p.fresh, p.tokens) for p in told[:3]] == [
-        (0, 4, 0, 0), (1, 4, 1, 5), (2, 4, 2, 10),
-    ]  # fmt: skip
+        (0, 4, 0, 0),
+        (1, 4, 1, 5),
+        (2, 4, 2, 10),
+    ]
     assert (told[-1].done, told[-1].fresh, told[-1].tokens) == (4, 2, 10)
     assert told[-1].seconds_left == pytest.approx(0)
 
@@ -69,4 +83,7 @@ def test_a_corrected_column_is_another_conversation_and_the_same_response(tmp_pa
     problems = [replace(PROBLEMS[0], columns={"secret": secret}) for secret in (1, 2)]
     for settings, different in (({}, 1), ({"environment": {}}, 2)):
         draws = Draws(tmp_path, settings, "model")
-        assert len({key for problem in problems for key in requests([problem], 1, 0, draws)}) == different
+        assert (
+            len({key for problem in problems for key in requests([problem], 1, 0, draws)})
+            == different
+        )

@@ -29,9 +29,16 @@ def key(row):
 def test_our_samples_come_back_from_a_log(checkpoints, own_benchmark, tmp_path):
     home = tmp_path / "home"
     for k in (6, 4):  # the six are set aside
-        how = {"home": home, "max_prompt_tokens": 64, "max_response_tokens": 32, "say": lambda _: None}
+        how = {
+            "home": home,
+            "max_prompt_tokens": 64,
+            "max_response_tokens": 32,
+            "say": lambda _: None,
+        }
         [ours] = evaluate(checkpoints[0], [own_benchmark], samples_per_problem=k, **how)
-    path, aside = sorted(export_logs(Layout.at(home), tmp_path / "logs", []), key=lambda path: len(path.name))
+    path, aside = sorted(
+        export_logs(Layout.at(home), tmp_path / "logs", []), key=lambda path: len(path.name)
+    )
     assert read_eval_log(str(aside), header_only=True).results.total_samples == 6 * 24
     header = read_eval_log(str(path), header_only=True)
     accuracy = header.results.scores[0].metrics["accuracy"].value
@@ -45,16 +52,26 @@ def test_our_samples_come_back_from_a_log(checkpoints, own_benchmark, tmp_path):
 
 
 def theirs(tmp_path, answers):
-    """A log that Inspect AI itself wrote: two problems in two epochs, answered by a model that is made up."""
-    outputs = [ModelOutput.from_content("mockllm/model", f"So.\nAnswer: {answer}") for answer in answers]
+    """A log that Inspect AI itself wrote: two problems in two epochs, answered by a model that is
+    made up."""
+    outputs = [
+        ModelOutput.from_content("mockllm/model", f"So.\nAnswer: {answer}") for answer in answers
+    ]
     for output in outputs:  # else Inspect AI counts tokens, for which it fetches a tokenizer
         output.usage = ModelUsage(input_tokens=3, output_tokens=4, total_tokens=7)
-    problems = [Sample(id="a", input="1 + 1?", target="2"), Sample(id="b", input="a half?", target="1/2")]
+    problems = [
+        Sample(id="a", input="1 + 1?", target="2"),
+        Sample(id="b", input="a half?", target="1/2"),
+    ]
     task = Task(dataset=problems, scorer=match(), epochs=2, name="sums")
     [log] = run_inspect(
-        task, model=get_model("mockllm/model", custom_outputs=outputs), log_dir=str(tmp_path / "theirs"),
-        display="none", max_samples=1, max_tasks=1,
-    )  # fmt: skip
+        task,
+        model=get_model("mockllm/model", custom_outputs=outputs),
+        log_dir=str(tmp_path / "theirs"),
+        display="none",
+        max_samples=1,
+        max_tasks=1,
+    )
     return log
 
 
@@ -64,13 +81,19 @@ def test_an_evaluation_of_inspect_stands_beside_ours_and_can_be_graded_by_our_ru
     path = import_log(layout, Path(log.location.removeprefix("file://")))
     build(layout)
     with connect(layout) as db:
-        [row] = db.sql("SELECT model, benchmark, k, problems, accuracy, origin, engine FROM evals").fetchall()
+        [row] = db.sql(
+            "SELECT model, benchmark, k, problems, accuracy, origin, engine FROM evals"
+        ).fetchall()
         samples = db.sql("SELECT problem_id, sample, correct FROM samples").fetchall()
     assert row[:4] == ("mockllm/model", "sums", 2, 2) and row[5:] == ("hand", "inspect")
     assert row[4] == pytest.approx(sum(correct for *_, correct in samples) / 4)
-    assert {(problem, sample) for problem, sample, _ in samples} == {(p, s) for p in "ab" for s in (0, 1)}
+    assert {(problem, sample) for problem, sample, _ in samples} == {
+        (p, s) for p in "ab" for s in (0, 1)
+    }
     [graded] = regrade(path.parent, "default", say=lambda _: None)
-    assert graded.right_after == 3 > graded.right_before, "0.5 is 1/2 by our rules, and not to match()"
+    assert graded.right_after == 3 > graded.right_before, (
+        "0.5 is 1/2 by our rules, and not to match()"
+    )
 
 
 @pytest.mark.parametrize("text", ["", "{}", "not a log"])
@@ -86,4 +109,7 @@ def test_a_log_names_no_place_outside_of_the_evaluations(tmp_path):
     log.eval.model, log.eval.task = "../../elsewhere", ".."
     write_eval_log(log, str(tmp_path / "hostile.json"))
     layout = Layout.at(tmp_path / "home")
-    assert import_log(layout, tmp_path / "hostile.json") == layout.evaluations / "elsewhere/unnamed.parquet"
+    assert (
+        import_log(layout, tmp_path / "hostile.json")
+        == layout.evaluations / "elsewhere/unnamed.parquet"
+    )

@@ -32,18 +32,25 @@ def summary(layout):
     build(layout)
     with connect(layout) as db:
         found = summarise(db, "sweep", baseline="grpo")
-        query = "SELECT step, accuracy FROM scores WHERE variant = 'TRL' AND benchmark = 'chain-easy'"
+        query = (
+            "SELECT step, accuracy FROM scores WHERE variant = 'TRL' AND benchmark = 'chain-easy'"
+        )
         return found, dict(db.execute(query).fetchall())
 
 
-def test_a_joined_checkpoint_has_the_samples_of_our_own_and_is_paired_with_them(layout, checkpoints):
-    """The same weights under the same seed: the very samples; and a paired test where there was none."""
+def test_a_joined_checkpoint_has_the_samples_of_our_own_and_is_paired_with_them(
+    layout, checkpoints
+):
+    """The same weights under the same seed: the very samples; and a paired test where there was
+    none."""
     found, scores = summary(layout)
     assert scores == {1: 0.75} and any("no paired test" in note for note in found.notes)
     assert found.table.set_index("variant").loc["TRL", "verdict"] == ""
     for step in (0, 1):
         written = join(layout, "sweep/TRL", checkpoints[0], step, say=lambda line: None)
-    own, imported = (layout.run("sweep", name) for name in ("own", written["chain-easy"].parents[2].name))
+    own, imported = (
+        layout.run("sweep", name) for name in ("own", written["chain-easy"].parents[2].name)
+    )
     assert rows(imported, 0) == rows(own, 0) == rows(imported, 1) != rows(own, 1)
     found, scores = summary(layout)
     table = found.table.set_index("variant")
@@ -69,11 +76,15 @@ def test_what_cannot_be_joined_is_said(layout, checkpoints, tmp_path):
     ):
         with pytest.raises(JoinError, match=words):
             join(layout, name, checkpoints[0], 0)
-    with pytest.raises(JoinError, match=r"--step 2: sweep/trl-s3-\w+ ends at step 1. Import a longer"):
+    with pytest.raises(
+        JoinError, match=r"--step 2: sweep/trl-s3-\w+ ends at step 1. Import a longer"
+    ):
         join(layout, "sweep/TRL", checkpoints[0], 2)
     options = "--join sweep/TRL --step 1 --k 2 --benchmarks x".split()
     said = CliRunner().invoke(load(), ["evaluate", str(checkpoints[0]), *options])
-    assert "--k, --benchmarks: --join evaluates like the sweep's own runs; omit them" in str(said.exception)
+    assert "--k, --benchmarks: --join evaluates like the sweep's own runs; omit them" in str(
+        said.exception
+    )
     lonely = Layout.at(tmp_path / "other")
     log = read("trl", tmp_path / "trainer_state.json", {}, {})
     source = tmp_path / "trainer_state.json"

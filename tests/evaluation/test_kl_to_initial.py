@@ -1,4 +1,5 @@
-"""KL between a checkpoint and the model its run began with: true in a case that can be added up, and in the files."""
+"""KL between a checkpoint and the model its run began with: true in a case that can be added up,
+and in the files."""
 
 import math
 from contextlib import closing, suppress
@@ -31,7 +32,9 @@ def policies(checkpoints):
 def sampled(policy, problems, group, tokens, key):
     prompts = [policy.tokenizer("<bos>" + p.prompt)["input_ids"] for p in problems]
     uniforms = seeds.uniforms(len(prompts) * group, tokens, 0, key)
-    return policy.sample(prompts, group_size=group, max_new_tokens=tokens, uniforms=uniforms, temperature=1.0)
+    return policy.sample(
+        prompts, group_size=group, max_new_tokens=tokens, uniforms=uniforms, temperature=1.0
+    )
 
 
 def exact(p, q, prompt):
@@ -44,11 +47,16 @@ def exact(p, q, prompt):
 
 def test_the_estimate_is_the_kl_of_one_token_within_its_error(policies, problems):
     first, moved = policies
-    own, initial = sampled(moved, problems, 200, 1, "own"), sampled(first, problems, 200, 1, "initial")
+    own, initial = (
+        sampled(moved, problems, 200, 1, "own"),
+        sampled(first, problems, 200, 1, "initial"),
+    )
     for samples, p, q in ((own, moved, first), (initial, first, moved)):
         truth = sum(exact(p, q, problem.prompt) for problem in problems) / len(problems)
         measured = summary(terms(samples, q, 1.0).reshape(len(problems), 200, 3))
-        assert measured["problems"] == len(problems) and measured["responses"] == 200 * len(problems)
+        assert measured["problems"] == len(problems) and measured["responses"] == 200 * len(
+            problems
+        )
         assert measured["per_response"] == pytest.approx(measured["per_token"])
         assert measured["per_response"] == pytest.approx(truth, rel=0.15) and truth > 1e-3
         assert measured["per_response_se"] < truth
@@ -75,9 +83,15 @@ def test_each_evaluation_measures_it_and_the_database_has_it(tmp_path, checkpoin
     folder = register(layout, "one", checkpoints, "local")
     copy = register(layout, "two", checkpoints, "local")
     assert Evaluator(layout, "sweep", lambda line: None).pass_over() == 4
-    start, later = (read_json_object(drift_path(folder.eval_path("chain-easy", step))) for step in (0, 1))
+    start, later = (
+        read_json_object(drift_path(folder.eval_path("chain-easy", step))) for step in (0, 1)
+    )
     assert abs(start["policy_to_initial"]["per_response"]) < 1e-5
-    assert later["policy_to_initial"]["per_response"] > 0.01 < later["initial_to_policy"]["per_response"]
+    assert (
+        later["policy_to_initial"]["per_response"]
+        > 0.01
+        < later["initial_to_policy"]["per_response"]
+    )
     assert read_json_object(drift_path(copy.eval_path("chain-easy", 1))) == later
     build(layout)
     with closing(connect(layout)) as db:
@@ -87,8 +101,11 @@ def test_each_evaluation_measures_it_and_the_database_has_it(tmp_path, checkpoin
     assert len(rows) == 8 and all(math.isfinite(value) for row in rows for value in row[2:])
 
 
-def test_it_is_that_of_an_evaluations_own_samples_whoever_drew_them(tmp_path, checkpoints, monkeypatch):
-    """Fewer samples before or after more, ends in the middle of each draw: equal numbers, and none is drawn twice."""
+def test_it_is_that_of_an_evaluations_own_samples_whoever_drew_them(
+    tmp_path, checkpoints, monkeypatch
+):
+    """Fewer samples before or after more, ends in the middle of each draw: equal numbers, and none
+    is drawn twice."""
     decode, end, drawn = LocalEngine._decode, iter(()), []
 
     def counted(self, asked):
@@ -105,7 +122,9 @@ def test_it_is_that_of_an_evaluations_own_samples_whoever_drew_them(tmp_path, ch
             while pending_evaluations(folder):
                 with suppress(KeyboardInterrupt):
                     Evaluator(layout, "sweep", lambda line: None).pass_over()
-        return [drifts(layout.run("sweep", f"of-{k}")) for k in sorted(order)], (len(drawn) - before) / 64
+        return [drifts(layout.run("sweep", f"of-{k}")) for k in sorted(order)], (
+            len(drawn) - before
+        ) / 64
 
     monkeypatch.setattr(LocalEngine, "_decode", counted)
     ([two], _), ([three], _) = evaluated("two", 2), evaluated("three", 3)

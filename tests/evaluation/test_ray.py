@@ -60,7 +60,8 @@ said = []
 
 @pytest.fixture(scope="module")
 def workers(address):
-    """An engine with two workers, each of which takes seconds to import torch: a place is left for others."""
+    """An engine with two workers, each of which takes seconds to import torch: a place is left for
+    others."""
     found = engine(address, workers=2)
     yield found
     found.close()
@@ -75,7 +76,9 @@ def test_problems_are_dealt_out_whole(problems):
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "127.0.0.1:port", "ray://127.0.0.1:9"])
 def test_no_cluster_is_said_in_one_line(address):
-    with pytest.raises(EngineError, match=f"evaluation.place: no Ray cluster at '{address}' .*ray status"):
+    with pytest.raises(
+        EngineError, match=f"evaluation.place: no Ray cluster at '{address}' .*ray status"
+    ):
         engine(address)
 
 
@@ -98,17 +101,23 @@ def test_a_worker_that_is_killed_is_replaced_and_no_sample_changes(workers, chec
             os.kill(pid, signal.SIGKILL)
     assert len(found) == len(requests), "nothing is delivered twice"
     assert dict(found) == expected
-    replaced = [line for line in said if "is replaced" in line]  # the others say how long it is waited for
+    replaced = [
+        line for line in said if "is replaced" in line
+    ]  # the others say how long it is waited for
     assert len(replaced) == 1 and said[0] == replaced[0]
 
 
 @long
 def test_mistakes_are_said_in_one_line(address, workers, tmp_path):
-    with pytest.raises(EngineError, match=r"2 workers with cpus 9 each, but the cluster at .* has 3 in all"):
+    with pytest.raises(
+        EngineError, match=r"2 workers with cpus 9 each, but the cluster at .* has 3 in all"
+    ):
         engine(address, workers=2, cpus=9)
     with pytest.raises(EngineError, match=r"1 workers with gpus 0\.5 each, but .* has 0 in all"):
         engine(address, gpus=0.5)
-    with pytest.raises(EngineError, match=r"/nowhere/model does not exist on the cluster node .* share"):
+    with pytest.raises(
+        EngineError, match=r"/nowhere/model does not exist on the cluster node .* share"
+    ):
         workers.load("/nowhere/model")
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(Exception, match=r"model\.path: ") as error:
@@ -117,14 +126,19 @@ def test_mistakes_are_said_in_one_line(address, workers, tmp_path):
 
 
 @long
-def test_the_loop_runs_on_the_cluster_and_a_kill_loses_nothing(address, workers, checkpoints, tmp_path):
-    """kill -9 of the process that grades and writes: its worker leaves the cluster, a rerun does what is missing."""
+def test_the_loop_runs_on_the_cluster_and_a_kill_loses_nothing(
+    address, workers, checkpoints, tmp_path
+):
+    """kill -9 of the process that grades and writes: its worker leaves the cluster, a rerun does
+    what is missing."""
     layout, plain = Layout.at(tmp_path / "ray"), Layout.at(tmp_path / "here")
     place = {"type": "ray", "address": address, "workers": 1}
     settings = {"engine": {"type": "local", "rows": 16}, "samples_per_problem": 12}
     there = register(layout, "one", checkpoints, **settings, place=place)
     here = register(plain, "one", checkpoints, **settings)
-    fork_server = ForkServer(tmp_path / "fork-server.log", {EVALUATOR: FORKED[EVALUATOR]}, owner_mark())
+    fork_server = ForkServer(
+        tmp_path / "fork-server.log", {EVALUATOR: FORKED[EVALUATOR]}, owner_mark()
+    )
     command = ("rpg.evaluation", layout.sweep_folder("sweep"), "--drain")
     children, log = Children(fork_server), tmp_path / "evaluation.log"
 

@@ -1,4 +1,5 @@
-"""Stored samples graded again: by hand and in run folders, beside the first grades, and what changed per problem."""
+"""Stored samples graded again: by hand and in run folders, beside the first grades, and what
+changed per problem."""
 
 import json
 from functools import cache
@@ -14,7 +15,15 @@ from rpg.rewards import grader_for
 from rpg.rewards.graders import LINES, RECIPE
 from rpg.store import Layout
 from rpg.store.run_writer import write_manifest
-from rpg.store.samples import EVAL_COLUMNS, TURNS, gradings, metadata, read_grades, write_eval, write_samples
+from rpg.store.samples import (
+    EVAL_COLUMNS,
+    TURNS,
+    gradings,
+    metadata,
+    read_grades,
+    write_eval,
+    write_samples,
+)
 from tests.evaluation.runs import register
 
 # problem, gold answer, responses; what the default rules and the recipe's make of each
@@ -37,7 +46,9 @@ def rows():
                 assert grade.correct is default
                 row = dict.fromkeys(EVAL_COLUMNS, "") | {"problem_id": problem, "sample": sample}
                 row |= {"answer": answer, "response": response, "tokens": 3, "truncated": False}
-                found.append(row | {"extracted": grade.extracted, "correct": default, "reason": grade.reason})
+                found.append(
+                    row | {"extracted": grade.extracted, "correct": default, "reason": grade.reason}
+                )
     return found
 
 
@@ -61,7 +72,9 @@ def test_an_evaluation_by_hand(by_hand):
     assert (found.samples, found.right_before, found.right_after) == (8, 5, 6)
     assert found.changes == CHANGES
     assert (by_hand / "mine.parquet").read_bytes() == before, "the first grades stay"
-    assert metadata(found.grades)["rules"] == RECIPE and list(gradings(by_hand / "mine.parquet")) == [RECIPE]
+    assert metadata(found.grades)["rules"] == RECIPE and list(
+        gradings(by_hand / "mine.parquet")
+    ) == [RECIPE]
     right = [r for _, _, some in RESPONSES for _, _, r in some]
     assert [row["correct"] for row in read_grades(found.grades)] == right
     record = json.loads((by_hand / "evaluation.json").read_text())["mine"]
@@ -83,7 +96,10 @@ def test_what_was_graded_by_these_rules_is_not_graded_again(by_hand):
 
 def test_the_default_rules_again_find_what_a_newer_version_changes(by_hand):
     """Samples of earlier runs, graded by rules that had no name, by the rules of today."""
-    old = [row | {"correct": not row["correct"]} if row["problem_id"] == "ten" else row for row in rows()]
+    old = [
+        row | {"correct": not row["correct"]} if row["problem_id"] == "ten" else row
+        for row in rows()
+    ]
     write_samples(by_hand / "mine.parquet", old)
     [found] = regrade(by_hand, "default", say=str)
     assert (found.before, found.after) == ("rules that were not recorded", LINES)
@@ -94,7 +110,12 @@ def test_a_run_and_a_sweep(tmp_path):
     layout = Layout.at(tmp_path)
     folder = register(layout, "one", [])
     manifest = folder.read_manifest()
-    task = {"type": "math", "train": "x.jsonl", "benchmarks": ["aime24"], "verifier": {"type": "math"}}
+    task = {
+        "type": "math",
+        "train": "x.jsonl",
+        "benchmarks": ["aime24"],
+        "verifier": {"type": "math"},
+    }
     manifest["spec"]["task"] = task
     write_manifest(folder, manifest)
     write_eval(folder, "aime24", 4, rows(), LINES)

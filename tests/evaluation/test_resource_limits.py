@@ -57,7 +57,9 @@ def test_of_several_runs_the_strictest_limits_hold():
 
 
 def test_a_failure_for_want_of_memory_names_the_field():
-    said = "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory"
+    said = (
+        "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory"
+    )
     torchs = RuntimeError(said)
     tight = ThisMachine(memory_gib=2)
     for error in (torchs, MemoryError()):
@@ -72,7 +74,9 @@ def test_a_share_of_the_gpu_is_asked_for(monkeypatch):
     asked = []
     monkeypatch.setattr(resource_limits.os, "nice", lambda n: asked.append(("nice", n)))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda f: asked.append(("gpu", f)))
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda f: asked.append(("gpu", f))
+    )
     monkeypatch.setattr(torch, "set_num_threads", lambda n: asked.append(("threads", n)))
     resource_limits.confine(ThisMachine(gpu_memory=0.25, threads=3))
     assert asked == [("nice", 5), ("threads", 3), ("gpu", 0.25)]
@@ -126,16 +130,23 @@ except Exception as error:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory limit is Linux's RLIMIT_DATA")
 def test_the_kernel_refuses_memory_beyond_the_limit():
-    done = subprocess.run([sys.executable, "-c", BEYOND], capture_output=True, text=True, timeout=HANG)
-    assert done.stdout.startswith("evaluation.place.memory_gib: ") and "is not enough" in done.stdout, done
+    done = subprocess.run(
+        [sys.executable, "-c", BEYOND], capture_output=True, text=True, timeout=HANG
+    )
+    assert (
+        done.stdout.startswith("evaluation.place.memory_gib: ") and "is not enough" in done.stdout
+    ), done
 
 
 @slow
 def test_the_sweep_starts_a_killed_evaluation_again(checkpoints, tmp_path):
-    """As a sweep runs it: trainings go on, one of two evaluation processes is killed, their successors finish."""
+    """As a sweep runs it: trainings go on, one of two evaluation processes is killed, their
+    successors finish."""
     layout = Layout.at(tmp_path)
     folder = register(layout, "one", checkpoints, **LONG)
-    fork_server = ForkServer(tmp_path / "fork-server.log", {EVALUATOR: FORKED[EVALUATOR]}, owner_mark())
+    fork_server = ForkServer(
+        tmp_path / "fork-server.log", {EVALUATOR: FORKED[EVALUATOR]}, owner_mark()
+    )
     over, children = threading.Event(), Children(fork_server)
     arguments = (layout.sweep_folder("sweep"), children, over, lambda _: None, 2)
     task = threading.Thread(target=run_beside, args=arguments)

@@ -20,12 +20,25 @@ LENGTHS = ("--max-prompt-tokens", 64, "--max-response-tokens", 32)
 
 
 @pytest.mark.long
-def test_every_sample_is_drawn_once_whatever_happens(checkpoints, own_benchmark, tmp_path, monkeypatch):
+def test_every_sample_is_drawn_once_whatever_happens(
+    checkpoints, own_benchmark, tmp_path, monkeypatch
+):
     """k of 4, 8 and 16, more problems, a kill -9 in the middle, two at once, another verifier."""
     home, log = tmp_path / "home", tmp_path / "drawn.txt"
 
     def command(k, *more, model=checkpoints[0], home=home):
-        arguments = ("evaluate", model, "-b", own_benchmark, *LENGTHS, "--home", home, "--k", k, *more)
+        arguments = (
+            "evaluate",
+            model,
+            "-b",
+            own_benchmark,
+            *LENGTHS,
+            "--home",
+            home,
+            "--k",
+            k,
+            *more,
+        )
         return [str(argument) for argument in arguments]
 
     def here(*arguments):
@@ -55,7 +68,9 @@ def test_every_sample_is_drawn_once_whatever_happens(checkpoints, own_benchmark,
 
     count(log, patch=monkeypatch.setattr)
     here(*command(4, "--limit", 6))
-    assert drawn() == Counter({f"{p} {k}": 1 for p in {key.split()[0] for key in drawn()} for k in range(4)})
+    assert drawn() == Counter(
+        {f"{p} {k}": 1 for p in {key.split()[0] for key in drawn()} for k in range(4)}
+    )
     assert len(drawn()) == 6 * 4
     killed = begin(3, 0, *command(8))
     assert end(killed) == -signal.SIGKILL
@@ -96,7 +111,10 @@ def test_every_sample_is_drawn_once_whatever_happens(checkpoints, own_benchmark,
 
 
 def test_a_torn_batch_costs_itself_only_and_settings_are_not_mixed(tmp_path):
-    keys, draw = [Key("a", "digest", number) for number in range(4)], Draw("\ud800 response", 3, False)
+    keys, draw = (
+        [Key("a", "digest", number) for number in range(4)],
+        Draw("\ud800 response", 3, False),
+    )
     first = Draws(tmp_path, {"seed": 0}, "model")
     first.add({keys[0]: draw})
     first.add({keys[1]: draw})

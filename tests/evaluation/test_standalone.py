@@ -1,4 +1,5 @@
-"""`rpg.evaluation.evaluate`: any model on any benchmark, nothing lost by a kill, nothing done twice."""
+"""`rpg.evaluation.evaluate`: any model on any benchmark, nothing lost by a kill, nothing done
+twice."""
 
 import json
 import re
@@ -28,7 +29,9 @@ def samples(result):
 
 def test_every_sample_is_kept_with_what_was_extracted_and_why(checkpoints, own_benchmark, tmp_path):
     lines = []
-    [result] = evaluate(checkpoints[0], [own_benchmark], out=tmp_path / "out", say=lines.append, **LIMITS)
+    [result] = evaluate(
+        checkpoints[0], [own_benchmark], out=tmp_path / "out", say=lines.append, **LIMITS
+    )
     rows = samples(result)
     assert len(rows) == 24 * 4 and set(rows[0]) == set(EVAL_COLUMNS)
     right = [row for row in rows if row["correct"]]
@@ -44,21 +47,30 @@ def test_what_is_done_is_not_done_again_and_a_change_is(checkpoints, own_benchma
     def run(**changes):
         lines = []
         model = changes.pop("model", checkpoints[0])
-        [result] = evaluate(model, [own_benchmark], out=tmp_path, say=lines.append, **LIMITS | changes)
+        [result] = evaluate(
+            model, [own_benchmark], out=tmp_path, say=lines.append, **LIMITS | changes
+        )
         return lines, samples(result)
 
     _, first = run()
     lines, again = run()
     assert lines == ["mine: already done"] and again == first
     narrow = Restriction(top_k=3, top_p=0.9, stop=("#",))
-    changes = ({"seed": 1}, {"temperature": 0.7}, {"model": checkpoints[1]}, {"samples_per_problem": 2})
+    changes = (
+        {"seed": 1},
+        {"temperature": 0.7},
+        {"model": checkpoints[1]},
+        {"samples_per_problem": 2},
+    )
     for change in (*changes, {"restriction": narrow}):
         lines, other = run(**change)
         assert lines != ["mine: already done"] and other != first
     assert run(restriction=narrow) == (["mine: already done"], other)
     assert all("#" not in row["response"][:-1] for row in other)
     lines, more = run(samples_per_problem=6)
-    assert [row for row in more if row["sample"] < 4] == first, "of more samples, the first ones are kept"
+    assert [row for row in more if row["sample"] < 4] == first, (
+        "of more samples, the first ones are kept"
+    )
     file = own_benchmark.with_suffix(".jsonl")
     file.write_text(re.sub(r'"right": "(\d)"', r'"right": "$\1$"', file.read_text(), count=1))
     lines, corrected = run(samples_per_problem=6)
@@ -66,14 +78,21 @@ def test_what_is_done_is_not_done_again_and_a_change_is(checkpoints, own_benchma
     assert [row["answer"] for row in corrected] != [row["answer"] for row in more]
     for text in (" =", "  ="):
         file.write_text(re.sub(" *=", text, file.read_text(), count=1))
-        assert run(samples_per_problem=6)[0][0] == "mine: 138/144 samples", "another prompt, by a blank"
+        assert run(samples_per_problem=6)[0][0] == "mine: 138/144 samples", (
+            "another prompt, by a blank"
+        )
 
 
-def test_results_of_older_versions_stay_valid_and_are_added_to(checkpoints, own_benchmark, tmp_path):
+def test_results_of_older_versions_stay_valid_and_are_added_to(
+    checkpoints, own_benchmark, tmp_path
+):
     """Before samples were stored, the graded files were all there was."""
 
     def run(k):
-        lines, how = [], {"home": tmp_path / "home", "out": tmp_path / "out", "samples_per_problem": k}
+        lines, how = (
+            [],
+            {"home": tmp_path / "home", "out": tmp_path / "out", "samples_per_problem": k},
+        )
         [result] = evaluate(checkpoints[0], [own_benchmark], say=lines.append, **how, **LIMITS)
         return lines, samples(result)
 
@@ -87,7 +106,9 @@ def test_results_of_older_versions_stay_valid_and_are_added_to(checkpoints, own_
     assert lines[0] == "mine: 48/72 samples" and [row for row in more if row["sample"] < 2] == first
 
 
-def test_a_limit_takes_the_first_problems_and_is_not_the_whole(checkpoints, own_benchmark, tmp_path):
+def test_a_limit_takes_the_first_problems_and_is_not_the_whole(
+    checkpoints, own_benchmark, tmp_path
+):
     [some] = evaluate(checkpoints[0], [own_benchmark], limit=3, out=tmp_path, say=str, **LIMITS)
     first = samples(some)
     [whole] = evaluate(checkpoints[0], [own_benchmark], out=tmp_path, say=str, **LIMITS)
@@ -125,7 +146,10 @@ def test_progress_is_said_from_time_to_time_and_at_the_end(monkeypatch):
 def test_leaks_and_duplicates_are_reported_with_the_numbers(checkpoints, tmp_path):
     long = "Tom has {} red balls, {} blue balls and a bag. He takes two of them without looking; "
     long += "what colour has each of them, and how often?"
-    rows = [{"problem": long.format(3, 4), "answer": "1"}, {"problem": long.format(3, 9), "answer": "2"}]
+    rows = [
+        {"problem": long.format(3, 4), "answer": "1"},
+        {"problem": long.format(3, 9), "answer": "2"},
+    ]
     rows += [{"problem": text, "answer": "3"} for text in ("1+2-3=", "4-4+1=", "4-4+1=")]
     (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "own.yaml").write_text(
@@ -133,7 +157,12 @@ def test_leaks_and_duplicates_are_reported_with_the_numbers(checkpoints, tmp_pat
     )
     train = tmp_path / "train.jsonl"
     train.write_text(json.dumps({"problem": " 1+2-3= ", "answer": "0"}) + "\n")
-    how = {"samples_per_problem": 2, "max_prompt_tokens": 200, "max_response_tokens": 20, "say": str}
+    how = {
+        "samples_per_problem": 2,
+        "max_prompt_tokens": 200,
+        "max_response_tokens": 20,
+        "say": str,
+    }
     own, out = tmp_path / "own.yaml", tmp_path / "out"
     [result] = evaluate(checkpoints[0], [own], training=str(train), out=out, **how)
     found, ids = result.checks, [row["problem_id"] for row in samples(result)][::2]
@@ -143,7 +172,9 @@ def test_leaks_and_duplicates_are_reported_with_the_numbers(checkpoints, tmp_pat
     assert [(leak.problem, leak.similarity) for leak in found.leaks] == [(ids[2], 1.0)]
     assert (result.summary.problems, result.without_leaks.problems) == (4, 3)
     record = json.loads((tmp_path / "out" / "evaluation.json").read_text())["own"]
-    assert record["checks"]["leaks"][0]["problem"] == ids[2] and record["checks"]["training"] == str(train)
+    assert record["checks"]["leaks"][0]["problem"] == ids[2] and record["checks"][
+        "training"
+    ] == str(train)
     assert record["summary_without_leaks"]["problems"] == 3
 
 
@@ -151,7 +182,11 @@ def test_mistakes_are_said_in_one_line(checkpoints, own_benchmark, tmp_path):
     mine = own_benchmark
     for benchmarks, options, words in (
         ([mine, mine], {}, "benchmarks: 'mine' is named twice"),
-        ([mine], {"engine": {"type": "local", "rows": 0}}, r"engine\.rows: .*greater than .* \(got 0\)"),
+        (
+            [mine],
+            {"engine": {"type": "local", "rows": 0}},
+            r"engine\.rows: .*greater than .* \(got 0\)",
+        ),
         ([mine], {"place": {"worker": 2}}, r"place\.worker: Extra inputs are not permitted"),
     ):
         with pytest.raises(ConfigError, match=words):
@@ -160,17 +195,25 @@ def test_mistakes_are_said_in_one_line(checkpoints, own_benchmark, tmp_path):
         evaluate(checkpoints[0], [own_benchmark], out=tmp_path, max_prompt_tokens=3)
 
 
-def test_a_missing_model_is_named_before_benchmarks_and_an_absent_hub_within_seconds(tmp_path, monkeypatch):
+def test_a_missing_model_is_named_before_benchmarks_and_an_absent_hub_within_seconds(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
     began = time.monotonic()
-    with pytest.raises(UserError, match=r"someone/model.*the hub cannot be reached.*copy the model's folder"):
+    with pytest.raises(
+        UserError, match=r"someone/model.*the hub cannot be reached.*copy the model's folder"
+    ):
         evaluate("someone/model", ["aime24"], data=tmp_path, out=tmp_path / "out")
     assert time.monotonic() - began < 5
 
 
 def test_what_could_not_be_read_is_said_with_its_reasons():
     rows = [
-        {"correct": i < 90, "extracted": "5" if i < 99 else None, "reason": "answer line: same number"}
+        {
+            "correct": i < 90,
+            "extracted": "5" if i < 99 else None,
+            "reason": "answer line: same number",
+        }
         for i in range(100)
     ]
     for row in rows[90:96]:
@@ -178,7 +221,10 @@ def test_what_could_not_be_read_is_said_with_its_reasons():
     rows[90]["second_reading"] = True
     without, unread = _said("mine", rows)
     assert without.startswith("mine: 1.0% of the responses have no answer line")
-    assert unread.startswith("mine: 6.0% of the answers") and "'perchance' before the value (6)" in unread
+    assert (
+        unread.startswith("mine: 6.0% of the answers")
+        and "'perchance' before the value (6)" in unread
+    )
     assert "a second reader found 1 right and 0 wrong of 6" in unread
     assert len(_said("mine", rows[:90] + rows[90:91])) == 0  # one of 91
 

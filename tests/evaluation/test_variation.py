@@ -18,7 +18,8 @@ def test_every_preset_names_its_source_and_covers_all_benchmarks():
 
 
 def simulated(prompt_effect, problem_effect, k, seed):
-    """Graded samples of 3 prompts x 40 problems whose probabilities are .5 + effects, of their interaction, too."""
+    """Graded samples of 3 prompts x 40 problems whose probabilities are .5 + effects, of their
+    interaction, too."""
     random = np.random.default_rng(seed)
     prompts, problems = random.normal(0, prompt_effect, 3), random.normal(0, problem_effect, 40)
     chance = np.clip(0.5 + prompts[:, None] + problems + random.normal(0, 0.1, (3, 40)), 0, 1)
@@ -35,7 +36,9 @@ def test_the_standard_deviations_are_those_of_the_simulation():
     variances = {name: np.mean([each[name] ** 2 for each in found]) for name in found[0]}
     assert variances["prompt"] == pytest.approx(0.05**2 + 0.1**2 / 40, rel=0.3)
     assert variances["problem"] == pytest.approx((0.15**2 + 0.1**2) / 40, rel=0.1)
-    assert variances["sampling"] == pytest.approx((0.25 - 0.05**2 - 0.15**2 - 0.1**2) / (40 * 8), rel=0.1)
+    assert variances["sampling"] == pytest.approx(
+        (0.25 - 0.05**2 - 0.15**2 - 0.1**2) / (40 * 8), rel=0.1
+    )
 
 
 def test_the_documentation_has_their_settings():

@@ -1,4 +1,5 @@
-"""Debian's Slurm as one node on loopback: munged, slurmctld and slurmd under a folder, ended with the test."""
+"""Debian's Slurm as one node on loopback: munged, slurmctld and slurmd under a folder, ended with
+the test."""
 
 import contextlib
 import os
@@ -65,11 +66,21 @@ def slurm_node(at):
     conf = CONF.format(host=socket.gethostname(), at=at, ctld=free_port(), slurmd=free_port())
     (at / "slurm.conf").write_text(conf)
     environment = {"SLURM_CONF": str(at / "slurm.conf")}
-    munged = ["munged", "--foreground", "--force", f"--key-file={key}", f"--socket={at}/munge.socket",
-              f"--pid-file={at}/munged.pid", f"--log-file={at}/munged.log", f"--seed-file={at}/munged.seed"]  # fmt: skip
+    munged = [
+        "munged",
+        "--foreground",
+        "--force",
+        f"--key-file={key}",
+        f"--socket={at}/munge.socket",
+        f"--pid-file={at}/munged.pid",
+        f"--log-file={at}/munged.log",
+        f"--seed-file={at}/munged.seed",
+    ]
     with (at / "daemons.log").open("wb") as log, contextlib.ExitStack() as stack:
         for command in (munged, ["slurmctld", "-D"], ["slurmd", "-D"]):
-            daemon = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **environment})
+            daemon = subprocess.Popen(
+                command, stdout=log, stderr=log, env={**os.environ, **environment}
+            )
             stack.callback(daemon.wait)
             stack.callback(daemon.terminate)
             time.sleep(1)

@@ -1,8 +1,10 @@
-"""What stands in for Slurm where it is not installed: sbatch, squeue, scontrol, scancel over a folder, faults on demand.
+"""What stands in for Slurm where it is not installed: sbatch, squeue, scontrol, scancel over a
+folder, faults on demand.
 
-`python slurm_stand_in.py PROGRAM ARGUMENTS...`; the folder is $STAND_IN_FOR_SLURM. In it, `plan.json` has
-[run, nth start, step, fault]: when the run has reached that step in that start, it is preempted (SIGTERM, requeued),
-its node fails (SIGKILL, requeued) or it reaches its time limit (SIGTERM, ended). Two jobs of an array run at a time.
+`python slurm_stand_in.py PROGRAM ARGUMENTS...`; the folder is $STAND_IN_FOR_SLURM. In it,
+`plan.json` has [run, nth start, step, fault]: when the run has reached that step in that start, it
+is preempted (SIGTERM, requeued), its node fails (SIGKILL, requeued) or it reaches its time limit
+(SIGTERM, ended). Two jobs of an array run at a time.
 """
 
 import contextlib
@@ -24,7 +26,9 @@ def install(folder):
     programs = folder / "bin"
     programs.mkdir(parents=True)
     for name in ("sbatch", "squeue", "scontrol", "scancel"):
-        (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} -S {__file__} {name} "$@"\n')
+        (programs / name).write_text(
+            f'#!/bin/sh\nexec {sys.executable} -S {__file__} {name} "$@"\n'
+        )
         (programs / name).chmod(0o755)
     (folder / "plan.json").write_text("[]")
     return {"PATH": f"{programs}:{os.environ['PATH']}", "STAND_IN_FOR_SLURM": str(folder)}
@@ -44,16 +48,31 @@ def note(job, **changes):
 
 
 def sbatch(*words):
-    options = dict(word.removeprefix("--").partition("=")[::2] for word in words if word.startswith("--"))
+    options = dict(
+        word.removeprefix("--").partition("=")[::2] for word in words if word.startswith("--")
+    )
     script, *arguments = [word for word in words if not word.startswith("--")]
     (ROOT / "jobs").mkdir(exist_ok=True)
     number = len(list(ROOT.glob("*.array"))) + 1
     tasks = range(int(options["array"].partition("%")[0].partition("-")[2]) + 1)
     for task in tasks:
-        note(f"{number}_{task}", state="PENDING", reason="Priority", name=options["job-name"], code="0:0")
-    (ROOT / f"{number}.array").write_text(json.dumps({"options": options, "script": [script, *arguments]}))
-    subprocess.Popen([sys.executable, __file__, "control", str(number)], stdin=subprocess.DEVNULL,
-                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
+        note(
+            f"{number}_{task}",
+            state="PENDING",
+            reason="Priority",
+            name=options["job-name"],
+            code="0:0",
+        )
+    (ROOT / f"{number}.array").write_text(
+        json.dumps({"options": options, "script": [script, *arguments]})
+    )
+    subprocess.Popen(
+        [sys.executable, __file__, "control", str(number)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     print(number)
 
 
@@ -62,7 +81,9 @@ def control(number):
     array = json.loads((ROOT / f"{number}.array").read_text())
     runs = Path(array["script"][1]).read_text().splitlines()
     for task, run in enumerate(runs):
-        threading.Thread(target=job, args=(f"{number}_{task}", task, Path(run), array, slots)).start()
+        threading.Thread(
+            target=job, args=(f"{number}_{task}", task, Path(run), array, slots)
+        ).start()
 
 
 def job(name, task, run, array, slots):
@@ -79,13 +100,21 @@ def start(name, task, run, array):
     count = ROOT / f"{run.name}.starts"
     nth = int(count.read_text()) + 1 if count.exists() else 1
     count.write_text(str(nth))
-    plan = [fault for fault in json.loads((ROOT / "plan.json").read_text()) if fault[:2] == [run.name, nth]]
+    plan = [
+        fault
+        for fault in json.loads((ROOT / "plan.json").read_text())
+        if fault[:2] == [run.name, nth]
+    ]
     with Path(array["options"]["output"].replace("%A_%a", name)).open("a") as output:
         environment = {**os.environ, "SLURM_ARRAY_TASK_ID": str(task)}
         process = subprocess.Popen(
-            ["bash", *array["script"]], stdout=output, stderr=output, start_new_session=True,
-            cwd=array["options"]["chdir"], env=environment,
-        )  # fmt: skip
+            ["bash", *array["script"]],
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            cwd=array["options"]["chdir"],
+            env=environment,
+        )
         note(name, state="RUNNING", reason="None")
         while process.poll() is None:
             time.sleep(0.05)
@@ -97,10 +126,18 @@ def start(name, task, run, array):
                     end(process, signal.SIGKILL if fault == "node" else signal.SIGTERM)
                     with (ROOT / "faults.txt").open("a") as faults:
                         faults.write(f"{fault} {name}\n")
-                    note(name, state="TIMEOUT" if fault == "timeout" else "PENDING", reason="BeginTime")
+                    note(
+                        name,
+                        state="TIMEOUT" if fault == "timeout" else "PENDING",
+                        reason="BeginTime",
+                    )
                     return fault != "timeout"
     code = process.returncode
-    note(name, state="FAILED" if code else "COMPLETED", code=f"0:{-code}" if code < 0 else f"{code}:0")
+    note(
+        name,
+        state="FAILED" if code else "COMPLETED",
+        code=f"0:{-code}" if code < 0 else f"{code}:0",
+    )
     return False
 
 

@@ -1,4 +1,5 @@
-"""Forked children are like other children: output, exit codes, locks and ends; and without a fork server all goes on."""
+"""Forked children are like other children: output, exit codes, locks and ends; and without a fork
+server all goes on."""
 
 import fcntl
 import os
@@ -19,29 +20,38 @@ from tests.waiting import until
 @pytest.fixture(scope="module")
 def fork_server(tmp_path_factory):
     """Takes as long to begin as torch to import: one for all tests that do not end it."""
-    one = ForkServer(tmp_path_factory.mktemp("fork_server") / "log.txt", programs.FORKED, owner_mark())
+    one = ForkServer(
+        tmp_path_factory.mktemp("fork_server") / "log.txt", programs.FORKED, owner_mark()
+    )
     yield one
     one.close()
 
 
 @pytest.fixture
 def busy(tmp_path):
-    """The sweep of a run that somebody works on: an evaluator waits there until its input is closed."""
+    """The sweep of a run that somebody works on: an evaluator waits there until its input is
+    closed."""
     return make_run(tmp_path, "one", make_spec()).path.parent
 
 
 def test_a_child_has_its_log_its_exit_code_and_its_environment(fork_server, tmp_path):
     children, log = Children(fork_server), tmp_path / "log.txt"
-    child = children.start(programs.TRAINER.format("local"), tmp_path / "none", log=log, extra={"RPG_X": "1"})
+    child = children.start(
+        programs.TRAINER.format("local"), tmp_path / "none", log=log, extra={"RPG_X": "1"}
+    )
     assert children.wait(child) == 2 and "expected a run's folder" in log.read_text()
     assert birth(child.pid) is None and child.pid != os.getpid()
 
 
-def test_a_child_waits_for_its_input_leads_a_session_and_holds_what_it_keeps(fork_server, busy, tmp_path):
+def test_a_child_waits_for_its_input_leads_a_session_and_holds_what_it_keeps(
+    fork_server, busy, tmp_path
+):
     children = Children(fork_server)
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    child = children.start(programs.EVALUATOR, busy, log=tmp_path / "log", stdin=subprocess.PIPE, keep=[lock])
+    child = children.start(
+        programs.EVALUATOR, busy, log=tmp_path / "log", stdin=subprocess.PIPE, keep=[lock]
+    )
     os.close(lock)
     assert os.getsid(child.pid) == os.getpgid(child.pid) == child.pid and child.poll() is None
     other = os.open(tmp_path / "lock", os.O_RDWR)
@@ -53,18 +63,26 @@ def test_a_child_waits_for_its_input_leads_a_session_and_holds_what_it_keeps(for
     os.close(other)
 
 
-def test_a_fork_server_that_dies_takes_its_children_along_and_others_begin_without_it(busy, tmp_path):
+def test_a_fork_server_that_dies_takes_its_children_along_and_others_begin_without_it(
+    busy, tmp_path
+):
     own = ForkServer(tmp_path / "fork-server.txt", programs.FORKED, owner_mark())
     children = Children(own)
     child = children.start(programs.EVALUATOR, busy, log=tmp_path / "log", stdin=subprocess.PIPE)
-    until(lambda: (busy / ".evaluator").exists())  # it has begun: it dies with its parent from here on
+    until(
+        lambda: (busy / ".evaluator").exists()
+    )  # it has begun: it dies with its parent from here on
     own.close()
     assert children.wait(child) == -signal.SIGKILL
     until(lambda: birth(child.pid) is None)
-    without = children.start(programs.TRAINER.format("local"), tmp_path / "none", log=tmp_path / "log")
+    without = children.start(
+        programs.TRAINER.format("local"), tmp_path / "none", log=tmp_path / "log"
+    )
     assert isinstance(without, subprocess.Popen) and children.wait(without) == 2
     children.stop()
     with pytest.raises(Stopped):
         children.start(programs.EVALUATOR, busy, log=tmp_path / "log")
-    with warnings.catch_warnings(action="error"):  # the next sweep of this process finds nothing missing
+    with warnings.catch_warnings(
+        action="error"
+    ):  # the next sweep of this process finds nothing missing
         ForkServer(tmp_path / "fork-server.txt", {}, owner_mark()).close()

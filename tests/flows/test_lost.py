@@ -1,4 +1,5 @@
-"""A training on this machine that ended by no fault of its own is started again, as often as `backend.attempts` says."""
+"""A training on this machine that ended by no fault of its own is started again, as often as
+`backend.attempts` says."""
 
 import json
 from types import SimpleNamespace
@@ -31,7 +32,9 @@ sys.exit(71 if left > 0 else 0)
 
 
 @pytest.mark.parametrize(("losses", "ends"), [(2, True), (3, False)])
-def test_a_lost_training_is_started_again_until_its_attempts_are_used_up(tmp_path, monkeypatch, losses, ends):
+def test_a_lost_training_is_started_again_until_its_attempts_are_used_up(
+    tmp_path, monkeypatch, losses, ends
+):
     (tmp_path / "stand_in_local.py").write_text(TRAINER)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(programs, "TRAINER", "stand_in_{}")
@@ -48,9 +51,14 @@ def test_a_lost_training_is_started_again_until_its_attempts_are_used_up(tmp_pat
         training.train_run(folder, context)
         assert folder.read_failed() is None, "what happened on the way is no failure"
     else:
-        with pytest.raises(RunFailed, match=r"one: lost 3 times .*backend.attempts.* Ray did not start"):
+        with pytest.raises(
+            RunFailed, match=r"one: lost 3 times .*backend.attempts.* Ray did not start"
+        ):
             training.train_run(folder, context)
         assert folder.read_failed()["log"] == "driver.txt"
     claims.close()
-    assert said == ["one: Ray did not start; it is restarted and continues from its last checkpoint"] * 2
+    assert (
+        said
+        == ["one: Ray did not start; it is restarted and continues from its last checkpoint"] * 2
+    )
     assert json.loads((folder.path / "FAILED-0.json").read_text())["error"] == "Ray did not start"

@@ -1,4 +1,5 @@
-"""Embedded trainings on a Ray cluster: the same files as here, whatever is lost; and what cannot work is refused."""
+"""Embedded trainings on a Ray cluster: the same files as here, whatever is lost; and what cannot
+work is refused."""
 
 import contextlib
 import json
@@ -43,7 +44,13 @@ MINE = {"pid": os.getpid()}
 
 
 def order(folder, **changes):
-    usual = {"asked": MINE, "threads": 1, "environment": {}, "versions": {}, "needs": {"num_cpus": 1}}
+    usual = {
+        "asked": MINE,
+        "threads": 1,
+        "environment": {},
+        "versions": {},
+        "needs": {"num_cpus": 1},
+    }
     place = {"module": "rpg.backends.local", "folder": str(folder.path)}
     return Order(**{**place, **usual, **changes})
 
@@ -62,7 +69,9 @@ def test_a_device_and_a_place_that_do_not_fit_are_refused():
         with pytest.raises(UserError, match=why):
             resolve({"backend": backend}, "run")
     assert LocalBackend().workers_here() == 1
-    assert LocalBackend(place={"type": "ray"}).workers_here() is None, "it takes no slot of this machine"
+    assert LocalBackend(place={"type": "ray"}).workers_here() is None, (
+        "it takes no slot of this machine"
+    )
 
 
 def test_a_sweep_asks_a_cluster_for_all_its_runs_and_this_machine_for_one_per_core():
@@ -70,7 +79,10 @@ def test_a_sweep_asks_a_cluster_for_all_its_runs_and_this_machine_for_one_per_co
         runs = [SimpleNamespace(spec=SimpleNamespace(backend=LocalBackend(**backend)))] * count
         return default_workers(SimpleNamespace(runs=runs))
 
-    assert workers(54, place={"type": "ray"}) == 54 and workers(500, place={"type": "ray"}) == MOST_AT_ONCE
+    assert (
+        workers(54, place={"type": "ray"}) == 54
+        and workers(500, place={"type": "ray"}) == MOST_AT_ONCE
+    )
     assert workers(54) == cores()
 
 
@@ -88,17 +100,26 @@ def test_a_node_without_the_data_folder_is_refused_even_when_it_has_a_copy(folde
         train_here(order(Layout.at("/nowhere").run("sweep", "run")))
     monkeypatch.setattr(ray_task, "SEEN_SECONDS", 0.1)
     write_waiting(folder, "a node")
-    with pytest.raises(UserError, match="is not the one"):  # what this very process has written is not there
+    with pytest.raises(
+        UserError, match="is not the one"
+    ):  # what this very process has written is not there
         train_here(order(folder, asked={**MINE, "birth": "another"}))
 
 
 def test_what_no_node_is_large_enough_for_is_said_with_the_numbers():
-    nodes = [{"CPU": 8.0, "GPU": 1.0, "memory": 64.0 * 2**30}, {"CPU": 64.0, "memory": 16.0 * 2**30}]
-    assert fits(nodes, {"num_cpus": 8, "num_gpus": 1}) and fits(nodes, {"num_cpus": 64, "num_gpus": 0})
+    nodes = [
+        {"CPU": 8.0, "GPU": 1.0, "memory": 64.0 * 2**30},
+        {"CPU": 64.0, "memory": 16.0 * 2**30},
+    ]
+    assert fits(nodes, {"num_cpus": 8, "num_gpus": 1}) and fits(
+        nodes, {"num_cpus": 64, "num_gpus": 0}
+    )
     needs = {"num_cpus": 16, "num_gpus": 1, "memory": 32 * 2**30}
     assert not fits(nodes, needs) and not fits([], {"num_cpus": 1})
-    assert too_much(nodes, needs).endswith("cpus 16, gpus 1, memory_gib 32 on one node, and no node of the cluster has that "
-                                           "(at most cpus 64, gpus 1, memory_gib 64)")  # fmt: skip
+    assert too_much(nodes, needs).endswith(
+        "cpus 16, gpus 1, memory_gib 32 on one node, and no node of the cluster has that "
+        "(at most cpus 64, gpus 1, memory_gib 64)"
+    )
 
 
 @pytest.mark.parametrize(("end", "code"), [("sys.exit(75)", 75), ("os.kill(os.getpid(), 9)", -9)])
@@ -158,11 +179,15 @@ import json, sys
 print(json.dumps(json.loads(sys.argv[1])), flush=True)
 sys.stdin.readline()
 """
-"""Instead of rpg.backends.ray_bridge: says what it found, and is gone when the first order comes, as Ray itself ends."""
+"""Instead of rpg.backends.ray_bridge: says what it found, and is gone when the first order comes,
+as Ray itself ends."""
 
 
-def test_when_the_head_is_lost_its_trainings_are_and_the_next_one_asks_again(folder, tmp_path, monkeypatch):
-    """Nothing waits for a cluster that is gone: those runs are begun again, on the head that is there then, or refused."""
+def test_when_the_head_is_lost_its_trainings_are_and_the_next_one_asks_again(
+    folder, tmp_path, monkeypatch
+):
+    """Nothing waits for a cluster that is gone: those runs are begun again, on the head that is
+    there then, or refused."""
     found = [{"ready": True}, {"ready": True}, {"error": "no Ray cluster at '127.0.0.1:9'"}]
 
     def command(module, address):
@@ -193,12 +218,16 @@ sys.exit(ray_bridge.main(sys.argv[1]))
 
 
 @pytest.mark.long
-def test_a_run_waits_for_a_node_that_is_promised_or_for_as_long_as_it_is_told(folder, tmp_path, monkeypatch):
+def test_a_run_waits_for_a_node_that_is_promised_or_for_as_long_as_it_is_told(
+    folder, tmp_path, monkeypatch
+):
     raylet = pytest.importorskip("ray._raylet")
     (tmp_path / "quick.py").write_text("")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    monkeypatch.setattr(remote, "python_module", lambda _, address: [sys.executable, "-c", QUICK, address])
+    monkeypatch.setattr(
+        remote, "python_module", lambda _, address: [sys.executable, "-c", QUICK, address]
+    )
     with contextlib.ExitStack() as stack:
         address = stack.enter_context(ray_head(cpus=0))
         cluster = Cluster(address, tmp_path / "ray.log")
@@ -213,7 +242,9 @@ def test_a_run_waits_for_a_node_that_is_promised_or_for_as_long_as_it_is_told(fo
             until(lambda: what in folder.log_path.read_text(), what)
 
         (refused := ask(0.05)).wait()
-        assert refused.answer["refused"].endswith("no node of the cluster has that (at most cpus 0)")
+        assert refused.answer["refused"].endswith(
+            "no node of the cluster has that (at most cpus 0)"
+        )
         promise = {"autoscaler_report": {"pending_launches": {"worker": 2}, "pending_nodes": []}}
         status = partial(raylet.GcsClient(address).internal_kv_put, b"__autoscaling_status")
         status(json.dumps(promise).encode(), True, None)
@@ -226,7 +257,9 @@ def test_a_run_waits_for_a_node_that_is_promised_or_for_as_long_as_it_is_told(fo
         said("; refused in 9.")
         assert folder.waiting().startswith("waits: backend.place: a run needs cpus 1 on one node")
         log, command = tmp_path / "node.log", node_command(address, "127.0.0.11")
-        for _ in range(3):  # Ray gives the start of a node 30 seconds, whatever else the machine does
+        for _ in range(
+            3
+        ):  # Ray gives the start of a node 30 seconds, whatever else the machine does
             with log.open("wb") as output:
                 node = stack.enter_context(subprocess.Popen(command, stdout=output, stderr=output))
             stack.callback(node.terminate)
@@ -270,7 +303,15 @@ def trained(folder, tmp_path, monkeypatch, *answers):
 
 def test_a_run_that_loses_its_node_is_started_again(folder, tmp_path, monkeypatch):
     gone = {"lost": "its node is gone"}
-    steps = [{**gone, "saves": 0}, gone, gone, {**gone, "saves": 1}, gone, gone, {"code": 0, "newest": 1}]
+    steps = [
+        {**gone, "saves": 0},
+        gone,
+        gone,
+        {**gone, "saves": 1},
+        gone,
+        gone,
+        {"code": 0, "newest": 1},
+    ]
     left, said = trained(folder, tmp_path, monkeypatch, *steps)
     assert left == [] and len(said) == 6 and "its node is gone; it is restarted" in said[0]
     assert folder.waiting() is None and not folder.failed_path.exists()
@@ -292,7 +333,9 @@ def test_a_run_that_loses_its_node_is_started_again(folder, tmp_path, monkeypatc
     ],
     ids=["kills every node", "refused", "not shared", "its own fault"],
 )
-def test_a_run_that_the_cluster_cannot_end_fails_with_the_reason(folder, tmp_path, monkeypatch, answers, why):
+def test_a_run_that_the_cluster_cannot_end_fails_with_the_reason(
+    folder, tmp_path, monkeypatch, answers, why
+):
     monkeypatch.setattr(training, "SHARED_SECONDS", 0.1)
     with pytest.raises(RunFailed, match=why):
         trained(folder, tmp_path, monkeypatch, *answers)
@@ -300,7 +343,8 @@ def test_a_run_that_the_cluster_cannot_end_fails_with_the_reason(folder, tmp_pat
 
 
 STEPS = 48
-# Enough work, in more runs than nodes, that some is left when the node that replaces the lost one is up.
+# Enough work, in more runs than nodes, that some is left when the node that replaces the lost one
+# is up.
 EVALUATED = {"every": STEPS, "samples_per_problem": 2}
 WARM = {"model": {"warm_start": {"seed": 0, "behaviour_steps": 60}}, "evaluation": EVALUATED}
 RUN = merged(BASE, WARM | {"training": {"steps": STEPS, "checkpoint_every": 12}})
@@ -308,7 +352,8 @@ SWEEP = {"name": "cluster", "description": "Three runs.", "run": RUN, "axes": {"
 
 
 class Hosts:
-    """Ray nodes with one processor each, on what looks like a machine of its own each: host name, boot, process ids."""
+    """Ray nodes with one processor each, on what looks like a machine of its own each: host name,
+    boot, process ids."""
 
     def __init__(self, address, folder):
         self.address, self.folder, self.started, self.count = address, folder, {}, 10
@@ -320,7 +365,9 @@ class Hosts:
             with log.open("wb") as output:
                 node = node_command(self.address, f"127.0.0.{self.count}")
                 command = on_host(name, self.folder / name, *node)
-                host = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+                host = subprocess.Popen(
+                    command, stdout=output, stderr=output, start_new_session=True
+                )
             self.started[name] = host
             until(partial(is_up, log), f"the start of {name}", partial(is_over, host))
 
@@ -341,7 +388,8 @@ def is_over(process):
 
 
 def hosts_of(folders):
-    """Where trainings are, that of a host that was lost, whose lease stays until the run is begun again, left out."""
+    """Where trainings are, that of a host that was lost, whose lease stays until the run is begun
+    again, left out."""
     return {lease["host"] for folder in folders if (lease := folder.lease())} - {"node-b"}
 
 
@@ -356,8 +404,11 @@ def moving(folders, host):
 
 @pytest.mark.long
 @namespaces
-def test_three_runs_on_two_nodes_survive_the_loss_of_a_node_and_the_conductor(tmp_path, monkeypatch, prefect):
-    """Bit for bit what this machine makes of them undisturbed; nothing is trained beyond the checkpoints twice."""
+def test_three_runs_on_two_nodes_survive_the_loss_of_a_node_and_the_conductor(
+    tmp_path, monkeypatch, prefect
+):
+    """Bit for bit what this machine makes of them undisturbed; nothing is trained beyond the
+    checkpoints twice."""
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(SWEEP))
@@ -380,19 +431,26 @@ def test_three_runs_on_two_nodes_survive_the_loss_of_a_node_and_the_conductor(tm
 
         sweep = begin()
         started = partial(layout.run_folders, "cluster")
-        victim = until(lambda: moving(started(), "node-b"), "a training on node-b", partial(is_over, sweep))
+        victim = until(
+            lambda: moving(started(), "node-b"), "a training on node-b", partial(is_over, sweep)
+        )
         folders = layout.run_folders("cluster")
         assert len(folders) == 3
         hosts.kill("node-b")
-        # Until its lease is old it may live on behind a broken network: an hour passes, by the clock of the storage.
+        # Until its lease is old it may live on behind a broken network: an hour passes, by the
+        # clock of the storage.
         os.utime(victim.lease_path, (0, time.time() - 3600))
         until(victim.waiting, "the lost run queued again", partial(is_over, sweep))
         hosts.start("node-c")
-        until(lambda: moving(folders, "node-c"), "a training on the new node", partial(is_over, sweep))
+        until(
+            lambda: moving(folders, "node-c"), "a training on the new node", partial(is_over, sweep)
+        )
 
         sweep.kill()
         sweep.wait()
-        until(lambda: not hosts_of(folders), "the end of all trainings, with their leases given back")
+        until(
+            lambda: not hosts_of(folders), "the end of all trainings, with their leases given back"
+        )
         assert not any(folder.failed_path.exists() for folder in folders), log.read_text()
 
         assert begin().wait(HANG) == 0, log.read_text()

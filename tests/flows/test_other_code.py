@@ -1,4 +1,5 @@
-"""What changed the bits of a night is found by running other commits: real git, and nights that read bits from a file."""
+"""What changed the bits of a night is found by running other commits: real git, and nights that
+read bits from a file."""
 
 import ast
 import subprocess
@@ -14,7 +15,14 @@ A, B = {"numpy": "2.4.6"}, {"numpy": "2.4.7"}
 
 
 def record(bits, revision="", environment=A, labels=("small", "large")):
-    run = {"loss": "grpo", "back end": "local", "spec": "s", "steps": [1], "metrics": {}, "samples": {}}
+    run = {
+        "loss": "grpo",
+        "back end": "local",
+        "spec": "s",
+        "steps": [1],
+        "metrics": {},
+        "samples": {},
+    }
     names = {"small": 1, "large": 3}
     run = run | {"weights": bits}
     digests = {f"{label} / v / seed {i}": run for label in labels for i in range(names[label])}
@@ -24,7 +32,8 @@ def record(bits, revision="", environment=A, labels=("small", "large")):
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A repository; `commit` writes what a night of it computes (`broken`: nothing) and returns the commit."""
+    """A repository; `commit` writes what a night of it computes (`broken`: nothing) and returns the
+    commit."""
     root = tmp_path / "source"
     root.mkdir()
 
@@ -46,7 +55,8 @@ def checkout(tmp_path):
 
 
 def nights(of, ran):
-    """Nights whose bits are `of` what stands in the file, and whose commits and sweeps are noted in `ran`."""
+    """Nights whose bits are `of` what stands in the file, and whose commits and sweeps are noted in
+    `ran`."""
 
     def night(tree, labels):
         bits = (tree / "bits").read_text()
@@ -58,7 +68,9 @@ def nights(of, ran):
     return night
 
 
-def test_the_commit_is_named_among_others_by_the_smallest_sweep_and_the_checkout_stays_as_it_is(checkout):
+def test_the_commit_is_named_among_others_by_the_smallest_sweep_and_the_checkout_stays_as_it_is(
+    checkout,
+):
     root, commit = checkout
     first = commit("old")
     for number in range(5):
@@ -70,14 +82,20 @@ def test_the_commit_is_named_among_others_by_the_smallest_sweep_and_the_checkout
         head = commit("new", f"harmless, too {number}")
     ran = []
     said, excused = blame(record("new", head), record("old", first), root, nights(str, ran))
-    assert not excused and said.startswith(f"commit {guilty[:7]} (anna: a sign is flipped) is the cause")
-    assert ran[0] == ("old", ("small", "large")) and {labels for _, labels in ran[1:]} == {("small",)}
+    assert not excused and said.startswith(
+        f"commit {guilty[:7]} (anna: a sign is flipped) is the cause"
+    )
+    assert ran[0] == ("old", ("small", "large")) and {labels for _, labels in ran[1:]} == {
+        ("small",)
+    }
     assert len(ran) < 8, "it halves"
     listed = _git(root, "worktree", "list")
     assert len(listed.splitlines()) == 1 and (root / "bits").read_text() == "new"
 
 
-def test_another_environment_excuses_what_the_settled_commit_does_in_it_too_and_nothing_else(checkout):
+def test_another_environment_excuses_what_the_settled_commit_does_in_it_too_and_nothing_else(
+    checkout,
+):
     root, commit = checkout
     first = commit("1.0")
     before, rounded = record("1.0", first), lambda bits: bits + " rounded"
@@ -119,7 +137,10 @@ def test_what_is_not_committed_is_told_from_commits(checkout):
     said = blame(record("new", head + "+"), record("old", first), root, nights(str, []))[0]
     assert said.startswith("uncommitted changes")
     guilty = commit("new")
-    assert guilty[:7] in blame(record("new", guilty + "+"), record("old", first), root, nights(str, []))[0]
+    assert (
+        guilty[:7]
+        in blame(record("new", guilty + "+"), record("old", first), root, nights(str, []))[0]
+    )
 
 
 def test_every_standing_mutant_can_be_planted_and_is_another_program():
@@ -136,7 +157,11 @@ def test_every_standing_mutant_can_be_planted_and_is_another_program():
 
 
 def differs(tree):
-    return [f["name"] for f in faults() if (tree / f["file"]).read_text() != (ROOT / f["file"]).read_text()]
+    return [
+        f["name"]
+        for f in faults()
+        if (tree / f["file"]).read_text() != (ROOT / f["file"]).read_text()
+    ]
 
 
 def test_a_night_says_which_planted_faults_it_has_not_seen(tmp_path):
@@ -150,12 +175,20 @@ def test_a_night_says_which_planted_faults_it_has_not_seen(tmp_path):
         return record("numbers")
 
     first, second = planted(tonight, ROOT, night).items()
-    assert first[1] and not second[1], "a fault that breaks a run is seen, one that changes nothing is not"
-    assert first[0] in tried[0][0] and second[0] in tried[1][0] and tried[0][1] == ("losses", "optimizers")
+    assert first[1] and not second[1], (
+        "a fault that breaks a run is seen, one that changes nothing is not"
+    )
+    assert (
+        first[0] in tried[0][0]
+        and second[0] in tried[1][0]
+        and tried[0][1] == ("losses", "optimizers")
+    )
     seen = planted(tonight, ROOT, lambda tree, labels: record(f"{differs(tree)}"))
     assert list(seen) == [first[0], second[0]] and all(seen.values())
     assert list(planted(tonight | {"night": "another"}, ROOT, night)) != list(seen)
     gone = planted(tonight, tmp_path, night)  # their files are not there
-    assert len(gone) == 2 and not any(gone.values()) and all("not planted: " in name for name in gone)
+    assert (
+        len(gone) == 2 and not any(gone.values()) and all("not planted: " in name for name in gone)
+    )
     red = Night("n", [], {}, Path(), "", False, dict([first, second]))
     assert red.failures == [f"a planted fault was not seen: {second[0]}"] and red.red

@@ -21,11 +21,12 @@ END = "model.safetensors"
 
 
 class Killer(threading.Thread):
-    """Stands in for Linux's OOM killer, which needs a machine or a cgroup of its own: kill -9 of the training process at
-    once when it holds more memory than `bound` bytes.
+    """Stands in for Linux's OOM killer, which needs a machine or a cgroup of its own: kill -9 of
+    the training process at once when it holds more memory than `bound` bytes.
 
-    Without a bound it leaves the first step alone, and takes the middle between what the process held before and during
-    it: the memory of a machine on which something else begins to need the rest.
+    Without a bound it leaves the first step alone, and takes the middle between what the process
+    held before and during it: the memory of a machine on which something else begins to need the
+    rest.
     """
 
     def __init__(self, layout, bound=None):
@@ -40,7 +41,10 @@ class Killer(threading.Thread):
             lease = folders[0].lease() if folders else None
             if not lease:
                 continue
-            held, done = memory("RssAnon", lease["pid"]), (folders[0].checkpoint_steps() or [-1])[-1]
+            held, done = (
+                memory("RssAnon", lease["pid"]),
+                (folders[0].checkpoint_steps() or [-1])[-1],
+            )
             if self.bound is None and done == 0:
                 self.before = self.before or held
                 self.most = max(self.most, held)
@@ -60,8 +64,12 @@ class Killer(threading.Thread):
 
 
 @pytest.mark.long
-@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is read from Linux's /proc")
-def test_a_run_killed_for_memory_goes_on_after_the_advised_change_to_the_same_bits(tmp_path, prefect):
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="the memory of a process is read from Linux's /proc"
+)
+def test_a_run_killed_for_memory_goes_on_after_the_advised_change_to_the_same_bits(
+    tmp_path, prefect
+):
     home = tmp_path / "data"
     layout = Layout(home)
     (tmp_path / "hungry.yaml").write_text(yaml.safe_dump(merged(BASE, HUNGRY)))
@@ -73,8 +81,13 @@ def test_a_run_killed_for_memory_goes_on_after_the_advised_change_to_the_same_bi
     error = folder.read_failed()["error"]
     assert error.startswith("the training process was killed by signal 9"), error
     said = " ".join((done.stdout + done.stderr).split())
-    advised = re.search(r"out of memory\? run the same command again with (--set) (\S+=\w+):", said).groups()
-    assert advised == ("--set", "backend.gradient_checkpointing=true") and "bit-identical results" in said
+    advised = re.search(
+        r"out of memory\? run the same command again with (--set) (\S+=\w+):", said
+    ).groups()
+    assert (
+        advised == ("--set", "backend.gradient_checkpointing=true")
+        and "bit-identical results" in said
+    )
     assert folder.checkpoint_steps()[-1] == 1
 
     with Killer(layout, killer.bound) as again:  # the same limit

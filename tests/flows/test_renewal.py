@@ -1,4 +1,5 @@
-"""What was trained and drawn stays: through other memory, more samples, another interval, more steps, a new version."""
+"""What was trained and drawn stays: through other memory, more samples, another interval, more
+steps, a new version."""
 
 import json
 import resource
@@ -19,14 +20,23 @@ from rpg.tasks.preparation import data_digest
 from tests.real_sweep import SWEEP, TRIVIAL, rpg
 from tests.tiny import BASE
 
-ROW = {"sample": 0, "extracted": None, "correct": True, "reason": "", "tokens": 1, "truncated": False}
+ROW = {
+    "sample": 0,
+    "extracted": None,
+    "correct": True,
+    "reason": "",
+    "tokens": 1,
+    "truncated": False,
+}
 ROW |= dict.fromkeys(("problem_id", "problem", "answer", "response"), "?")
 
 
 @pytest.fixture
 def sweep(tmp_path):
     file = tmp_path / "demo.yaml"
-    file.write_text(f"name: demo\nrun: {json.dumps(BASE)}\naxes: {{algorithm: [grpo], seed: [0, 1]}}\n")
+    file.write_text(
+        f"name: demo\nrun: {json.dumps(BASE)}\naxes: {{algorithm: [grpo], seed: [0, 1]}}\n"
+    )
     return lambda **changes: load_sweep(file, {"training.steps": 4, **changes}, lambda spec: "data")
 
 
@@ -52,17 +62,24 @@ def finished(layout, sweep):
 
 
 OPERATING = {
-    "training.micro_batch_rows": 4, "training.checkpoint_every": 2, "backend.threads": 2, "evaluation.engine.rows": 8,
+    "training.micro_batch_rows": 4,
+    "training.checkpoint_every": 2,
+    "backend.threads": 2,
+    "evaluation.engine.rows": 8,
     "training.micro_batch_tokens": 64,
-    "backend.gradient_checkpointing": True, "evaluation.place.memory_gib": 4.0, "evaluation.place.threads": 2,
-}  # fmt: skip
+    "backend.gradient_checkpointing": True,
+    "evaluation.place.memory_gib": 4.0,
+    "evaluation.place.threads": 2,
+}
 
 
 @pytest.mark.parametrize("field", OPERATING)
 def test_a_field_that_operates_keeps_the_finished_run_and_is_written_down(sweep, layout, field):
     before = finished(layout, sweep())
     after = register(sweep(**{field: OPERATING[field]}), layout)
-    assert after == before and all(f.state() == "done" and not pending_evaluations(f) for f in after)
+    assert after == before and all(
+        f.state() == "done" and not pending_evaluations(f) for f in after
+    )
     assert flat(after[0].read_manifest()["spec"])[field] == OPERATING[field]
 
 
@@ -72,8 +89,12 @@ def test_more_samples_go_on_from_those_there_are_and_are_not_owed_without_weight
     shutil.rmtree(gone.checkpoint(0))
     [again, _] = register(sweep(**{"evaluation.samples_per_problem": 8}), layout)
     assert again == folder and folder.state() == "interrupted"
-    assert pending_evaluations(folder) == [(b, s) for s in (0, 2, 4) for b in ("chain-one", "chain-two")]
-    assert folder.fewer_path("chain-one", 2).exists() and not folder.eval_path("chain-one", 2).exists()
+    assert pending_evaluations(folder) == [
+        (b, s) for s in (0, 2, 4) for b in ("chain-one", "chain-two")
+    ]
+    assert (
+        folder.fewer_path("chain-one", 2).exists() and not folder.eval_path("chain-one", 2).exists()
+    )
     assert {step for _, step in pending_evaluations(gone)} == {2, 4}
     assert gone.eval_steps("chain-one") == [0], "what was drawn from them stays"
 
@@ -81,7 +102,9 @@ def test_more_samples_go_on_from_those_there_are_and_are_not_owed_without_weight
 def test_another_interval_adds_what_can_be_had_without_training_again(sweep, layout):
     [folder, _] = finished(layout, sweep())
     assert register(sweep(**{"evaluation.every": 1}), layout)[0] == folder
-    assert not pending_evaluations(folder), "checkpoints 1 and 3, dropped, would have to be trained again"
+    assert not pending_evaluations(folder), (
+        "checkpoints 1 and 3, dropped, would have to be trained again"
+    )
     (folder.checkpoint(3)).mkdir()
     register(sweep(**{"evaluation.every": 1}), layout)
     assert {step for _, step in pending_evaluations(folder)} == {3}
@@ -117,8 +140,12 @@ def test_a_longer_run_goes_on_where_the_shorter_one_ended(sweep, layout):
     assert {step for _, step in pending_evaluations(long)} == {6, 8}
     assert short.state() == "done", "the shorter run stays what it was"
     [shorter, _] = register(sweep(**{"training.steps": 2}), layout)
-    assert Claims(layout).duplicate(shorter) is None, "a run never takes over what lies behind its end"
-    [other, _] = register(sweep(**{"training.steps": 8, "training.optimizer.learning_rate": 0.5}), layout)
+    assert Claims(layout).duplicate(shorter) is None, (
+        "a run never takes over what lies behind its end"
+    )
+    [other, _] = register(
+        sweep(**{"training.steps": 8, "training.optimizer.learning_rate": 0.5}), layout
+    )
     assert Claims(layout).duplicate(other) is None
 
 
@@ -138,13 +165,17 @@ def of_format_1(sweep, layout):
             moved = layout.run("demo", folder.name.removesuffix(run.run_id[:8]) + old[:8])
             folder.path.rename(moved.path)
             folders.append(moved)
-        layout.write_sweep(layout.read_sweep("demo") | {"runs": [folder.name for folder in folders]})
+        layout.write_sweep(
+            layout.read_sweep("demo") | {"runs": [folder.name for folder in folders]}
+        )
         return folders
 
     return make
 
 
-def test_folders_of_the_version_before_are_found_with_other_memory_and_samples(sweep, layout, of_format_1):
+def test_folders_of_the_version_before_are_found_with_other_memory_and_samples(
+    sweep, layout, of_format_1
+):
     old = of_format_1(sweep())
     changes = {"training.micro_batch_rows": 2, "evaluation.samples_per_problem": 8}
     new = register(sweep(**changes), layout)
@@ -153,14 +184,20 @@ def test_folders_of_the_version_before_are_found_with_other_memory_and_samples(s
     assert new[0].read_manifest()["run_id"] == sweep().runs[0].run_id
 
 
-def test_runs_of_the_version_before_with_other_data_stay_what_they_are(sweep, layout, of_format_1, tmp_path):
+def test_runs_of_the_version_before_with_other_data_stay_what_they_are(
+    sweep, layout, of_format_1, tmp_path
+):
     old = of_format_1(sweep())
     other = load_sweep(tmp_path / "demo.yaml", {"training.steps": 4}, lambda spec: "other data")
     new = register(other, layout)
-    assert all(folder.path.exists() for folder in old) and {folder.state() for folder in new} == {"pending"}
+    assert all(folder.path.exists() for folder in old) and {folder.state() for folder in new} == {
+        "pending"
+    }
 
 
-def test_an_upgrade_that_was_killed_between_name_and_manifest_is_done_again(sweep, layout, of_format_1):
+def test_an_upgrade_that_was_killed_between_name_and_manifest_is_done_again(
+    sweep, layout, of_format_1
+):
     [old, _] = of_format_1(sweep())
     planned = sweep().runs[0]
     old.path.rename(layout.run("demo", planned.folder).path)
@@ -179,7 +216,14 @@ def test_a_sweep_of_more_steps_trains_the_further_ones_only(tmp_path, prefect):
     assert done.returncode == 0, done.stdout + done.stderr
     [name] = layout.read_sweep("t")["runs"]
     rows = layout.run("t", name).read_metrics()
-    assert [(row["step"], row["attempt"]) for row in rows] == [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)]
+    assert [(row["step"], row["attempt"]) for row in rows] == [
+        (1, 1),
+        (2, 1),
+        (3, 1),
+        (4, 2),
+        (5, 2),
+        (6, 2),
+    ]
     assert layout.run("t", name).eval_steps("chain-easy") == [0, 2, 4, 6]
 
 

@@ -1,4 +1,5 @@
-"""The Prefect server of a new data folder: its first database, two starts at once, and one that hangs."""
+"""The Prefect server of a new data folder: its first database, two starts at once, and one that
+hangs."""
 
 import concurrent.futures
 import json
@@ -60,7 +61,9 @@ def test_two_first_starts_at_once_make_one_database_and_the_next_is_a_copy(folde
     with concurrent.futures.ProcessPoolExecutor(2, mp_context=spawn) as pool:
         ids = list(pool.map(write_through_a_server_of_its_own, [home] * 2))
     assert len(set(ids)) == 1, "both wrote the same flow"
-    assert tables(kept) == tables(home / "prefect/prefect.db") == ((1,), (0,)), "though no database was kept"
+    assert tables(kept) == tables(home / "prefect/prefect.db") == ((1,), (0,)), (
+        "though no database was kept"
+    )
     user_version(kept, "=7")
     server._prepare_database()
     assert user_version(database) == (7,), "a copy"
@@ -71,7 +74,8 @@ def test_two_first_starts_at_once_make_one_database_and_the_next_is_a_copy(folde
 
 @pytest.mark.slow
 def test_fifty_forms_at_once_are_all_accepted_and_counted_once(prefect):
-    """SQLite refuses a transaction when another wrote since it began to read; of these, two thirds of those sent once."""
+    """SQLite refuses a transaction when another wrote since it began to read; of these, two thirds
+    of those sent once."""
     hourly = {"schedule": {"interval": 3600, "anchor_date": "2026-01-01T00:00:00Z"}, "active": True}
     with httpx.Client(base_url=f"{prefect['PREFECT_API_URL']}/", timeout=HANG) as api:
         flow = api.post("flows/", json={"name": "f"}).json()["id"]
@@ -103,7 +107,9 @@ def test_a_server_that_does_nothing_is_given_up_with_its_last_error(tmp_path, mo
         hangs.stop(0)
 
 
-def test_a_server_that_is_killed_amid_a_sweep_is_started_again_and_stopped_with_it(tmp_path, monkeypatch):
+def test_a_server_that_is_killed_amid_a_sweep_is_started_again_and_stopped_with_it(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(os, "environ", dict(os.environ))
     listens = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); time.sleep(600)"
     made = Service("server", [sys.executable, "-c", listens], None, {}, tmp_path / "log")
@@ -117,9 +123,13 @@ def test_a_server_that_is_killed_amid_a_sweep_is_started_again_and_stopped_with_
 def test_a_damaged_database_is_named_with_what_to_do(folders):
     *_, database = folders
     with closing(sqlite3.connect(database)) as db:
-        db.executescript("CREATE TABLE a (b); CREATE TABLE c (d); INSERT INTO a VALUES (hex(zeroblob(9999)))")
+        db.executescript(
+            "CREATE TABLE a (b); CREATE TABLE c (d); INSERT INTO a VALUES (hex(zeroblob(9999)))"
+        )
     whole = database.read_bytes()
     for damaged in (whole[:8192], whole[:4096] + bytes(4096) + whole[8192:], b"text" * 9999):
         database.write_bytes(damaged)
-        with pytest.raises(SystemExit, match=r"/prefect\.db: .*; if it is damaged, move prefect\.db\* away"):
+        with pytest.raises(
+            SystemExit, match=r"/prefect\.db: .*; if it is damaged, move prefect\.db\* away"
+        ):
             server._prepare_database()

@@ -1,4 +1,5 @@
-"""Trainings as Slurm jobs: the same files as here, whatever Slurm does with them, and no job is left behind."""
+"""Trainings as Slurm jobs: the same files as here, whatever Slurm does with them, and no job is
+left behind."""
 
 import json
 import os
@@ -35,7 +36,8 @@ ON_SLURM = ("--set", "backend.place.type=slurm")
 
 @pytest.fixture
 def slurm(tmp_path):
-    """The environment of a machine with the stand-in for Slurm; whatever it runs has ended afterwards."""
+    """The environment of a machine with the stand-in for Slurm; whatever it runs has ended
+    afterwards."""
     environment = slurm_stand_in.install(tmp_path / "slurm")
     yield environment
     for name in (tmp_path / "slurm" / "jobs").glob("*.json"):
@@ -49,17 +51,35 @@ def live(environment):
 
 
 def test_what_a_run_needs_becomes_options_of_sbatch(tmp_path, monkeypatch):
-    place = {"type": "slurm", "partition": "gpu", "account": "lab", "time": "1-12", "memory_gib": 40, "gpu_type": "a100",
-             "at_once": 4, "options": ["--reservation=x"]}  # fmt: skip
+    place = {
+        "type": "slurm",
+        "partition": "gpu",
+        "account": "lab",
+        "time": "1-12",
+        "memory_gib": 40,
+        "gpu_type": "a100",
+        "at_once": 4,
+        "options": ["--reservation=x"],
+    }
     backend = LocalBackend(device="cuda", threads=3, place=place)
     remote, words = slurm_queue.Remote(make_run(tmp_path, "one", make_spec())), []
-    monkeypatch.setattr(slurm_queue, "_run", lambda *given, environment: words.extend(given) or (0, "7"))
+    monkeypatch.setattr(
+        slurm_queue, "_run", lambda *given, environment: words.extend(given) or (0, "7")
+    )
     queue = slurm_queue.SlurmQueue(remote.folder.path.parent)
     queue._submit_array(slurm_queue.Job("rpg.backends.local", 3, 1, backend.place), [remote])
     assert "--array=0-0%4" in words and words[7:17] == [
-        "--nodes=1", "--ntasks-per-node=1", "--cpus-per-task=3", "--gpus-per-node=a100:1", "--mem=40960M", "--time=1-12",
-        "--partition=gpu", "--account=lab", "--reservation=x", str(slurm_queue.JOB_SCRIPT),
-    ]  # fmt: skip
+        "--nodes=1",
+        "--ntasks-per-node=1",
+        "--cpus-per-task=3",
+        "--gpus-per-node=a100:1",
+        "--mem=40960M",
+        "--time=1-12",
+        "--partition=gpu",
+        "--account=lab",
+        "--reservation=x",
+        str(slurm_queue.JOB_SCRIPT),
+    ]
     assert backend.workers_here() is None, "it takes no slot of this machine"
 
 
@@ -94,12 +114,16 @@ def test_runs_with_a_preemption_a_node_failure_and_a_timeout_are_what_this_machi
     plan = [[names[0], 1, 4, "preempt"], [names[0], 2, 7, "node"], [names[1], 1, 5, "timeout"]]
     root = tmp_path / "slurm"
     (root / "plan.json").write_text(json.dumps(plan))
-    there = rpg(tmp_path, "sweep", "jobs.yaml", *ON_SLURM, home=tmp_path / "there", **slurm, **prefect)
+    there = rpg(
+        tmp_path, "sweep", "jobs.yaml", *ON_SLURM, home=tmp_path / "there", **slurm, **prefect
+    )
     assert there.returncode == 0, there.stderr + there.stdout
     faults = [line.split()[0] for line in (root / "faults.txt").read_text().splitlines()]
     assert sorted(faults) == ["node", "preempt", "timeout"]
     assert live(slurm) == []
-    arrays = [json.loads(path.read_text())["options"]["array"] for path in sorted(root.glob("*.array"))]
+    arrays = [
+        json.loads(path.read_text())["options"]["array"] for path in sorted(root.glob("*.array"))
+    ]
     assert arrays == ["0-1", "0-0"]
     for one, other in zip(mine, Layout.at(tmp_path / "there").run_folders("jobs"), strict=True):
         assert other.done_path.exists() and one.name == other.name
@@ -123,7 +147,9 @@ def test_a_killed_sweep_finds_its_jobs_again_and_ctrl_c_leaves_none(tmp_path, sl
 
     sweep = begin()
     try:
-        until(lambda: len(training_now()) == 2, "two jobs at work", lambda: sweep.poll() is not None)
+        until(
+            lambda: len(training_now()) == 2, "two jobs at work", lambda: sweep.poll() is not None
+        )
         sweep.kill()
         sweep.wait()
         time.sleep(1)
@@ -142,17 +168,27 @@ def test_a_killed_sweep_finds_its_jobs_again_and_ctrl_c_leaves_none(tmp_path, sl
 @pytest.mark.parametrize(
     ("fields", "meant"),
     [
-        ("JobState=TIMEOUT ExitCode=0:15", {"lost": "Slurm job 7_0: it reached its time limit (backend.place.time)"}),
+        (
+            "JobState=TIMEOUT ExitCode=0:15",
+            {"lost": "Slurm job 7_0: it reached its time limit (backend.place.time)"},
+        ),
         ("JobState=NODE_FAIL ExitCode=0:0", {"lost": "Slurm job 7_0: its node failed"}),
-        ("JobState=CANCELLED ExitCode=0:15", {"refused": "backend.place: Slurm job 7_0 was cancelled"}),
+        (
+            "JobState=CANCELLED ExitCode=0:15",
+            {"refused": "backend.place: Slurm job 7_0 was cancelled"},
+        ),
         ("JobState=FAILED ExitCode=75:0", {"code": 75}),
         ("JobState=FAILED ExitCode=0:9", {"code": -9}),
-        ("JobState=FAILED ExitCode=127:0",
-         {"refused": "backend.place: Slurm job 7_0 ended with code 127 on n1: python: not found"}),
+        (
+            "JobState=FAILED ExitCode=127:0",
+            {
+                "refused": "backend.place: Slurm job 7_0 ended with code 127 on n1: python: not found"
+            },
+        ),
         ("JobState=COMPLETED ExitCode=0:0", {"code": 0, "newest": 3, "node": "n1"}),
         ("JobState=RUNNING ExitCode=0:0", None),
     ],
-)  # fmt: skip
+)
 def test_how_a_job_ended_says_whose_fault_it_was(tmp_path, monkeypatch, fields, meant):
     folder, said = make_run(tmp_path / "data", "one", make_spec()), tmp_path / "7_0.txt"
     said.write_text("python: not found\n")
@@ -161,7 +197,8 @@ def test_how_a_job_ended_says_whose_fault_it_was(tmp_path, monkeypatch, fields, 
 
 
 def test_jobs_that_slurm_does_not_cancel_are_named(tmp_path, monkeypatch, capsys):
-    """They are asked for by number of the user and in all partitions: what is not seen is submitted again."""
+    """They are asked for by number of the user and in all partitions: what is not seen is submitted
+    again."""
     folder, asked = make_run(tmp_path, "one", make_spec()), []
     queue = slurm_queue.SlurmQueue(folder.path.parent)
     queue._jobs["7_0"] = slurm_queue.Remote(folder)
@@ -204,7 +241,13 @@ def test_on_slurm_itself_jobs_are_preempted_lose_their_node_and_are_cancelled(tm
         until(idle, "the node")
 
         def begin(name):
-            arguments = ("sweep", f"{name}.yaml", *ON_SLURM, "--set", "backend.place.partition=main")
+            arguments = (
+                "sweep",
+                f"{name}.yaml",
+                *ON_SLURM,
+                "--set",
+                "backend.place.partition=main",
+            )
             how = {"home": layout.home, "module": TRIVIAL, SECONDS: "0.5", **slurm, **prefect}
             return start(tmp_path, *arguments, **how)
 
@@ -214,17 +257,27 @@ def test_on_slurm_itself_jobs_are_preempted_lose_their_node_and_are_cancelled(tm
 
         sweep = begin("short")
         try:
-            until(lambda: at_work("short", 3), "both jobs at work", lambda: sweep.poll() is not None)
+            until(
+                lambda: at_work("short", 3), "both jobs at work", lambda: sweep.poll() is not None
+            )
             slurm_node.run(
-                slurm, "sbatch", "--partition=urgent", "--exclusive", "--output=/dev/null", "--wrap=sleep 1"
+                slurm,
+                "sbatch",
+                "--partition=urgent",
+                "--exclusive",
+                "--output=/dev/null",
+                "--wrap=sleep 1",
             )
             until(lambda: "PENDING" in states(slurm).values(), "the preemption")
             until(lambda: begin_now(slurm), "both jobs again", pause=1)
             until(lambda: at_work("short", 8), "some more steps")
-            slurm_node.run(slurm, "scontrol", "update", f"nodename={host}", "state=down", "reason=test")
+            slurm_node.run(
+                slurm, "scontrol", "update", f"nodename={host}", "state=down", "reason=test"
+            )
             until(lambda: set(states(slurm).values()) == {"PENDING"}, "the loss of the node")
-            # While a node still ends its old jobs, it refuses the new ones of the same numbers, and Slurm calls them failed.
-            # It gives them two minutes for that, which begin_now takes away.
+            # While a node still ends its old jobs, it refuses the new ones of the same numbers, and
+            # Slurm calls them failed. It gives them two minutes for that, which begin_now takes
+            # away.
             until(lambda: not slurm_node.ending_jobs(), "the end of both jobs on the node")
             slurm_node.run(slurm, "scontrol", "update", f"nodename={host}", "state=resume")
             until(idle, "the node again")

@@ -1,4 +1,5 @@
-"""A training for which the disk has no room is held back and says so, in the live table and in `rpg status`."""
+"""A training for which the disk has no room is held back and says so, in the live table and in `rpg
+status`."""
 
 import threading
 from collections import namedtuple
@@ -43,7 +44,9 @@ def test_it_waits_says_why_and_goes_on_by_itself(tmp_path, free):
     assert view.state == "queued" and view.error.startswith("waits for disk space: 0 MB free, ")
     with (terminal := Console(width=80)).capture() as shown:
         terminal.print(table([view, view]))
-    assert " queued " in shown.get() and " 0/3 " in shown.get(), "beside a line longer than the terminal"
+    assert " queued " in shown.get() and " 0/3 " in shown.get(), (
+        "beside a line longer than the terminal"
+    )
     assert " ".join(shown.get().split()).endswith(f"one seed 0, one seed 0: {view.error}")
     assert "rpg gc" in view.error and not began.is_set()
     free["free"] = 2 * bytes_needed(folder)
@@ -62,7 +65,9 @@ def test_it_waits_though_the_disk_has_no_room_to_say_so(tmp_path, free, monkeypa
         assert free["free"], "it has waited"
 
 
-def test_what_those_that_train_will_write_is_theirs_and_a_sweep_that_is_stopped_does_not_wait(tmp_path, free):
+def test_what_those_that_train_will_write_is_theirs_and_a_sweep_that_is_stopped_does_not_wait(
+    tmp_path, free
+):
     disk, stopping = DiskSpace(), threading.Event()
     stopping.set()
     one, two = (make_run(tmp_path, name, make_spec()) for name in ("one", "two"))

@@ -1,6 +1,7 @@
 """The main job, end to end: processes, Prefect server, training, evaluation, database, report.
 
-Where it is about who runs what, the trainings are made up (benchmarks/trivial) and everything around them is real.
+Where it is about who runs what, the trainings are made up (benchmarks/trivial) and everything
+around them is real.
 """
 
 import json
@@ -29,8 +30,10 @@ def numbers(home, name="small"):
     """Everything a sweep measured, without what depends on a clock."""
     out = {}
     for folder in Layout.at(home).run_folders(name):
-        rows = [{k: v for k, v in row.items() if k not in CLOCK and not k.startswith("seconds_")}
-                for row in folder.read_metrics()]  # fmt: skip
+        rows = [
+            {k: v for k, v in row.items() if k not in CLOCK and not k.startswith("seconds_")}
+            for row in folder.read_metrics()
+        ]
         drawn = [(b, s) for b in folder.benchmarks() for s in folder.eval_steps(b)]
         evals = {(b, s): read_eval(folder, b, s).to_pylist() for b, s in drawn}
         steps = folder.read_manifest()["steps"]
@@ -75,7 +78,9 @@ def test_the_flow_run_says_what_it_is_and_holds_its_log_and_artifacts(whole, pre
     def found(kind, **filters):
         body = json.dumps(filters).encode()
         request = urllib.request.Request(
-            f"{prefect['PREFECT_API_URL']}/{kind}/filter", body, {"content-type": "application/json"}
+            f"{prefect['PREFECT_API_URL']}/{kind}/filter",
+            body,
+            {"content-type": "application/json"},
         )
         return json.load(urllib.request.urlopen(request, timeout=HANG))
 
@@ -85,7 +90,9 @@ def test_the_flow_run_says_what_it_is_and_holds_its_log_and_artifacts(whole, pre
     assert set(kept) == {"dashboard-plain", "result-plain", "verdict-plain"}
     assert "compare?sweeps=plain" in kept["dashboard-plain"]["data"]
     lines = [one["message"] for one in found("logs", logs=mine, sort="TIMESTAMP_ASC")]
-    trained = [f"{folder.name}: trained" for folder in Layout.at(whole / "data").run_folders("plain")]
+    trained = [
+        f"{folder.name}: trained" for folder in Layout.at(whole / "data").run_folders("plain")
+    ]
     assert lines[0] == "preparing data and warm start" and set(trained) <= set(lines)
 
 
@@ -124,7 +131,11 @@ def test_a_second_call_does_nothing_and_says_so(bench):
     root, _ = bench
     before = numbers(root / "data")
     again = rpg(root, "sweep", "small.yaml")
-    assert again.returncode == 0 and "already done" in again.stdout and "nothing was trained" in again.stdout
+    assert (
+        again.returncode == 0
+        and "already done" in again.stdout
+        and "nothing was trained" in again.stdout
+    )
     assert numbers(root / "data") == before
 
 
@@ -157,7 +168,8 @@ def test_kill_nine_of_the_conductor_alone_leaves_no_orphan(whole):
 
 @pytest.mark.long
 def test_ctrl_c_ends_the_children_and_the_command_it_prints_continues_this_sweep(whole, prefect):
-    """Not one of the file's own name, settings and data folder. A second call meanwhile is told who is running it."""
+    """Not one of the file's own name, settings and data folder. A second call meanwhile is told who
+    is running it."""
     home, file = whole / "stopped here", whole / "my sweep.yaml"
     file.write_text(LONG)
     options = "--name mine --axis seed=[5] --set training.steps=400 --set evaluation.every=400 --home".split()
@@ -165,7 +177,11 @@ def test_ctrl_c_ends_the_children_and_the_command_it_prints_continues_this_sweep
     sweep = start(whole, "sweep", file.name, *options, str(home), **how, **SLOW)
     until(lambda: (home / "runs").exists() and steps_done(home, "mine"), "a step")
     second = rpg(whole, "sweep", file.name, *options, str(home))
-    assert second.returncode == 2 and "already being run" in second.stderr and str(sweep.pid) in second.stderr
+    assert (
+        second.returncode == 2
+        and "already being run" in second.stderr
+        and str(sweep.pid) in second.stderr
+    )
     children = psutil.Process(sweep.pid).children(recursive=True)
     sweep.send_signal(signal.SIGINT)
     assert sweep.wait(HANG) == 130
@@ -190,12 +206,17 @@ def test_a_run_that_cannot_train_fails_alone(whole, prefect):
     victim = until(training, "a training")
     os.kill(victim.lease()["pid"], signal.SIGKILL)
     assert sweep.wait(HANG) == 1
-    assert sorted(folder.state() for folder in Layout.at(home).run_folders("plain")) == ["done", "failed"]
+    assert sorted(folder.state() for folder in Layout.at(home).run_folders("plain")) == [
+        "done",
+        "failed",
+    ]
     said, reason = (whole / "partly.log").read_text(), victim.read_failed()["error"]
     assert "killed by signal 9" in reason and reason in said and "Traceback" not in said
 
 
-def test_a_full_disk_pauses_the_sweep_which_says_so_and_goes_on_with_more_space(whole, prefect, tmp_path):
+def test_a_full_disk_pauses_the_sweep_which_says_so_and_goes_on_with_more_space(
+    whole, prefect, tmp_path
+):
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)]
@@ -205,7 +226,11 @@ def test_a_full_disk_pauses_the_sweep_which_says_so_and_goes_on_with_more_space(
     try:
         sweep = start(whole, "sweep", "plain.yaml", home=disk, module=TRIVIAL, **prefect)
         log = whole / "disk.log"
-        until(lambda: "waits for disk space" in log.read_text(), "a wait", lambda: sweep.poll() is not None)
+        until(
+            lambda: "waits for disk space" in log.read_text(),
+            "a wait",
+            lambda: sweep.poll() is not None,
+        )
         said = log.read_text()
         assert str(disk) in said and "MB needed" in said and "Traceback" not in said
         assert {f.state() for f in Layout.at(disk).run_folders("plain")} <= {"running", "pending"}
@@ -220,7 +245,10 @@ def test_a_full_disk_pauses_the_sweep_which_says_so_and_goes_on_with_more_space(
     ("args", "words"),
     [
         (["sweep", "nothing.yaml"], ["nothing.yaml", "no such file"]),
-        (["sweep", "small.yaml", "--set", "training.stepz=3"], ["training.stepz", "did you mean 'steps'"]),
+        (
+            ["sweep", "small.yaml", "--set", "training.stepz=3"],
+            ["training.stepz", "did you mean 'steps'"],
+        ),
         (["sweep", "small.yaml", "--set", "algorithm=gropo"], ["gropo", "did you mean 'grpo'"]),
         (["sweep", "small.yaml", "--home", "/proc/none"], ["/proc/none", "--home"]),
         (["train", "small.yaml"], ["axes"]),
@@ -252,7 +280,8 @@ def test_mistakes_exit_with_two_and_one_clear_message(bench, args, words, monkey
 
 @pytest.mark.long
 def test_the_same_name_with_another_rate_compares_the_new_runs_only(bench, prefect, tmp_path):
-    """The issue's example: a table never holds one algorithm at the new rate and another at the old one."""
+    """The issue's example: a table never holds one algorithm at the new rate and another at the old
+    one."""
     home = tmp_path / "data"
     (tmp_path / "small.yaml").write_text(SMALL)
     shutil.copytree(bench[0] / "data", home)

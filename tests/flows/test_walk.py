@@ -1,8 +1,9 @@
 """The way of a sweep through the code, from the command to the report, is short and leads one way.
 
-The walk is every call between two modules above the store that hands on the planned sweep as a whole (the Sweep, all of
-its specs, or the Context of its flow), or returns it, until the report is written. What gets a part only (one run's spec, a
-name, a log) is a helper beside the way. The calls are traced on all threads of the conductor while a real sweep goes on.
+The walk is every call between two modules above the store that hands on the planned sweep as a
+whole (the Sweep, all of its specs, or the Context of its flow), or returns it, until the report is
+written. What gets a part only (one run's spec, a name, a log) is a helper beside the way. The calls
+are traced on all threads of the conductor while a real sweep goes on.
 """
 
 import json
@@ -38,12 +39,19 @@ class Tracer:
     def is_sweep(self, value):
         sweep, context, spec = self._types
         return isinstance(value, (sweep, context)) or (
-            isinstance(value, (list, tuple)) and bool(value) and all(isinstance(one, spec) for one in value)
+            isinstance(value, (list, tuple))
+            and bool(value)
+            and all(isinstance(one, spec) for one in value)
         )
 
     def __call__(self, frame, event, returned):
         module = ours(frame)
-        if self.over or event not in ("call", "return") or not module or room_of(module).name not in ABOVE:
+        if (
+            self.over
+            or event not in ("call", "return")
+            or not module
+            or room_of(module).name not in ABOVE
+        ):
             return
         code = frame.f_code
         values = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount]]
@@ -69,7 +77,9 @@ def test_the_way_of_a_sweep_enters_few_modules_and_each_from_one(tmp_path, prefe
     assert len(entered) == len(set(entered)), f"entered from two modules: {calls}"
     modules = {module for call in calls for module in call}
     [start] = modules - set(entered)
-    assert start == "rpg.cli.execution", "and every other module is entered from one that the way has reached"
+    assert start == "rpg.cli.execution", (
+        "and every other module is entered from one that the way has reached"
+    )
     assert modules >= {"flows.sweep.flow", "flows.sweep.training", "flows.sweep.evaluation", END[0]}
     assert len(modules) <= MODULES, sorted(modules)
 

@@ -1,4 +1,5 @@
-"""Runs trained elsewhere: what is read from their logs, where it stands, and what is said to be missing."""
+"""Runs trained elsewhere: what is read from their logs, where it stands, and what is said to be
+missing."""
 
 import json
 import math
@@ -27,9 +28,7 @@ HERE = Path(__file__).parent
 # Of trainings that knew nothing of us, made by benchmarks/elsewhere and trimmed by its trim.py.
 TRL, VERL_FILE, VERL_CONSOLE = HERE / "trainer_state.json", HERE / "verl.jsonl", HERE / "verl.log"
 LETTERS = "eval_chain-{}_rewards/right/mean"
-WANDB = (
-    'Step,"lucky-1 - train/reward","lucky-1 - train/reward__MIN","lucky-1 - mine"\n1,0.5,0.4,7\n3,0.75,,8\n'
-)
+WANDB = 'Step,"lucky-1 - train/reward","lucky-1 - train/reward__MIN","lucky-1 - mine"\n1,0.5,0.4,7\n3,0.75,,8\n'
 
 
 def written(tmp_path, name, text):
@@ -39,22 +38,35 @@ def written(tmp_path, name, text):
 
 
 def test_trl():
-    """Every number of the file: of optimizer steps, and of the two sets it was evaluated on, whose names TRL confounds."""
+    """Every number of the file: of optimizer steps, and of the two sets it was evaluated on, whose
+    names TRL confounds."""
     history = json.loads(TRL.read_text())["log_history"]
     scores = {f"chain-{name}": LETTERS.format(name) for name in ("easy", "medium")}
     log = read("trl", TRL, scores=scores)
     trained = [row for row in history if "reward" in row]
-    assert [row["step"] for row in log.steps] == [row["step"] for row in trained] == list(range(4, 81, 4))
+    assert (
+        [row["step"] for row in log.steps]
+        == [row["step"] for row in trained]
+        == list(range(4, 81, 4))
+    )
     for ours, theirs in zip(log.steps, trained, strict=True):
         assert ours == {
-            "step": theirs["step"], "optimizer_step": theirs["step"], "reward": theirs["reward"], "loss": theirs["loss"],
-            "reward_right": theirs["rewards/right/mean"], "kl_policy_to_ref": theirs["kl"],
-            "grad_norm": theirs["grad_norm"], "learning_rate": 1e-4, "entropy": theirs["entropy"],
+            "step": theirs["step"],
+            "optimizer_step": theirs["step"],
+            "reward": theirs["reward"],
+            "loss": theirs["loss"],
+            "reward_right": theirs["rewards/right/mean"],
+            "kl_policy_to_ref": theirs["kl"],
+            "grad_norm": theirs["grad_norm"],
+            "learning_rate": 1e-4,
+            "entropy": theirs["entropy"],
             "response_length": theirs["completions/mean_length"],
             "truncation_rate": theirs["completions/clipped_ratio"],
-            "clip_fraction": theirs["clip_ratio/region_mean"], "clip_fraction_lower": theirs["clip_ratio/low_mean"],
-            "clip_fraction_upper": theirs["clip_ratio/high_mean"], "seconds_step": 4 * theirs["step_time"],
-        }  # fmt: skip
+            "clip_fraction": theirs["clip_ratio/region_mean"],
+            "clip_fraction_lower": theirs["clip_ratio/low_mean"],
+            "clip_fraction_upper": theirs["clip_ratio/high_mean"],
+            "seconds_step": 4 * theirs["step_time"],
+        }
     for name, found in log.scores.items():
         rows = [row for row in history if f"eval_{name}_runtime" in row]
         assert found == {row["step"]: row["eval_rewards/right/mean"] for row in rows}
@@ -67,7 +79,9 @@ def test_optimizer_steps_become_rollouts(tmp_path):
     each, rollouts = read("trl", TRL, scores=scores), read("trl", TRL, scores=scores, updates=4)
     assert [row["step"] for row in rollouts.steps] == list(range(1, 21))
     assert [row["optimizer_step"] for row in rollouts.steps] == list(range(4, 81, 4))
-    assert rollouts.scores["chain-easy"] == {s // 4: v for s, v in each.scores["chain-easy"].items()}
+    assert rollouts.scores["chain-easy"] == {
+        s // 4: v for s, v in each.scores["chain-easy"].items()
+    }
     rows = [{"step": s, "reward": s / 8, "step_time": 2.0} for s in (1, 2, 3, 4, 7)]
     log = read("trl", written(tmp_path, "every.json", {"log_history": rows}), updates=4)
     assert log.steps == [
@@ -97,10 +111,14 @@ def test_verl_by_its_console_and_by_its_file(tmp_path):
     assert by_file.scores == {"chain-medium": expected}
     assert list(by_file.scores["chain-medium"]) == [0, 5, 10, 15, 20]
     assert [row["step"] for row in by_file.steps] == list(range(1, 21))
-    assert all(row["reward"] == r["data"]["critic/rewards/mean"]
-               for row, r in zip(by_file.steps, lines[1:], strict=True))  # fmt: skip
+    assert all(
+        row["reward"] == r["data"]["critic/rewards/mean"]
+        for row, r in zip(by_file.steps, lines[1:], strict=True)
+    )
     assert set(by_file.steps[0]) == {"step", *VERL.values()}
-    assert by_console.steps == by_file.steps[:3] and by_console.scores == {"chain-medium": {0: 0.234375}}
+    assert by_console.steps == by_file.steps[:3] and by_console.scores == {
+        "chain-medium": {0: 0.234375}
+    }
     assert read("verl", VERL_FILE).offered == ["val-core/chain-easy/acc/mean@4", name]
     cut = written(tmp_path, "killed.jsonl", VERL_FILE.read_text()[:-40])
     assert read("verl", cut).steps == by_file.steps[:-1]
@@ -118,7 +136,9 @@ def test_wandb_by_its_page_and_by_its_history(tmp_path):
     assert read("wandb", written(tmp_path, "a.json", history)).steps == [{"step": 1, "reward": 0.5}]
     # As transformers logs: records are counted apart from steps, which come again after a kill.
     steps = [(0, 10, 0.5), (1, None, None), (2, 20, 0.75), (3, 20, 0.25)]
-    history = [{"_step": record, "train/global_step": step, "train/reward": r} for record, step, r in steps]
+    history = [
+        {"_step": record, "train/global_step": step, "train/reward": r} for record, step, r in steps
+    ]
     log = read("wandb", written(tmp_path, "b.json", history), {"again": "train/reward"})
     assert [tuple(row.values()) for row in log.steps] == [(10, 0.5, 0.5), (20, 0.25, 0.25)]
 
@@ -129,20 +149,55 @@ def test_wandb_by_its_page_and_by_its_history(tmp_path):
         ("trl", "{}", {}, "field log_history is missing"),
         ("trl", "[", {}, "not JSON"),
         ("verl", "nothing", {}, "contains no step; expected lines of verl's file logger"),
-        ("wandb", "Step,a - reward,b - reward\n1,0,1\n", {}, "columns of several runs, a, b; export each"),
+        (
+            "wandb",
+            "Step,a - reward,b - reward\n1,0,1\n",
+            {},
+            "columns of several runs, a, b; export each",
+        ),
         ("csv", "a,b\n1,2\n", {}, "row 1: no step: it has none of the columns step, global_step"),
         ("csv", "step,b\n1.5,2\n", {}, "row 1: step is 1.5; expected a whole number"),
-        ("csv", "step,reword\n1,2\n", {}, "say which column holds what: --map reward=COLUMN. There are: reword"),
-        ("csv", "step,reword\n1,2\n", {"mapping": {"reward": "reward"}}, "no column 'reward'; did you mean 'reword'?"),
-        ("csv", "step,a\n1,2\n", {"mapping": {"step": "a"}}, "--map step: this name is reserved; give the column another"),
-        ("csv", "step,a\n1,x\n", {"mapping": {"reward": "a"}}, "column 'a' has no number (row 1: 'x')"),
+        (
+            "csv",
+            "step,reword\n1,2\n",
+            {},
+            "say which column holds what: --map reward=COLUMN. There are: reword",
+        ),
+        (
+            "csv",
+            "step,reword\n1,2\n",
+            {"mapping": {"reward": "reward"}},
+            "no column 'reward'; did you mean 'reword'?",
+        ),
+        (
+            "csv",
+            "step,a\n1,2\n",
+            {"mapping": {"step": "a"}},
+            "--map step: this name is reserved; give the column another",
+        ),
+        (
+            "csv",
+            "step,a\n1,x\n",
+            {"mapping": {"reward": "a"}},
+            "column 'a' has no number (row 1: 'x')",
+        ),
         ("csv", "step,a\n1,\n2,\n", {"scores": {"b": "a"}}, "column 'a' has no number (row 1: '')"),
-        ("csv", "step,a,a\n1,2,3\n", {"mapping": {"reward": "a"}}, "several columns have the same name: a"),
+        (
+            "csv",
+            "step,a,a\n1,2,3\n",
+            {"mapping": {"reward": "a"}},
+            "several columns have the same name: a",
+        ),
         ("csv", "step,a\n1,2\n1,3\n", {"mapping": {"reward": "a"}}, "step 1: a is both 2 and 3"),
         ("trl", '{"log_history": [{"step": 1, "loss": null}]}', {}, "no number in loss"),
-        ("csv", "step,acc\n1,20\n", {"scores": {"a": "acc"}}, "step 1: acc is 20; expected an accuracy from 0 to 1"),
+        (
+            "csv",
+            "step,acc\n1,20\n",
+            {"scores": {"a": "acc"}},
+            "step 1: acc is 20; expected an accuracy from 0 to 1",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_log_is_told(tmp_path, kind, text, options, words):
     with pytest.raises(LogError) as error:
         read(kind, written(tmp_path, "log", text), **options)
@@ -158,9 +213,13 @@ def test_a_score_of_several_sets_is_told_with_their_names():
 
 def rpg_import(kind, log, *words, **options):
     """`rpg import KIND LOG --option value ...`; an option with a list is given several times."""
-    given = ((f"--{name}", value) for name, values in options.items() for value in np.atleast_1d(values))
+    given = (
+        (f"--{name}", value) for name, values in options.items() for value in np.atleast_1d(values)
+    )
     arguments = ["import", kind, log, *words, *(part for option in given for part in option)]
-    return CliRunner().invoke(APP, [*map(str, arguments)], catch_exceptions=False, standalone_mode=False)
+    return CliRunner().invoke(
+        APP, [*map(str, arguments)], catch_exceptions=False, standalone_mode=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +229,10 @@ def layout(tmp_path_factory):
     write_sweep(folder / "data", "quickstart", ("grpo", "rpg-reinforce-urkl"))
     own = Layout.at(folder / "data").read_sweep("quickstart")["benchmarks"]
     common = {"sweep": "quickstart", "home": str(folder / "data")}
-    scores = {"eval": [f"{name}={LETTERS.format('easy')}" for name in own], "axis": "algorithm=grpo"}
+    scores = {
+        "eval": [f"{name}={LETTERS.format('easy')}" for name in own],
+        "axis": "algorithm=grpo",
+    }
     for seed in (0, 1):
         rpg_import("trl", TRL, variant="TRL GRPO", seed=seed, **scores, **common)
     rpg_import("verl", VERL_CONSOLE, variant="verl DAPO", **common)
@@ -180,8 +242,14 @@ def layout(tmp_path_factory):
 def test_they_stand_beside_ours_and_nothing_is_owed(layout):
     folders = current_runs(layout, "quickstart")
     imported = [folder for folder in folders if is_imported(folder)]
-    assert [folder.read_manifest()["variant"] for folder in imported] == ["TRL GRPO", "TRL GRPO", "verl DAPO"]
-    assert all(folder.state() == "done" and pending_evaluations(folder) == [] for folder in imported)
+    assert [folder.read_manifest()["variant"] for folder in imported] == [
+        "TRL GRPO",
+        "TRL GRPO",
+        "verl DAPO",
+    ]
+    assert all(
+        folder.state() == "done" and pending_evaluations(folder) == [] for folder in imported
+    )
     build(layout)
     with connect(layout) as db:
         summary = summarise(db, "quickstart")
@@ -191,14 +259,21 @@ def test_they_stand_beside_ours_and_nothing_is_owed(layout):
     rows = summary.table.set_index(["variant", "benchmark"])
     assert {"grpo", "TRL GRPO"} <= set(summary.table["variant"])
     row = rows.loc["TRL GRPO", summary.benchmarks[0]]
-    assert (row["first"], row["last"], row["seeds"], row["verdict"]) == (0.234375, 0.96484375, 2, "")
+    assert (row["first"], row["last"], row["seeds"], row["verdict"]) == (
+        0.234375,
+        0.96484375,
+        2,
+        "",
+    )
     assert math.isnan(row["low"]) and math.isnan(row["p"])
     notes = " ".join(summary.notes)
     assert "TRL GRPO (2 seeds) was trained elsewhere, imported from trl" in notes
     assert "without samples there is no paired test" in notes
     assert "not a finite number" not in notes, "what is not in a log is no NaN"
     names = [folder.name for folder in imported]
-    assert not any("which code" in note and name in note for note in summary.notes for name in names)
+    assert not any(
+        "which code" in note and name in note for note in summary.notes for name in names
+    )
     assert "TRL GRPO" in tables.markdown(summary) and "k = 0" not in tables.markdown(summary)
 
 
@@ -213,7 +288,11 @@ def test_variant_seed_and_axes_are_those_of_the_options(tmp_path):
     rpg_import("trl", TRL, **about, eval=score, updates=4, home=str(tmp_path / "data"))
     [folder] = current_runs(Layout.at(tmp_path / "data"), "other")
     manifest = folder.read_manifest()
-    assert (manifest["variant"], manifest["seed"], manifest["benchmarks"]) == ("TRL GRPO", 3, ["easy"])
+    assert (manifest["variant"], manifest["seed"], manifest["benchmarks"]) == (
+        "TRL GRPO",
+        3,
+        ["easy"],
+    )
     assert manifest["axes"] == {"algorithm.beta": 0.1, "algorithm": "grpo"}
     assert manifest["steps"] == 20
     with pytest.raises(ConfigError, match="--sweep and --variant: both are needed"):
@@ -221,8 +300,8 @@ def test_variant_seed_and_axes_are_those_of_the_options(tmp_path):
 
 
 def test_fewer_or_other_benchmarks_than_ours_take_no_number_from_anybody(tmp_path):
-    """A baseline that was evaluated on one of two benchmarks, and one on a third: each stands where it has a score, the
-    mean is over ours, and what ours say is what it was."""
+    """A baseline that was evaluated on one of two benchmarks, and one on a third: each stands where
+    it has a score, the mean is over ours, and what ours say is what it was."""
     shape = Shape(benchmarks=("easy", "hard"))
     layout = write_sweep(tmp_path / "data", "demo", ("grpo", "rpg-urkl"), (0, 1, 2), shape)
     build(layout)
@@ -237,7 +316,9 @@ def test_fewer_or_other_benchmarks_than_ours_take_no_number_from_anybody(tmp_pat
     assert "! gsm8k: the sweep's own runs are not evaluated on it. Theirs: easy, hard" in said
     with connect(layout) as db:
         after = summarise(db, "demo")
-        means = db.execute("SELECT DISTINCT variant FROM scores WHERE benchmark = 'mean'").fetchall()
+        means = db.execute(
+            "SELECT DISTINCT variant FROM scores WHERE benchmark = 'mean'"
+        ).fetchall()
         pandas.testing.assert_frame_equal(score_curves(db, series, ["mean"]), lines)
     assert after.benchmarks == ["easy", "hard", "gsm8k"]
     ours = after.table[after.table["variant"].isin(before.variants)]
@@ -290,14 +371,26 @@ def test_it_does_not_take_the_place_of_a_run_of_ours(tmp_path):
 
 
 def test_a_damaged_record_of_a_sweep_is_said_and_stays_as_it_is(tmp_path):
-    """An import into a sweep whose sweep.json cannot be read writes nothing: what is left of it may be mended by hand."""
+    """An import into a sweep whose sweep.json cannot be read writes nothing: what is left of it may
+    be mended by hand."""
     layout = write_sweep(tmp_path / "data", "demo", ("grpo",))
     record = layout.sweep_folder("demo") / "sweep.json"
     record.write_text(record.read_text()[:-20])
     before, runs = record.read_bytes(), sorted(one.name for one in record.parent.iterdir())
     with pytest.raises(StoreError, match=r"sweep\.json"):
-        take_over(layout, read("trl", TRL), kind="trl", source=TRL, sweep="demo", variant="TRL GRPO", seed=0)
-    assert record.read_bytes() == before and sorted(one.name for one in record.parent.iterdir()) == runs
+        take_over(
+            layout,
+            read("trl", TRL),
+            kind="trl",
+            source=TRL,
+            sweep="demo",
+            variant="TRL GRPO",
+            seed=0,
+        )
+    assert (
+        record.read_bytes() == before
+        and sorted(one.name for one in record.parent.iterdir()) == runs
+    )
 
 
 def test_the_pages_say_what_was_trained_elsewhere(tmp_path, monkeypatch):
@@ -314,4 +407,6 @@ def test_the_pages_say_what_was_trained_elsewhere(tmp_path, monkeypatch):
     texts = lambda app: " ".join(element.value for element in app.text)  # noqa: E731
     assert "Trained elsewhere: TRL GRPO." in texts(show("compare", sweeps="demo"))
     [name] = (folder.name for folder in layout.run_folders("demo") if is_imported(folder))
-    assert f"trained elsewhere, imported from trl: {TRL}" in texts(show("run", sweep="demo", run=name))
+    assert f"trained elsewhere, imported from trl: {TRL}" in texts(
+        show("run", sweep="demo", run=name)
+    )

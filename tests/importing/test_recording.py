@@ -46,7 +46,8 @@ def numbers(folder):
 def test_a_loop_of_forty_lines_killed_and_started_again_ends_with_the_same_bits_and_is_compared(
     tmp_path, monkeypatch
 ):
-    """Nothing is lost but the step in flight, nothing counts twice, and it has paired tests beside the others."""
+    """Nothing is lost but the step in flight, nothing counts twice, and it has paired tests beside
+    the others."""
     killed = loop(tmp_path / "killed", "0.1", "0")
     layout = Layout.at(tmp_path / "killed")
 
@@ -84,21 +85,45 @@ def test_a_loop_of_forty_lines_killed_and_started_again_ends_with_the_same_bits_
 
 
 def test_every_number_is_kept_under_a_name_with_a_meaning_and_what_is_no_number_is_said(tmp_path):
-    with warnings.catch_warnings(record=True) as said, rpg.record("s", variant="v", home=tmp_path) as run:
+    with (
+        warnings.catch_warnings(record=True) as said,
+        rpg.record("s", variant="v", home=tmp_path) as run,
+    ):
         warnings.simplefilter("always")
         for step in (1, 2):
             run.log(
                 step,
-                {"kl": torch.tensor(0.5), "loss": 7, "rpg/loss": numpy.float32(0.25), "rewards/right/mean": 1.0,
-                 "completions/mean_length": 12, "actor/ppo_kl": 0.125, "reward": None, "step": 5, "Entropy": 1.0,
-                 "entropy": 2.0, "table": [1, 2], "note": "text", "mine/x": 3},
-            )  # fmt: skip
+                {
+                    "kl": torch.tensor(0.5),
+                    "loss": 7,
+                    "rpg/loss": numpy.float32(0.25),
+                    "rewards/right/mean": 1.0,
+                    "completions/mean_length": 12,
+                    "actor/ppo_kl": 0.125,
+                    "reward": None,
+                    "step": 5,
+                    "Entropy": 1.0,
+                    "entropy": 2.0,
+                    "table": [1, 2],
+                    "note": "text",
+                    "mine/x": 3,
+                },
+            )
         run.log(2, late=1.0)  # is added to the step, as what TRL logs at its end
     [first, second] = run.folder.read_metrics()
     assert {name: first[name] for name in first if name not in ("time", "attempt", "reward")} == {
-        "step": 1, "kl_policy_to_ref": 0.5, "loss": 0.25, "their_loss": 7, "reward_right": 1.0, "response_length": 12,
-        "kl_old_to_policy": 0.125, "their_step": 5, "their_Entropy": 1.0, "entropy": 2.0, "mine/x": 3,
-    }  # fmt: skip
+        "step": 1,
+        "kl_policy_to_ref": 0.5,
+        "loss": 0.25,
+        "their_loss": 7,
+        "reward_right": 1.0,
+        "response_length": 12,
+        "kl_old_to_policy": 0.125,
+        "their_step": 5,
+        "their_Entropy": 1.0,
+        "entropy": 2.0,
+        "mine/x": 3,
+    }
     assert math.isnan(first["reward"]) and second["late"] == 1.0 and second["loss"] == 0.25
     others = {"table": "list", "note": "str"}
     lines = [f"not recorded: {name}, which is no number ({kind})" for name, kind in others.items()]
@@ -107,7 +132,10 @@ def test_every_number_is_kept_under_a_name_with_a_meaning_and_what_is_no_number_
     with connect(Layout.at(tmp_path)) as db:
         columns = db.execute('SELECT "their_Entropy", entropy, "mine/x" FROM metrics ORDER BY step')
         assert columns.fetchall() == [(1.0, 2.0, 3), (1.0, 2.0, 3)]
-    assert any("not a finite number" in str(finding) for finding in diagnostics.of_training([first, second]))
+    assert any(
+        "not a finite number" in str(finding)
+        for finding in diagnostics.of_training([first, second])
+    )
 
 
 def test_it_stands_beside_ours_paired_by_the_text_of_problems(tmp_path):
@@ -152,7 +180,11 @@ def test_states_are_those_of_our_runs(tmp_path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         ended_by(ZeroDivisionError("by zero"), 3, tmp_path)
     failed = folder.read_failed()
-    assert (folder.state(), failed["error"], failed["step"]) == ("failed", "ZeroDivisionError: by zero", 3)
+    assert (folder.state(), failed["error"], failed["step"]) == (
+        "failed",
+        "ZeroDivisionError: by zero",
+        3,
+    )
     run = rpg.record("s", variant="v", home=tmp_path).__enter__()
     assert run.last_step == 3 and folder.state() == "running"
     run.log(2, reward=5)
@@ -163,7 +195,9 @@ def test_states_are_those_of_our_runs(tmp_path, monkeypatch):
     with rpg.record("s", variant="other process", home=tmp_path) as run:
         run.log(*steps(run, 1), reward=1)
     assert not run.folder.path.exists()
-    assert rpg.record("s", variant="v", home=tmp_path).__enter__().last_step == 3, "where RANK 0 goes on, too"
+    assert rpg.record("s", variant="v", home=tmp_path).__enter__().last_step == 3, (
+        "where RANK 0 goes on, too"
+    )
 
 
 @pytest.mark.parametrize(
@@ -208,7 +242,9 @@ def test_one_run_has_one_recorder_and_one_way_to_come(tmp_path):
 @pytest.fixture
 def callback(monkeypatch):
     if importlib.util.find_spec("trl") is None:
-        monkeypatch.setitem(sys.modules, "trl", types.SimpleNamespace(GRPOTrainer=object, GRPOConfig=object))
+        monkeypatch.setitem(
+            sys.modules, "trl", types.SimpleNamespace(GRPOTrainer=object, GRPOConfig=object)
+        )
         monkeypatch.delitem(sys.modules, "rpg.integrations.trl", raising=False)
     from rpg.integrations.trl import RecordCallback
 
@@ -217,22 +253,37 @@ def callback(monkeypatch):
 
 @pytest.mark.slow
 def test_a_trainer_of_transformers_is_recorded_and_goes_on_from_its_checkpoint(tmp_path, callback):
-    """transformers' own Trainer, which TRL's are made of; TRL itself is in an environment of its own (docs/importing.md)."""
+    """transformers' own Trainer, which TRL's are made of; TRL itself is in an environment of its
+    own (docs/importing.md)."""
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
     def train(steps, resume):
         args = TrainingArguments(
-            output_dir=str(tmp_path / "out"), max_steps=steps, logging_steps=1, save_steps=2, report_to=[], use_cpu=True,
-            per_device_train_batch_size=2, eval_strategy="steps", eval_steps=2, seed=1,
-        )  # fmt: skip
+            output_dir=str(tmp_path / "out"),
+            max_steps=steps,
+            logging_steps=1,
+            save_steps=2,
+            report_to=[],
+            use_cpu=True,
+            per_device_train_batch_size=2,
+            eval_strategy="steps",
+            eval_steps=2,
+            seed=1,
+        )
         rows = [{"input_ids": [1, 2, i % 7], "labels": [1, 2, i % 7]} for i in range(16)]
         torch.manual_seed(1)
-        model = GPT2LMHeadModel(GPT2Config(vocab_size=8, n_embd=8, n_layer=1, n_head=1, n_positions=4))
+        model = GPT2LMHeadModel(
+            GPT2Config(vocab_size=8, n_embd=8, n_layer=1, n_head=1, n_positions=4)
+        )
         with rpg.record("s", variant="trainer", home=tmp_path) as run:
             trainer = Trainer(
-                model, args, train_dataset=rows, eval_dataset={"a": rows[:4]},
-                callbacks=[callback(run, {"held": "eval_a_share"})], compute_metrics=lambda _: {"share": 0.5},
-            )  # fmt: skip
+                model,
+                args,
+                train_dataset=rows,
+                eval_dataset={"a": rows[:4]},
+                callbacks=[callback(run, {"held": "eval_a_share"})],
+                compute_metrics=lambda _: {"share": 0.5},
+            )
             trainer.train(resume_from_checkpoint=resume)
             assert run.folder.state() == "running"
         return run.folder, trainer.state.log_history
@@ -245,7 +296,10 @@ def test_a_trainer_of_transformers_is_recorded_and_goes_on_from_its_checkpoint(t
     for row in rows[2:]:
         theirs = logged[row["step"]]
         assert (row["loss"], row["grad_norm"]) == (theirs["loss"], theirs["grad_norm"])
-        assert (row["optimizer_step"], row["learning_rate"]) == (row["step"], theirs["learning_rate"])
+        assert (row["optimizer_step"], row["learning_rate"]) == (
+            row["step"],
+            theirs["learning_rate"],
+        )
     assert rows[3]["eval_a_share"] == 0.5 and "train_runtime" in rows[3]
     manifest = folder.read_manifest()
     assert (manifest["steps"], manifest["spec"]["seed"], manifest["benchmarks"]) == (4, 1, ["held"])
@@ -274,4 +328,7 @@ def test_verls_own_tracking_records_with_one_word(tmp_path, monkeypatch):
     assert kept == ("verl GRPO", 3, 2, config)
     row = folder.read_metrics()[0]
     assert (row["entropy"], row["perf/mfu"]) == (0.5, 0.1) and manifest["benchmarks"] == ["gsm-8k"]
-    assert row["val-core/r/reward/mean@4"] == -0.5 and folder.log_path.read_text().count("no accuracy") == 2
+    assert (
+        row["val-core/r/reward/mean@4"] == -0.5
+        and folder.log_path.read_text().count("no accuracy") == 2
+    )

@@ -1,5 +1,6 @@
-"""Our losses inside TRL's trainer give the embedded trainer's gradient. TRL itself where it is installed, else a stand-in
-for the parts of its trainer that ours builds on (`pip install '.[peers]'` brings TRL)."""
+"""Our losses inside TRL's trainer give the embedded trainer's gradient. TRL itself where it is
+installed, else a stand-in for the parts of its trainer that ours builds on (`pip install
+'.[peers]'` brings TRL)."""
 
 import functools
 import importlib
@@ -31,10 +32,18 @@ class StandIn:
         raise NotImplementedError
 
     def _get_per_token_logps_and_entropies(
-        self, model, input_ids, attention_mask, logits_to_keep, compute_entropy=False, compute_aux_loss=False
+        self,
+        model,
+        input_ids,
+        attention_mask,
+        logits_to_keep,
+        compute_entropy=False,
+        compute_aux_loss=False,
     ):
         positions = (attention_mask.cumsum(-1) - 1).clamp(min=0)
-        logits = model(input_ids=input_ids, attention_mask=attention_mask, position_ids=positions).logits
+        logits = model(
+            input_ids=input_ids, attention_mask=attention_mask, position_ids=positions
+        ).logits
         log_prob = logits[:, -logits_to_keep - 1 : -1].float().log_softmax(-1)
         return log_prob.gather(-1, input_ids[:, -logits_to_keep:, None])[..., 0], None, None
 
@@ -55,14 +64,23 @@ def trainer_for(integration, policy, algorithm, size, rows, parts, folder):
         from trl import GRPOConfig
 
         config = GRPOConfig(
-            output_dir=str(folder), per_device_train_batch_size=rows // parts, gradient_accumulation_steps=parts,
-            num_generations=size, max_completion_length=12, use_cpu=True, bf16=False, report_to=[],
-        )  # fmt: skip
+            output_dir=str(folder),
+            per_device_train_batch_size=rows // parts,
+            gradient_accumulation_steps=parts,
+            num_generations=size,
+            max_completion_length=12,
+            use_cpu=True,
+            bf16=False,
+            report_to=[],
+        )
         made = integration.RPGTrainer(
-            policy.model, reward_funcs=[lambda completions, **_: [0.0] * len(completions)] * 2, args=config,
-            train_dataset=Dataset.from_dict({"prompt": ["a"] * rows}), processing_class=policy.tokenizer,
+            policy.model,
+            reward_funcs=[lambda completions, **_: [0.0] * len(completions)] * 2,
+            args=config,
+            train_dataset=Dataset.from_dict({"prompt": ["a"] * rows}),
+            processing_class=policy.tokenizer,
             algorithm=algorithm,
-        )  # fmt: skip
+        )
     else:
         made = object.__new__(integration.RPGTrainer)
         made.algorithm, made.model, made._earned = algorithm, policy.model, None
@@ -78,7 +96,8 @@ def trainer_for(integration, policy, algorithm, size, rows, parts, folder):
 
 
 def as_trl(batch, pad):
-    """A batch of ours as TRL's trainer holds it: prompts padded on the left, completions on the right."""
+    """A batch of ours as TRL's trainer holds it: prompts padded on the left, completions on the
+    right."""
     prompts = [batch.prompts[i] for i in batch.prompt_of.tolist()]
     width = max(map(len, prompts))
     ids = torch.tensor([[pad] * (width - len(p)) + list(p) for p in prompts])
@@ -88,12 +107,16 @@ def as_trl(batch, pad):
 
 
 def scored(integration, monkeypatch, trainer, batch, rewards):
-    """The batch with our advantages, where TRL's trainer gave the responses of all processes these rewards."""
+    """The batch with our advantages, where TRL's trainer gave the responses of all processes these
+    rewards."""
     monkeypatch.setattr(integration.GRPOTrainer, "_calculate_rewards", lambda self, found: found)
     monkeypatch.setattr(
-        integration.GRPOTrainer, "_generate_and_score_completions",
-        lambda self, inputs: self._calculate_rewards(inputs) is not None and {**batch, "advantages": None},
-    )  # fmt: skip
+        integration.GRPOTrainer,
+        "_generate_and_score_completions",
+        lambda self, inputs: (
+            self._calculate_rewards(inputs) is not None and {**batch, "advantages": None}
+        ),
+    )
     return trainer._generate_and_score_completions(rewards)
 
 
@@ -105,7 +128,9 @@ def gradient(model):
 @pytest.mark.parametrize(
     "name", ["rpg-reinforce-urkl", "rpg-ufkl", "dapo", "dr-grpo", "reinforce-pp-baseline", "gspo"]
 )
-def test_the_gradient_is_the_embedded_trainers(home, integration, monkeypatch, tmp_path, name, parts):
+def test_the_gradient_is_the_embedded_trainers(
+    home, integration, monkeypatch, tmp_path, name, parts
+):
     algorithm = rpg.algorithm(name, dynamic_sampling=False, overlong=None)
     if algorithm.kl.type == "reward" or algorithm.needs_reference:
         algorithm = rpg.algorithm(name, beta=0.0)
@@ -121,27 +146,38 @@ def test_the_gradient_is_the_embedded_trainers(home, integration, monkeypatch, t
     model, batch = ours.policy.model, rollout.kept.samples.batch
     model.zero_grad()
     model.training = True  # what TRL's trainer asks its model; dropout there is none
-    trainer = trainer_for(integration, ours.policy, algorithm, 8, len(rollout.kept), parts, tmp_path)
+    trainer = trainer_for(
+        integration, ours.policy, algorithm, 8, len(rollout.kept), parts, tmp_path
+    )
     whole = as_trl(batch, ours.policy.tokenizer.pad_token_id)
-    rewards = torch.stack([rollout.kept.rewards, torch.full_like(rollout.kept.rewards, torch.nan)], 1)
+    rewards = torch.stack(
+        [rollout.kept.rewards, torch.full_like(rollout.kept.rewards, torch.nan)], 1
+    )
     output = scored(integration, monkeypatch, trainer, whole, rewards)
     output["num_items_in_batch"] = whole["completion_mask"].sum()
     for rows in torch.arange(len(rewards)).chunk(parts):
         inputs = {k: v[rows] if v.dim() else v for k, v in output.items()}
         trainer._compute_loss(model, inputs).backward()
     model.training = False
-    assert (gradient(model) - expected[0]).abs().max() < 2e-6 * max(1.0, float(expected[0].abs().max()))
+    assert (gradient(model) - expected[0]).abs().max() < 2e-6 * max(
+        1.0, float(expected[0].abs().max())
+    )
     assert len(trainer._metrics["train"]["rpg/loss"]) == parts
     assert len(trainer._metrics["train"]["rpg/ratio_max"]) == 1  # TRL logs the mean of this list
 
 
-def test_trl_loads_the_reference_that_is_needed_and_the_arguments_stay_as_they_were(integration, monkeypatch):
+def test_trl_loads_the_reference_that_is_needed_and_the_arguments_stay_as_they_were(
+    integration, monkeypatch
+):
     keep = lambda self, _model, _rewards, args: setattr(self, "args", args)  # noqa: E731
     monkeypatch.setattr(integration.GRPOTrainer, "__init__", keep)
     monkeypatch.setattr(integration, "GRPOConfig", types.SimpleNamespace)
     given, algorithm = types.SimpleNamespace(beta=0.5), rpg.algorithm("grpo")
     for args in (given, None):
-        assert integration.RPGTrainer("model", [], args, algorithm=algorithm).args.beta == algorithm.beta
+        assert (
+            integration.RPGTrainer("model", [], args, algorithm=algorithm).args.beta
+            == algorithm.beta
+        )
     assert given.beta == 0.5
 
 
@@ -149,7 +185,10 @@ def test_a_group_on_two_processes_has_one_baseline_and_a_response_that_nobody_sc
     integration, monkeypatch
 ):
     trainer = object.__new__(integration.RPGTrainer)
-    trainer.algorithm, trainer.model = rpg.algorithm("dr-grpo"), types.SimpleNamespace(training=True)
+    trainer.algorithm, trainer.model = (
+        rpg.algorithm("dr-grpo"),
+        types.SimpleNamespace(training=True),
+    )
     trainer.num_generations, trainer.reward_weights = 4, torch.ones(2)
     trainer.accelerator = PROCESS(process_index=1, gather=lambda x: torch.cat([x, x]))
     batch = {"completion_mask": torch.tensor([[1, 1], [1, 0]])}
@@ -161,12 +200,20 @@ def test_a_group_on_two_processes_has_one_baseline_and_a_response_that_nobody_sc
 @pytest.mark.parametrize(
     ("algorithm", "config", "words"),
     [
-        (rpg.algorithm("ppo", advantage="gae"), {}, "advantage: 'gae' needs a critic, and GRPOTrainer has none"),
-        (rpg.algorithm("rpg-urkl", reference={"type": "every_k"}), {}, "reference: 'every_k' is not available in"),
+        (
+            rpg.algorithm("ppo", advantage="gae"),
+            {},
+            "advantage: 'gae' needs a critic, and GRPOTrainer has none",
+        ),
+        (
+            rpg.algorithm("rpg-urkl", reference={"type": "every_k"}),
+            {},
+            "reference: 'every_k' is not available in",
+        ),
         (rpg.algorithm("reinforce-pp", beta=0.1), {}, "kl: 'reward' has no place in GRPOTrainer"),
         (rpg.algorithm("dapo"), {"entropy_coef": 0.1}, "entropy_coef: 0.1 is of TRL's own loss"),
     ],
-)  # fmt: skip
+)
 def test_what_trl_cannot_give_is_refused(integration, algorithm, config, words):
     with pytest.raises(AlgorithmError) as error:
         integration._check(algorithm, types.SimpleNamespace(**config))
@@ -174,7 +221,9 @@ def test_what_trl_cannot_give_is_refused(integration, algorithm, config, words):
 
 
 def test_the_scripts_of_the_documentation_are_short_and_trls_runs(tmp_path, monkeypatch):
-    scripts = [block for block in blocks(ROOT / "docs" / "library.md") if block.language == "python"]
+    scripts = [
+        block for block in blocks(ROOT / "docs" / "library.md") if block.language == "python"
+    ]
     assert len(scripts) == 5 and all(len(block.text.splitlines()) <= 30 for block in scripts)
     pytest.importorskip("trl", reason="TRL is not installed; pip install '.[peers]' brings it")
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,5 @@
-"""Training low-rank adapters: what is evaluated is merged, what is not adapted stays, and a kill costs no bit."""
+"""Training low-rank adapters: what is evaluated is merged, what is not adapted stays, and a kill
+costs no bit."""
 
 import pytest
 import torch
@@ -40,26 +41,34 @@ CASES = {"half": HALF, "masters": HALF, "every": {"reference": {"type": "every_k
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_killed_it_goes_on_to_the_same_bits_and_checkpoints_are_merged(home, start, name, monkeypatch):
+def test_killed_it_goes_on_to_the_same_bits_and_checkpoints_are_merged(
+    home, start, name, monkeypatch
+):
     masters = name == "masters"
     if masters:
         monkeypatch.setattr(RunSpec, "half_weights", lambda spec: True)
     spec = spec_of(start, **CASES[name])
     whole, _ = whole_and_resumed(home, f"lora-{name}", spec, 1, 2)
     divergences = [row["kl_policy_to_ref"] for row in numbers(whole)]
-    assert 0 < divergences[0] < 0.05 and max(divergences) > divergences[0]  # its reference is where it began
+    assert (
+        0 < divergences[0] < 0.05 and max(divergences) > divergences[0]
+    )  # its reference is where it began
 
     # The folder is an ordinary model: the initial one plus the products of the trained matrices.
     last = whole.checkpoint(3)
     before, after = (load_file(place / "model.safetensors") for place in (start, last))
     trained = load_file(last / "training" / "adapters.safetensors")
     assert before.keys() == after.keys() and (last / "config.json").exists()
-    moved = {key for key, value in before.items() if not after[key].equal(value.to(after[key].dtype))}
+    moved = {
+        key for key, value in before.items() if not after[key].equal(value.to(after[key].dtype))
+    }
     assert moved == {key for key in before if "_proj" in key}
     key = "model.layers.0.self_attn.q_proj"
     a, b = (trained[f"{key}.lora_{one}.default.weight"] for one in "AB")
     merged = (before[f"{key}.weight"] + 2 * b @ a).to(after[f"{key}.weight"].dtype)
-    off = {"rtol": 2**-7, "atol": 1e-4} if masters else {"atol": 1e-6}  # the product of rounded matrices
+    off = (
+        {"rtol": 2**-7, "atol": 1e-4} if masters else {"atol": 1e-6}
+    )  # the product of rounded matrices
     assert torch.allclose(after[f"{key}.weight"].float(), merged.float(), **off)
     AutoModelForCausalLM.from_pretrained(last)
 

@@ -1,4 +1,5 @@
-"""Checkpoints: they load anywhere, damage is found, only what is needed is kept, and training goes on bit for bit."""
+"""Checkpoints: they load anywhere, damage is found, only what is needed is kept, and training goes
+on bit for bit."""
 
 import errno
 import json
@@ -28,7 +29,12 @@ def save(folder, policy, steps, eval_steps=(0,)):
     keeper = Checkpoints(folder, eval_steps)
     optimizer = Optimizer(policy.model, make_spec().training.optimizer)
     for step in steps:
-        state = {"optimizer_step": 2 * step, "tokens": 1, "optimizer": optimizer.numbers(), "reference": {}}
+        state = {
+            "optimizer_step": 2 * step,
+            "tokens": 1,
+            "optimizer": optimizer.numbers(),
+            "reference": {},
+        }
         keeper.save(step, policy, state, {"optimizer": optimizer.tensors()})
     return keeper
 
@@ -42,7 +48,10 @@ def test_a_checkpoint_is_a_hugging_face_folder(folder, policy):
     save(folder, policy, range(3))
     for step in (0, 2):
         path = folder.checkpoint(step)
-        model, tokenizer = AutoModelForCausalLM.from_pretrained(path), AutoTokenizer.from_pretrained(path)
+        model, tokenizer = (
+            AutoModelForCausalLM.from_pretrained(path),
+            AutoTokenizer.from_pretrained(path),
+        )
         assert damaged(path) is None
         for name, value in policy.model.state_dict().items():
             assert model.state_dict()[name].equal(value), name
@@ -74,7 +83,10 @@ DAMAGES = {
     "model.safetensors": (truncate, "model.safetensors has"),
     "training/optimizer.safetensors": (flip, "optimizer.safetensors is corrupt"),
     "config.json": (lambda file: file.unlink(), "config.json is missing"),
-    "checkpoint.json": (lambda file: file.write_text('{"files": '), "checkpoint.json is unreadable"),
+    "checkpoint.json": (
+        lambda file: file.write_text('{"files": '),
+        "checkpoint.json is unreadable",
+    ),
     "training/state.json": (lambda file: file.write_text("[]"), "state.json is unreadable"),
 }
 
@@ -83,7 +95,8 @@ DAMAGES = {
 def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_used(folder, policy, file):
     damage, said = DAMAGES[file]
     keeper = save(folder, policy, range(1, 4))
-    # A text file is a link to that of the checkpoint before: what is damaged there must be this one only.
+    # A text file is a link to that of the checkpoint before: what is damaged there must be this one
+    # only.
     broken = folder.checkpoint(3)
     shutil.copytree(broken, broken.with_name("copy"))
     shutil.rmtree(broken)
@@ -92,7 +105,9 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_used(folder, po
     lines = []
     assert keeper.resumable((), lines.append) == folder.checkpoint(2)
     assert len(lines) == 1 and said in lines[0] and "step-000003.corrupt" in lines[0]
-    assert folder.checkpoint_steps() == [2] and (folder.checkpoints / "step-000003.corrupt").is_dir()
+    assert (
+        folder.checkpoint_steps() == [2] and (folder.checkpoints / "step-000003.corrupt").is_dir()
+    )
 
 
 def test_what_a_kill_left_half_written_is_removed(folder, policy):
@@ -132,7 +147,9 @@ def test_a_full_disk_is_said_and_harms_nothing_older(folder, policy, monkeypatch
 
     monkeypatch.setattr(checkpoints_module, "save_file", full)
     optimizer = Optimizer(policy.model, make_spec().training.optimizer)
-    with pytest.raises(StoreError, match=r"cannot write .*step-000002: no space left on the device"):
+    with pytest.raises(
+        StoreError, match=r"cannot write .*step-000002: no space left on the device"
+    ):
         keeper.save(2, policy, {"optimizer_step": 0}, {"optimizer": optimizer.tensors()})
     assert {p: p.read_bytes() for p in folder.checkpoints.rglob("*") if p.is_file()} == before
     assert keeper.resumable((), quiet) == folder.checkpoint(1)
@@ -141,31 +158,44 @@ def test_a_full_disk_is_said_and_harms_nothing_older(folder, policy, monkeypatch
 KL_ABOVE = {"type": "kl_above", "kappa": 3e-4, "decay": 0.5}
 RESUMED = {
     "dynamic sampling, warm-up": {
-        "algorithm": "dapo", "training": {"epochs": 2, "optimizer": {"warmup_steps": 5}}
+        "algorithm": "dapo",
+        "training": {"epochs": 2, "optimizer": {"warmup_steps": 5}},
     },
     "schedule free, reference of its own": {
         "algorithm": {"name": "rpg-urkl", "beta": 0.1, "reference": {"type": "every_k", "k": 3}},
-        "training": {"mini_batch_prompts": 8, "optimizer": {"type": "schedule_free", "warmup_steps": 3}},
+        "training": {
+            "mini_batch_prompts": 8,
+            "optimizer": {"type": "schedule_free", "warmup_steps": 3},
+        },
     },
     "reference by average, stale sampler": {
-        "algorithm": {"name": "rpg-reinforce-fkl", "beta": 0.1, "reference": KL_ABOVE}, "rollout": {"staleness": 3},
+        "algorithm": {"name": "rpg-reinforce-fkl", "beta": 0.1, "reference": KL_ABOVE},
+        "rollout": {"staleness": 3},
     },
     "initial reference": {"algorithm": {"name": "reinforce-pp", "beta": 0.1, "reference": "fixed"}},
-    "moving average": {"algorithm": {"name": "rpg-urkl", "beta": 0.5, "reference": {"type": "ema", "decay": 0.75}}},
+    "moving average": {
+        "algorithm": {"name": "rpg-urkl", "beta": 0.5, "reference": {"type": "ema", "decay": 0.75}}
+    },
     "stale average, rounded": {
         "algorithm": {"name": "grpo", "rollout_correction": {"type": "truncate", "cap": 1.5}},
         "rollout": {"staleness": 1, "sampler": {"dtype": "int8"}},
         "training": {"optimizer": {"type": "schedule_free", "warmup_steps": 3}},
     },
-}  # fmt: skip
-OWN_REFERENCE = "schedule free, reference of its own", "reference by average, stale sampler", "moving average"
+}
+OWN_REFERENCE = (
+    "schedule free, reference of its own",
+    "reference by average, stale sampler",
+    "moving average",
+)
 
 
 @pytest.mark.parametrize("case", RESUMED)
 def test_training_goes_on_bit_for_bit(home, case):
     spec = make_spec(**merged(RESUMED[case], {"training": {"steps": 6}}), evaluation={"every": 6})
     whole, parts = whole_and_resumed(home, case.replace(" ", "-"), spec, 2, 5)
-    (state, tensors), (again, _) = (load_training(folder.checkpoint(6)) for folder in (whole, parts))
+    (state, tensors), (again, _) = (
+        load_training(folder.checkpoint(6)) for folder in (whole, parts)
+    )
     assert {**state, "files": 0} == {**again, "files": 0}
     assert ("reference" in tensors) == (case in OWN_REFERENCE)
 
@@ -218,10 +248,14 @@ def test_a_training_in_bfloat16_exports_bfloat16_and_goes_on_bit_for_bit_from_fl
     start = tmp_path / "start"
     policy.model.save_pretrained(start)
     policy.tokenizer.save_pretrained(start)
-    spec = make_spec(training={"steps": 3, "keep_checkpoints": "all"}, evaluation={"every": 3}).model_dump()
+    spec = make_spec(
+        training={"steps": 3, "keep_checkpoints": "all"}, evaluation={"every": 3}
+    ).model_dump()
     spec["model"] = {"type": "pretrained", "path": str(start), "dtype": "bfloat16"}
     spec["training"]["optimizer"]["learning_rate"] = 1e-6  # far below what bfloat16 resolves
-    if masters:  # with all that they have to do with: another reference, and a past policy that samples
+    if (
+        masters
+    ):  # with all that they have to do with: another reference, and a past policy that samples
         monkeypatch.setattr(RunSpec, "half_weights", lambda spec: True)
         spec["algorithm"] = {"name": "grpo-corrected", "reference": {"type": "every_k", "k": 5}}
         spec["rollout"]["staleness"] = 1
@@ -231,10 +265,14 @@ def test_a_training_in_bfloat16_exports_bfloat16_and_goes_on_bit_for_bit_from_fl
     assert damaged(last) is None and damaged(last / "training", "state.json") is None
     exported = load_file(last / "model.safetensors")
     trained = load_file(last / "training" / "weights.safetensors")
-    assert {t.dtype for t in exported.values()} == {torch.bfloat16} and exported.keys() == trained.keys()
+    assert {t.dtype for t in exported.values()} == {
+        torch.bfloat16
+    } and exported.keys() == trained.keys()
     assert all(trained[name].bfloat16().equal(value) for name, value in exported.items())
     assert AutoModelForCausalLM.from_pretrained(last, dtype="auto").dtype == torch.bfloat16
-    assert any(not t.float().equal(trained[name]) for name, t in exported.items()), "else nothing is shown"
+    assert any(not t.float().equal(trained[name]) for name, t in exported.items()), (
+        "else nothing is shown"
+    )
     assert size(last) == pytest.approx(disk(spec, 16).newest, rel=0.1)
 
 

@@ -1,4 +1,5 @@
-"""The disk is bounded: evaluated checkpoints go by rule, and `rpg show` has foretold what lies there afterwards."""
+"""The disk is bounded: evaluated checkpoints go by rule, and `rpg show` has foretold what lies
+there afterwards."""
 
 import json
 import shutil
@@ -17,7 +18,9 @@ from rpg.store.run_writer import write_done, write_manifest
 from rpg.store.samples import read_eval, write_samples
 from tests.tiny import make_run, make_spec, numbers
 
-SPEC = make_spec(training={"steps": 8, "keep_checkpoints": "all"}, evaluation={"every": 2}, algorithm="dapo")
+SPEC = make_spec(
+    training={"steps": 8, "keep_checkpoints": "all"}, evaluation={"every": 2}, algorithm="dapo"
+)
 quiet = lambda line: None  # noqa: E731
 
 
@@ -60,11 +63,14 @@ def test_what_stays_after_a_run_is_what_the_rule_says_and_what_show_foretold(cop
     named = {"all": {0, 2, 4, 6, 8}, "last": {8}, "best": {best, 8}}
     expected = named[keep] if isinstance(keep, str) else {*keep, 8}
     assert set(folder.checkpoint_steps()) == expected
-    assert [s for s in folder.checkpoint_steps() if (folder.checkpoint(s) / "training").exists()] == [8]
+    assert [
+        s for s in folder.checkpoint_steps() if (folder.checkpoint(s) / "training").exists()
+    ] == [8]
     assert not pending_evaluations(folder), "nothing is owed of what was removed on purpose"
     training = {"steps": 8, "keep_checkpoints": keep}
     foretold = disk(make_spec(training=training, evaluation={"every": 2}, algorithm="dapo"), 8 * 2)
-    # A test's process has imported more than a training does: its record of that counts as long as a training's.
+    # A test's process has imported more than a training does: its record of that counts as long as
+    # a training's.
     record = sum(map(size, folder.path.glob("provenance-*.json")))
     lies = size(folder.path) - size(folder.log_path) - record + PROVENANCE_BYTES
     after = foretold.if_last if keep == "best" and best == 8 else foretold.after
@@ -75,18 +81,24 @@ def test_the_best_checkpoint_is_that_of_the_database(copy):
     folder = copy("best")
 
     def mean(name, step):
-        return read_eval(folder, name, step).to_pandas().groupby("problem_id")["correct"].mean().mean()
+        return (
+            read_eval(folder, name, step).to_pandas().groupby("problem_id")["correct"].mean().mean()
+        )
 
     accuracy = {step: mean("chain-one", step) + mean("chain-two", step) for step in (0, 2, 4, 6, 8)}
     best = max(accuracy.values())
-    assert _best(folder) == min(step for step, value in accuracy.items() if value == pytest.approx(best))
+    assert _best(folder) == min(
+        step for step, value in accuracy.items() if value == pytest.approx(best)
+    )
 
 
 def test_what_is_not_evaluated_yet_stays_under_every_rule(copy):
     folder = copy("last")
     folder.eval_path("chain-one", 4).unlink()
     checkpoints_of(folder).prune()
-    assert folder.checkpoint_steps() == [4, 7, 8] and {step for _, step in pending_evaluations(folder)} == {4}
+    assert folder.checkpoint_steps() == [4, 7, 8] and {
+        step for _, step in pending_evaluations(folder)
+    } == {4}
 
 
 def test_removed_checkpoints_are_not_trained_again(copy, home):
@@ -129,8 +141,8 @@ def test_rm_puts_a_run_into_a_dated_trash_that_gc_empties(copy):
 
 @pytest.mark.parametrize("rules", ["the same", "other rules"])
 def test_more_samples_go_on_from_those_that_are_drawn(copy, home, monkeypatch, rules):
-    """The evaluator draws the further samples only; the first ones are those that were there, to the letter. Where they
-    were graded by other rules, they are graded again.
+    """The evaluator draws the further samples only; the first ones are those that were there, to
+    the letter. Where they were graded by other rules, they are graded again.
     """
     folder = copy("all")
     layout = Layout(folder.path.parents[2])
@@ -155,5 +167,9 @@ def test_more_samples_go_on_from_those_that_are_drawn(copy, home, monkeypatch, r
     monkeypatch.setattr(LocalEngine, "complete", counted)
     assert Evaluator(layout, "sweep", said.append).pass_over() == 1, said
     after = read_eval(folder, "chain-one", 4).to_pylist()
-    assert asked[0] == 8 * (5 - 2) and len(after) == 8 * 5 and not folder.fewer_path("chain-one", 4).exists()
+    assert (
+        asked[0] == 8 * (5 - 2)
+        and len(after) == 8 * 5
+        and not folder.fewer_path("chain-one", 4).exists()
+    )
     assert [row for row in after if row["sample"] < 2] == before

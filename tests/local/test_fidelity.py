@@ -1,4 +1,5 @@
-"""Estimated gradients against those they should be: right where the truth is known, and on a checkpoint."""
+"""Estimated gradients against those they should be: right where the truth is known, and on a
+checkpoint."""
 
 import numpy as np
 import pytest
@@ -69,9 +70,16 @@ def run(home):
 
 def test_on_policy_exact_losses_point_where_they_should(home, run):
     found = fidelity(
-        run, 2, home, staleness=0, beta=0.5, names=["rpg-urkl", "rpg-ufkl", "reinforce"], blocks=12,
-        prompts=8, say=quiet,
-    )  # fmt: skip
+        run,
+        2,
+        home,
+        staleness=0,
+        beta=0.5,
+        names=["rpg-urkl", "rpg-ufkl", "reinforce"],
+        blocks=12,
+        prompts=8,
+        say=quiet,
+    )
     rows = {row.name: row for row in found.rows}
     assert found.policy_step == found.sampler_step == 2 and abs(found.kl) < 1e-6
     assert found.responses == 12 * 8 * 8 and found.coordinates == found.parameters
@@ -86,7 +94,9 @@ def test_old_samples_are_those_of_the_checkpoint_and_the_policy_is_trained_on(ho
     found = fidelity(run, 0, home, **how)
     assert (found.sampler_step, found.policy_step) == (0, 3) and found.kl > 1e-3
     run.checkpoint(0).rename(run.path / "elsewhere")  # the initial model can be made again
-    assert fidelity(run, 0, home, **how) == found and found.rows[0].clipped != found.rows[0].unclipped
+    assert (
+        fidelity(run, 0, home, **how) == found and found.rows[0].clipped != found.rows[0].unclipped
+    )
 
 
 def test_a_step_that_is_not_there_names_those_that_are(home, run):

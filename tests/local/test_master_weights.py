@@ -1,4 +1,5 @@
-"""bfloat16 weights beside float32 masters: as on a GPU (`RunSpec.half_weights`), computed here on a CPU."""
+"""bfloat16 weights beside float32 masters: as on a GPU (`RunSpec.half_weights`), computed here on a
+CPU."""
 
 import pytest
 import torch
@@ -15,7 +16,8 @@ OPTIMIZERS = {
 
 
 def halves(number=40):
-    """A linear map whose weights are between 0.25 and 1: neighbours in bfloat16 are 0.002 apart, or more."""
+    """A linear map whose weights are between 0.25 and 1: neighbours in bfloat16 are 0.002 apart, or
+    more."""
     torch.manual_seed(0)
     made = nn.Linear(number, 1, bias=False)
     made.weight.data = torch.rand(1, number).mul_(0.75).add_(0.25).bfloat16().float()
@@ -45,7 +47,10 @@ def test_updates_that_bfloat16_would_swallow_are_not_lost(name):
     updated(plain, settings, steps)
     assert plain.weight.float().equal(start)  # 2,000 updates, and nothing of them is left
     assert half.weight.dtype == torch.bfloat16 and optimizer.weights()["weight"].equal(full.weight)
-    assert half.weight.equal(full.weight.bfloat16()) and float((half.weight != start).float().mean()) > 0.9
+    assert (
+        half.weight.equal(full.weight.bfloat16())
+        and float((half.weight != start).float().mean()) > 0.9
+    )
 
 
 def test_micro_batches_are_added_up_in_float32():
@@ -75,28 +80,39 @@ def test_it_trains_as_float32_does_to_rounding(home):
     rows = [(full.step(step), half.step(step)) for step in (1, 2, 3)]
     for whole, rounded in rows:
         assert rounded["grad_norm"] == pytest.approx(whole["grad_norm"], rel=0.05)
-        assert rounded["kl_policy_to_ref"] == pytest.approx(whole["kl_policy_to_ref"], rel=0.1, abs=1e-4)
+        assert rounded["kl_policy_to_ref"] == pytest.approx(
+            whole["kl_policy_to_ref"], rel=0.1, abs=1e-4
+        )
     moved = [
-        torch.cat([(value - before[name]).flatten() for name, value in one.optimizer.weights().items()])
+        torch.cat(
+            [(value - before[name]).flatten() for name, value in one.optimizer.weights().items()]
+        )
         for one in (full, half)
     ]
     assert torch.cosine_similarity(*moved, dim=0) > 0.9
     assert moved[1].norm() == pytest.approx(float(moved[0].norm()), rel=0.1)
     weights = dict(half.policy.model.named_parameters())
-    assert all(weights[name].equal(value.bfloat16()) for name, value in half.optimizer.weights().items())
-    assert any(not weights[name].float().equal(value) for name, value in half.optimizer.weights().items())
+    assert all(
+        weights[name].equal(value.bfloat16()) for name, value in half.optimizer.weights().items()
+    )
+    assert any(
+        not weights[name].float().equal(value) for name, value in half.optimizer.weights().items()
+    )
 
 
 def test_it_samples_and_trains_from_its_own_samples(home):
-    trainer = trainer_of(home, True, algorithm={"name": "grpo", "beta": 0.1}, rollout={"temperature": 0.8})
+    trainer = trainer_of(
+        home, True, algorithm={"name": "grpo", "beta": 0.1}, rollout={"temperature": 0.8}
+    )
     start = {name: value.clone() for name, value in trainer.policy.model.named_parameters()}
     metrics = trainer.step(1)
     reference = dict(trainer.reference.policy.model.named_parameters())
     assert {value.dtype for value in reference.values()} == {torch.bfloat16}
     assert all(value.equal(start[name]) for name, value in reference.items())
-    # Policy, old policy and reference have the same weights here, but each is scored in passes of its own, which round in
-    # other places on other processors. Rounding to bfloat16 moves a number by at most u = eps/2 of it: two log-probabilities
-    # of at most `largest` differ by two roundings each, and k3 of such a difference d is d²/2 to third order.
+    # Policy, old policy and reference have the same weights here, but each is scored in passes of
+    # its own, which round in other places on other processors. Rounding to bfloat16 moves a number
+    # by at most u = eps/2 of it: two log-probabilities of at most `largest` differ by two roundings
+    # each, and k3 of such a difference d is d²/2 to third order.
     largest = 8.0  # nats; a vocabulary of 40 characters and temperature 0.8
     difference = 4 * largest * torch.finfo(torch.bfloat16).eps / 2
     assert abs(metrics["ratio_max"] - 1) <= difference
@@ -113,9 +129,14 @@ def test_the_exact_gradient_s_cosine_is_that_of_the_masters_gradient(home):
     assert rows[1]["gradient_cosine"] == pytest.approx(rows[0]["gradient_cosine"], abs=0.05)
 
 
-@pytest.mark.parametrize(("device", "dtype", "expected"), [
-    ("cuda", "bfloat16", True), ("cuda", "float32", False), ("cpu", "bfloat16", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("device", "dtype", "expected"),
+    [
+        ("cuda", "bfloat16", True),
+        ("cuda", "float32", False),
+        ("cpu", "bfloat16", False),
+    ],
+)
 def test_which_runs_have_masters(device, dtype, expected):
     model = {"type": "pretrained", "path": "some/model", "dtype": dtype}
     assert resolve({"model": model, "backend": {"device": device}}, "x").half_weights() is expected

@@ -1,4 +1,5 @@
-"""Passes through the model: no larger than is allowed, nothing twice, and nothing that is known to be zero."""
+"""Passes through the model: no larger than is allowed, nothing twice, and nothing that is known to
+be zero."""
 
 from functools import partial
 
@@ -76,7 +77,9 @@ def test_what_is_left_out_is_zero(home, monkeypatch, all_silent):
 
 @pytest.mark.parametrize("name", ["gspo", "dr-grpo"])
 def test_metrics_of_ratios_are_those_of_the_whole_update(home, name):
-    settings = [{"micro_batch_rows": size, "optimizer": {"learning_rate": 3e-3}} for size in (1, 1000)]
+    settings = [
+        {"micro_batch_rows": size, "optimizer": {"learning_rate": 3e-3}} for size in (1, 1000)
+    ]
     parts, whole = (make(home, algorithm=name, training=training).step(1) for training in settings)
     means = [[row["ess"], row["ratio_mean"]] for row in (parts, whole)]
     assert means[0] == pytest.approx(means[1], abs=1e-5) and whole["ess"] < 1 - 1e-4
@@ -86,7 +89,9 @@ def _everything(trainer, mini, meter, diagnostics):
     trainer.optimizer.zero_grad()
     spec, lengths = trainer.spec, mini.batch.lengths
     counts = Counts(int(lengths.sum()), len(lengths), spec.rollout.max_response_tokens)
-    for rows in micro_batches(mini.batch, mini.advantages, Limits.of(spec.training, trainer.policy)):
+    for rows in micro_batches(
+        mini.batch, mini.advantages, Limits.of(spec.training, trainer.policy)
+    ):
         micro = mini.rows(rows)
         inputs = {"old_log_prob": micro.old, "advantages": micro.advantages, "counts": counts}
         inputs["response_mask"] = micro.batch.mask

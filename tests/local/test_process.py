@@ -1,4 +1,5 @@
-"""The training process and the evaluation process from outside: exit codes, locks, signals, kills, failures."""
+"""The training process and the evaluation process from outside: exit codes, locks, signals, kills,
+failures."""
 
 import fcntl
 import json
@@ -28,7 +29,12 @@ from tests.tiny import HUNGRY, make_run, make_spec, merged, numbers
 from tests.waiting import HANG, memory, until
 
 ROOT = Path(__file__).resolve().parents[2]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+ENVIRONMENT = {
+    **os.environ,
+    "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": str(ROOT),
+    "PYTHONUNBUFFERED": "1",
+}
 
 
 def limit_files(most):
@@ -90,7 +96,11 @@ def test_a_run_is_trained_and_evaluated(home):
     assert code == 0, out
     assert "trained: 3 of 3 steps" in out
     assert not first.lease_path.exists() and not first.failed_path.exists()
-    assert first.checkpoint_steps() == [0, 2, 3] and [r["step"] for r in numbers(first)] == [1, 2, 3]
+    assert first.checkpoint_steps() == [0, 2, 3] and [r["step"] for r in numbers(first)] == [
+        1,
+        2,
+        3,
+    ]
     assert run("train", second)[0] == 0
     promised = [(b, s) for s in (0, 2, 3) for b in ("chain-one", "chain-two")]
     assert pending_evaluations(first) == promised
@@ -253,7 +263,8 @@ def test_a_file_that_cannot_grow_fails_clearly_and_harms_nothing_older(home, lim
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory limit is Linux's RLIMIT_DATA")
 def test_a_training_that_gets_no_memory_says_what_to_do_and_goes_on_so_to_the_same_bits(home):
-    """RLIMIT_DATA stands in for a machine that refuses memory; one that kills is in tests/flows/test_out_of_memory.py."""
+    """RLIMIT_DATA stands in for a machine that refuses memory; one that kills is in
+    tests/flows/test_out_of_memory.py."""
     changes = merged(HUNGRY, {"training": {"prompts_per_step": 8, "mini_batch_prompts": 8}})
     spec, limit = make_spec(**changes), 150 * 2**20
     whole, parts = make_run(home, "memory-whole", spec), make_run(home, "memory-parts", spec)

@@ -1,4 +1,5 @@
-"""A step that takes long says where it is, in a file and in the log; the numbers do not depend on it."""
+"""A step that takes long says where it is, in a file and in the log; the numbers do not depend on
+it."""
 
 import io
 import json
@@ -56,7 +57,9 @@ def test_a_run_is_pending_until_something_happened_to_it(tmp_path):
     assert shown()[0] == "interrupted" and "manifest.json" in shown()[1], "it was lost"
 
 
-def test_a_long_step_tells_its_phases_and_refills_and_changes_no_number(home, tmp_path, slow, monkeypatch):
+def test_a_long_step_tells_its_phases_and_refills_and_changes_no_number(
+    home, tmp_path, slow, monkeypatch
+):
     seen, lines, write = [], [], module.write_progress
 
     def written(path, record):
@@ -78,7 +81,9 @@ def test_a_long_step_tells_its_phases_and_refills_and_changes_no_number(home, tm
 
 
 def test_a_fast_training_writes_nothing(home, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "write_progress", lambda *_: pytest.fail("a step of milliseconds is written"))
+    monkeypatch.setattr(
+        module, "write_progress", lambda *_: pytest.fail("a step of milliseconds is written")
+    )
     train(make_run(tmp_path, "fast", make_spec(**SPEC)), home, lambda line: None)
 
 
@@ -93,7 +98,10 @@ def test_the_time_left_comes_from_the_share_that_is_over_and_from_the_step_befor
     progress.done, progress.share, progress.tokens = 2, 0.25, 500
     record = progress.record()
     assert (record["left"], record["tokens_per_second"], record["seconds"]) == (30.0, 50.0, 10.0)
-    assert progress_line(record) == "step 1: rollout, 2 of 8 responses, 50 tokens/s, 0:10, about 0:30 left"
+    assert (
+        progress_line(record)
+        == "step 1: rollout, 2 of 8 responses, 50 tokens/s, 0:10, about 0:30 left"
+    )
     clock[0] = 100.0
     progress.begin_step(2, 3)
     progress.begin("rollout", 8, "responses")
@@ -104,8 +112,14 @@ def test_the_time_left_comes_from_the_share_that_is_over_and_from_the_step_befor
 def test_an_old_or_broken_file_says_nothing(tmp_path):
     path = tmp_path / TRAINING
     write_progress(path, {"phase": "update", "step": 1})
-    assert read_progress(path)["phase"] == "update" and [p.name for p in tmp_path.iterdir()] == [TRAINING]
-    records = ({"time": "x", "phase": "y"}, {"time": time.time()}, {"time": time.time() - 61, "phase": "y"})
+    assert read_progress(path)["phase"] == "update" and [p.name for p in tmp_path.iterdir()] == [
+        TRAINING
+    ]
+    records = (
+        {"time": "x", "phase": "y"},
+        {"time": time.time()},
+        {"time": time.time() - 61, "phase": "y"},
+    )
     for broken in ("", "{", "[]", "{}", *map(json.dumps, records)):
         path.write_text(broken)
         assert read_progress(path) is None
@@ -114,8 +128,12 @@ def test_an_old_or_broken_file_says_nothing(tmp_path):
 def test_status_and_the_lines_of_a_sweep_show_it(tmp_path):
     folder = make_run(tmp_path, "one", make_spec())
     claim_run(folder)
-    write_progress(folder.path / TRAINING, {"step": 3, "phase": "update", "done": 1, "of": 6, "what": "rows"})
-    write_progress(folder.path / EVALUATION, {"step": 2, "phase": "evaluation on easy", "done": 1, "of": 8})
+    write_progress(
+        folder.path / TRAINING, {"step": 3, "phase": "update", "done": 1, "of": 6, "what": "rows"}
+    )
+    write_progress(
+        folder.path / EVALUATION, {"step": 2, "phase": "evaluation on easy", "done": 1, "of": 8}
+    )
     now = "step 3: update, 1 of 6 rows; step 2: evaluation on easy, 1 of 8"
     assert monitor.Watch([folder]).views()[0].now == folder.now() == now
     console = Console(record=True, width=200, file=io.StringIO())
@@ -125,9 +143,13 @@ def test_status_and_the_lines_of_a_sweep_show_it(tmp_path):
     assert console.export_text().count(now) == 2
     began = live.began
     _announce(Mock(progress=live), "training and evaluating")
-    assert live.began > began, "its pace is that of the training: a warm start before it took minutes"
+    assert live.began > began, (
+        "its pace is that of the training: a warm start before it took minutes"
+    )
     release_run(folder)
     write_waiting(folder, "waits for disk space")
     assert monitor.Watch([folder]).views()[0].now is None
     monitor.Progress(console, "sweep", [folder]).lines()
-    assert console.export_text().count("waits for disk space") == 2, "and while nothing else goes on"
+    assert console.export_text().count("waits for disk space") == 2, (
+        "and while nothing else goes on"
+    )

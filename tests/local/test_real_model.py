@@ -1,6 +1,8 @@
-"""A real language model that is killed goes on to the same bits. Only where RPG_MODELS names a data folder that has it:
+"""A real language model that is killed goes on to the same bits. Only where RPG_MODELS names a data
+folder that has it:
 
-RPG_HOME=/somewhere rpg model smollm2-135m; RPG_MODELS=/somewhere python -m pytest tests/local/test_real_model.py
+RPG_HOME=/somewhere rpg model smollm2-135m; RPG_MODELS=/somewhere python -m pytest
+tests/local/test_real_model.py
 """
 
 import os
@@ -29,7 +31,9 @@ SPEC = {
 MODELS = Path(os.environ.get("RPG_MODELS", "/nowhere"))
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(located(NAME, MODELS) is None, reason=f"needs {NAME} in the data folder $RPG_MODELS"),
+    pytest.mark.skipif(
+        located(NAME, MODELS) is None, reason=f"needs {NAME} in the data folder $RPG_MODELS"
+    ),
 ]
 
 

@@ -1,4 +1,5 @@
-"""Samples of another policy than the one that trains: an earlier one, a rounded one, and what corrects for it."""
+"""Samples of another policy than the one that trains: an earlier one, a rounded one, and what
+corrects for it."""
 
 import itertools
 
@@ -15,7 +16,9 @@ from tests.local.test_trainer import LIMITS, make, plain, trained, weights
 @pytest.mark.parametrize("staleness", [0, 1, 3])
 def test_a_step_samples_from_the_policy_of_so_many_rollouts_before(home, staleness):
     """Its log-probabilities are the old ones; the policies are told apart by their weights."""
-    trainer = make(home, rollout={"staleness": staleness}, training={"optimizer": {"learning_rate": 1e-3}})
+    trainer = make(
+        home, rollout={"staleness": staleness}, training={"optimizer": {"learning_rate": 1e-3}}
+    )
     before, sampled = [], []
     roll, begin = trainer.roller.roll, trainer._score
 
@@ -49,7 +52,10 @@ VARIANTS = {
     "bfloat16": {"rollout": {"sampler": {"dtype": "bfloat16"}}},
     "int8": {"rollout": {"sampler": {"dtype": "int8"}}},
 } | {
-    f"staleness 2, {label}": {"rollout": {"staleness": 2}, "algorithm": {"name": "rpg-urkl", "rollout_correction": how}}
+    f"staleness 2, {label}": {
+        "rollout": {"staleness": 2},
+        "algorithm": {"name": "rpg-urkl", "rollout_correction": how},
+    }
     for label, how in {
         "ignored": "ignore",
         "truncated, token": {"type": "truncate", "cap": 1.01},
@@ -57,19 +63,23 @@ VARIANTS = {
         "masked, token": {"type": "mask", "low": 0.9, "high": 1.1},
         "masked, sequence": {"type": "mask", "level": "sequence", "low": 0.9, "high": 1.1},
     }.items()
-}  # fmt: skip
+}
 
 
 def test_each_variant_trains_another_policy(home):
     shared = {"algorithm": "rpg-urkl", "training": {"optimizer": {"learning_rate": 1e-3}}}
-    ends = {name: trained(home, steps=3, **{**shared, **change})[0] for name, change in VARIANTS.items()}
+    ends = {
+        name: trained(home, steps=3, **{**shared, **change})[0] for name, change in VARIANTS.items()
+    }
     pairs = itertools.combinations(ends, 2)
     assert [(a, b) for a, b in pairs if torch.allclose(ends[a], ends[b], atol=1e-7)] == []
 
 
 def test_a_renewed_reference_is_the_policy_and_not_its_stale_sampler(home):
     algorithm = {"name": "rpg-urkl", "beta": 0.1, "reference": {"type": "every_k", "k": 1}}
-    trainer = make(home, algorithm=algorithm, rollout={"staleness": 2}, training={"mini_batch_prompts": 8})
+    trainer = make(
+        home, algorithm=algorithm, rollout={"staleness": 2}, training={"mini_batch_prompts": 8}
+    )
     rows = [plain(trainer.step(step)) for step in range(1, 5)]
     for row in rows[2:]:  # one update per rollout: the policy is still its own reference
         assert row["kl_policy_to_ref"] < 1e-9 < row["kl_policy_to_old"]
@@ -88,21 +98,27 @@ def test_rounding_is_to_the_nearest_of_so_many_values():
 
 
 def test_verl_refuses_a_rounded_sampler_in_a_sentence():
-    words = (
-        r"rollout\.sampler\.dtype int8: not supported by the sampler of backend verl.*or backend\.type local"
-    )
+    words = r"rollout\.sampler\.dtype int8: not supported by the sampler of backend verl.*or backend\.type local"
     with pytest.raises(ConfigError, match=words):
         resolve({"rollout": {"sampler": {"dtype": "int8"}}, "backend": {"type": "verl"}}, "run")
 
 
 @pytest.mark.parametrize(
-    "how", [{"type": "truncate", "cap": 1.01}, {"type": "mask", "low": 0.9, "high": 1.1, "level": "sequence"}]
+    "how",
+    [
+        {"type": "truncate", "cap": 1.01},
+        {"type": "mask", "low": 0.9, "high": 1.1, "level": "sequence"},
+    ],
 )
 def test_what_the_weights_of_the_samples_do_is_measured(home, how):
     algorithm = {"name": "rpg-urkl", "rollout_correction": how}
     changes = {"training": {"optimizer": {"learning_rate": 1e-3}}, "rollout": {"staleness": 1}}
     trainer = make(home, algorithm=algorithm, **changes)
     rows = [trainer.step(step) for step in (1, 2, 3)]
-    assert rows[0]["rollout_weight_mean"] == pytest.approx(1, abs=1e-4) == rows[0]["rollout_weight_ess"]
+    assert (
+        rows[0]["rollout_weight_mean"]
+        == pytest.approx(1, abs=1e-4)
+        == rows[0]["rollout_weight_ess"]
+    )
     assert rows[0]["rollout_weight_bounded"] == 0, "the first rollout is the policy's own"
     assert 0 < rows[2]["rollout_weight_bounded"] < 1 and rows[2]["rollout_weight_ess"] < 1

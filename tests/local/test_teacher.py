@@ -1,4 +1,5 @@
-"""A KL to another model: what it trains, exactly; what is refused; that a killed training goes on to the same bits."""
+"""A KL to another model: what it trains, exactly; what is refused; that a killed training goes on
+to the same bits."""
 
 import itertools
 import shutil
@@ -23,7 +24,15 @@ from rpg.planning.model_shapes import shape_and_source
 from rpg.planning.space import memory
 from tests.local.test_trainer import LIMITS, gradients_of
 from tests.losses.test_teacher_kl import by_definition
-from tests.tiny import Killed, killed_in, make_run, make_spec, make_trainer, numbers, whole_and_resumed
+from tests.tiny import (
+    Killed,
+    killed_in,
+    make_run,
+    make_spec,
+    make_trainer,
+    numbers,
+    whole_and_resumed,
+)
 
 
 def quiet(line):
@@ -53,7 +62,13 @@ def save_gpt2(folder, tokenizer, seed=3):
 
 def distilled(folder, algorithm=None, **changes):
     """A run whose only objective is the KL: the reward has weight 0."""
-    settings = {"name": "rpg-urkl", "beta": 1.0, "clip": None, "dynamic_sampling": False, "overlong": None}
+    settings = {
+        "name": "rpg-urkl",
+        "beta": 1.0,
+        "clip": None,
+        "dynamic_sampling": False,
+        "overlong": None,
+    }
     settings |= {"reference": {"type": "model", "path": str(folder)}, **(algorithm or {})}
     return make_spec(algorithm=settings, reward={"type": "correctness", "weight": 0.0}, **changes)
 
@@ -89,11 +104,13 @@ def perturbed(policy, size):
     return copy
 
 
-@pytest.mark.parametrize("name", ["rpg-rkl", "rpg-fkl", "rpg-reinforce-rkl", "rpg-reinforce-fkl", "reward"])
+@pytest.mark.parametrize(
+    "name", ["rpg-rkl", "rpg-fkl", "rpg-reinforce-rkl", "rpg-reinforce-fkl", "reward"]
+)
 def test_the_gradient_is_that_of_the_kl_to_the_teacher(home, student, teacher, name):
-    """E over the sampler's responses of the loss's gradient, against autograd through the KL of the two models' joint
-    distributions over all responses, with the reward's weight zero. The sampler is another policy, but for the policy
-    gradient that has no ratio."""
+    """E over the sampler's responses of the loss's gradient, against autograd through the KL of the
+    two models' joint distributions over all responses, with the reward's weight zero. The sampler
+    is another policy, but for the policy gradient that has no ratio."""
     spec = distilled(teacher)
     sampler = perturbed(student, 0.05 * (name != "reward"))
     model = student.frozen_copy().model.requires_grad_(True)
@@ -104,7 +121,11 @@ def test_the_gradient_is_that_of_the_kl_to_the_teacher(home, student, teacher, n
         old = sampler.log_probs(batch, 1.0)
     p_old, mask = old.double().sum(-1).exp(), torch.ones(len(batch), 2, dtype=torch.bool)
     assert float(p_old.sum()) == pytest.approx(1, abs=1e-4)
-    common = {"beta": 1.0, "loss_agg_mode": "seq-mean-token-sum", "reference": spec.algorithm.reference}
+    common = {
+        "beta": 1.0,
+        "loss_agg_mode": "seq-mean-token-sum",
+        "reference": spec.algorithm.reference,
+    }
     if name == "reward":
         algo = rpg.algorithm("rloo", advantage="none", **common)
     else:
@@ -114,7 +135,9 @@ def test_the_gradient_is_that_of_the_kl_to_the_teacher(home, student, teacher, n
     given = advantages(algo, rewards=torch.zeros(len(batch)), group=group, **rows)
     weights = (len(batch) * p_old[:, None]).float()  # turns the mean over rows into an expectation
     log_prob = policy.log_probs(batch, 1.0)
-    out = rpg.policy_loss(algo, log_prob=log_prob, advantages=given, rollout_weights=weights, **rows)
+    out = rpg.policy_loss(
+        algo, log_prob=log_prob, advantages=given, rollout_weights=weights, **rows
+    )
     found = gradient(out.loss, model)
 
     now = sequence_log_probs(model, batch)
@@ -137,7 +160,9 @@ def test_without_a_reward_the_policy_comes_closer_to_its_teacher(home, teacher):
     assert rows[-1]["kl_policy_to_ref"] < 0.8 * rows[0]["kl_policy_to_ref"]
 
 
-def test_a_killed_distillation_goes_on_to_the_same_bits_and_refuses_another_teacher(home, student, teacher):
+def test_a_killed_distillation_goes_on_to_the_same_bits_and_refuses_another_teacher(
+    home, student, teacher
+):
     own = shutil.copytree(teacher, home / "own")
     spec = distilled(own, training={"steps": 4}, evaluation={"every": 4})
     whole, parts = make_run(home, "taught-whole", spec), make_run(home, "taught-parts", spec)
@@ -145,7 +170,9 @@ def test_a_killed_distillation_goes_on_to_the_same_bits_and_refuses_another_teac
     with pytest.raises(Killed):
         train(parts, home, killed_in(2))
     save_gpt2(own, student.tokenizer, seed=4)
-    with pytest.raises(ModelError, match=r"reference.path: the weights of the teacher .* began with"):
+    with pytest.raises(
+        ModelError, match=r"reference.path: the weights of the teacher .* began with"
+    ):
         train(parts, home, quiet)
     shutil.rmtree(own)
     shutil.copytree(teacher, own)
@@ -155,10 +182,17 @@ def test_a_killed_distillation_goes_on_to_the_same_bits_and_refuses_another_teac
 
 @pytest.mark.parametrize(
     ("kl", "chunked"),
-    [({"divergence": "rkl"}, False), ({"divergence": "fkl", "top_k": 3}, True), ({"mix": 0.2}, True)],
+    [
+        ({"divergence": "rkl"}, False),
+        ({"divergence": "fkl", "top_k": 3}, True),
+        ({"mix": 0.2}, True),
+    ],
 )
-def test_the_gradient_of_whole_distributions_is_that_of_all_logits(home, teacher, monkeypatch, kl, chunked):
-    """A step's gradient, against autograd through all logits of both models, each response by itself."""
+def test_the_gradient_of_whole_distributions_is_that_of_all_logits(
+    home, teacher, monkeypatch, kl, chunked
+):
+    """A step's gradient, against autograd through all logits of both models, each response by
+    itself."""
     kl = {"type": "distribution", "divergence": "jsd"} | kl
     changes = {"training": {"prompts_per_step": 4, "mini_batch_prompts": 4}}
     spec = distilled(teacher, algorithm={"name": "opd-jsd", "kl": kl}, **changes)
@@ -167,7 +201,12 @@ def test_the_gradient_of_whole_distributions_is_that_of_all_logits(home, teacher
         monkeypatch.setattr(next_tokens, "_PLAIN", 0)
         monkeypatch.setattr(next_tokens, "_PART", 200)
     batch = trainer.roller.roll(trainer.policy, 1).kept.samples.batch
-    models, total, exact, tokens = (trainer.policy.model, trainer.reference.policy.model), 0.0, 0.0, 0
+    models, total, exact, tokens = (
+        (trainer.policy.model, trainer.reference.policy.model),
+        0.0,
+        0.0,
+        0,
+    )
     for row, length in zip(range(len(batch)), batch.lengths.tolist(), strict=True):
         prompt = batch.prompts[int(batch.prompt_of[row])]
         ids = torch.tensor([prompt + batch.tokens[row, :length].tolist()])
@@ -189,7 +228,9 @@ def test_no_matrix_of_tokens_and_vocabulary_is_kept_for_the_backward_pass(monkey
         ours, theirs = (Scored(torch.zeros(1), None, *side) for side in sides)
         ours.states.requires_grad_()
         sizes = []
-        with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.numel()) or x, lambda x: x):
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda x: sizes.append(x.numel()) or x, lambda x: x
+        ):
             value, _ = next_tokens.token_kl(kl, ours, theirs, 1.0)
         value.sum().backward()
         return max(sizes, default=0)
@@ -207,7 +248,9 @@ def test_gkd_mixes_demonstrations_and_goes_on_to_the_same_bits(home, teacher):
     sampled = trainer.roller.roll(trainer.policy, 1).kept
     mixed = trainer.roller.with_demonstrations(sampled, trainer.policy, 1)
     texts, size = trainer.policy.text(mixed.samples.batch), len(sampled)
-    assert len(mixed) == size and mixed.correct[size // 2 :].all(), "half of the groups are demonstrations"
+    assert len(mixed) == size and mixed.correct[size // 2 :].all(), (
+        "half of the groups are demonstrations"
+    )
     assert set(texts[: size // 2]) <= set(trainer.policy.text(sampled.samples.batch))
     batch = mixed.samples.batch
     prompts = [trainer.policy.tokenizer.decode(batch.prompts[i]) for i in batch.prompt_of]
@@ -218,11 +261,15 @@ def test_gkd_mixes_demonstrations_and_goes_on_to_the_same_bits(home, teacher):
 def test_a_moving_average_of_the_policy_is_a_reference(home):
     algorithm = {"name": "rpg-urkl", "beta": 0.5, "reference": {"type": "ema", "decay": 0.75}}
     trainer = make_trainer(make_spec(algorithm=algorithm), home)
-    average = {name: value.detach().clone() for name, value in trainer.policy.model.named_parameters()}
+    average = {
+        name: value.detach().clone() for name, value in trainer.policy.model.named_parameters()
+    }
     for step in (1, 2):
         trainer.step(step)
         now = dict(trainer.policy.model.named_parameters())
-        average = {name: 0.75 * value + 0.25 * now[name].detach() for name, value in average.items()}
+        average = {
+            name: 0.75 * value + 0.25 * now[name].detach() for name, value in average.items()
+        }
     for name, value in trainer.reference.policy.model.named_parameters():
         torch.testing.assert_close(value, average[name])
 
@@ -232,7 +279,9 @@ def test_a_moving_average_of_the_policy_is_a_reference(home):
 
 def test_a_teacher_with_other_tokens_is_refused_by_both_names(home, student):
     folder = save_gpt2(home / "other", build_tokenizer("abcdefghijklmnopqrstuvwxyz?!"))
-    with pytest.raises(ModelError, match=r"algorithm.reference.path: .*other' and .* differ in \d+ of their"):
+    with pytest.raises(
+        ModelError, match=r"algorithm.reference.path: .*other' and .* differ in \d+ of their"
+    ):
         teacher_of(distilled(folder), student.tokenizer, home, quiet)
     with pytest.raises(ModelError, match=r"algorithm.reference.path: .* config.json is missing"):
         teacher_of(distilled(home), student.tokenizer, home, quiet)
@@ -242,11 +291,15 @@ def test_what_verl_cannot_do_with_a_teacher_is_refused_before_anything_starts(te
     words = r"reference model: with model.lora, backend verl .* accepted: fixed"
     with pytest.raises(ValidationError, match=words):
         distilled(teacher, backend={"type": "verl"}, model={"lora": {"rank": 2}})
-    with pytest.raises(ValidationError, match=r"algorithm.kl distribution: backend verl .* not of the whole"):
+    with pytest.raises(
+        ValidationError, match=r"algorithm.kl distribution: backend verl .* not of the whole"
+    ):
         make_spec(algorithm={"name": "opd-rkl", "reference": "fixed"}, backend={"type": "verl"})
     with pytest.raises(ValidationError, match=r"algorithm.reference.path: gkd needs a teacher"):
         make_spec(algorithm="gkd")
-    with pytest.raises(ValidationError, match=r"rollout.top_p: kl of type distribution compares whole"):
+    with pytest.raises(
+        ValidationError, match=r"rollout.top_p: kl of type distribution compares whole"
+    ):
         distilled(teacher, algorithm={"name": "opd-rkl"}, rollout={"top_p": 0.9})
 
 

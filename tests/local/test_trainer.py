@@ -34,7 +34,9 @@ def weights(trainer):
 
 
 def plain(metrics):
-    return {k: v for k, v in metrics.items() if not k.startswith("seconds") and k != "tokens_per_second"}
+    return {
+        k: v for k, v in metrics.items() if not k.startswith("seconds") and k != "tokens_per_second"
+    }
 
 
 def gradients_of(trainer):
@@ -69,7 +71,11 @@ def test_every_algorithm_trains_and_reports_every_metric(home, name):
     assert ("kl_gradient_share" in row) is (trainer.spec.algorithm.kl.type in ("loss", "objective"))
     assert 0 < row["ratio_p01"] <= row["ratio_p50"] <= row["ratio_p99"]
     assert all(math.isfinite(value) for value in row.values())
-    assert row["step"] == 1 and row["optimizer_step"] == trainer.optimizer_step == 2 and row["tokens"] > 0
+    assert (
+        row["step"] == 1
+        and row["optimizer_step"] == trainer.optimizer_step == 2
+        and row["tokens"] > 0
+    )
     assert 0 < row["accuracy"] < 1 and 0 < row["entropy"] < math.log(33)
     assert row["groups_kept"] <= row["groups_sampled"]
     assert row["ratio_max"] >= row["ratio_mean"] > 0 and 0 < row["ess"] <= 1 + 1e-6
@@ -81,7 +87,9 @@ def test_the_share_of_the_kl_in_the_gradient_is_what_beta_and_the_reference_make
     for beta in (1e-4, 1.0, 1e4):
         reference = {"type": "every_k", "k": 100}
         algorithm = {"name": "rpg-urkl", "clip": None, "beta": beta, "reference": reference}
-        rows = trained(home, steps=3, algorithm=algorithm, training={"optimizer": {"learning_rate": 1e-3}})[1]
+        rows = trained(
+            home, steps=3, algorithm=algorithm, training={"optimizer": {"learning_rate": 1e-3}}
+        )[1]
         shares.append(rows[-1]["kl_gradient_share"])
     assert 0 < shares[0] < 0.01 < shares[1] < 0.99 < shares[2] < 1
 
@@ -98,7 +106,10 @@ def test_the_gradient_is_held_against_the_exact_one(home):
         return rows[-1]["gradient_cosine"], rows[-1]["gradient_bias"]
 
     exact = [{"name": name} for name in ("rpg-urkl", "rpg-reinforce-ufkl", "grpo-corrected")]
-    for own in (*exact, *({"name": "rpg-urkl", "ratio": level} for level in ("prefix", "sequence"))):
+    for own in (
+        *exact,
+        *({"name": "rpg-urkl", "ratio": level} for level in ("prefix", "sequence")),
+    ):
         assert measured(**own, clip=None, staleness=1) == pytest.approx((1, 0), abs=1e-4), own
     for bent in (
         {"name": "grpo", "clip": None},
@@ -112,7 +123,9 @@ def test_the_gradient_is_held_against_the_exact_one(home):
 def test_measuring_the_gradient_changes_no_bit_of_the_training(home):
     algorithm = {"name": "rpg-urkl", "beta": 0.1}
     every = ({"fidelity_every": number} for number in (0, 1))
-    plain_, measured = (trained(home, algorithm=algorithm, training=training)[0] for training in every)
+    plain_, measured = (
+        trained(home, algorithm=algorithm, training=training)[0] for training in every
+    )
     assert plain_.equal(measured)
 
 
@@ -128,9 +141,14 @@ def test_entropy_by_answer_adds_up(home):
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_truncated_rollout_is_on_policy_too(home, dynamic):
-    """Also where groups are dropped and rounds joined; a reference beside it is a policy over the same tokens."""
+    """Also where groups are dropped and rounds joined; a reference beside it is a policy over the
+    same tokens."""
     rollout = {"top_k": 4, "top_p": 0.9, "min_response_tokens": 2, "stop": ["7"]}
-    algorithm = {"name": "rpg-rkl", "reference": {"type": "every_k", "k": 100}, "dynamic_sampling": dynamic}
+    algorithm = {
+        "name": "rpg-rkl",
+        "reference": {"type": "every_k", "k": 100},
+        "dynamic_sampling": dynamic,
+    }
     trainer = make(home, rollout=rollout, algorithm=algorithm, training={"mini_batch_prompts": 8})
     samples = trainer.roller.roll(trainer.policy, 1).first.samples
     texts = trainer.policy.text(samples.batch)
@@ -143,12 +161,15 @@ def test_a_truncated_rollout_is_on_policy_too(home, dynamic):
 
 @pytest.mark.parametrize(("mode", "lean"), [("token-mean", True), ("seq-mean-token-mean", False)])
 def test_entropy_bonus_and_likelihood_of_right_responses_have_the_exact_gradient(home, mode, lean):
-    """Of softmax entropies, averaged as the loss, and of VAPO's mean over tokens of right responses."""
+    """Of softmax entropies, averaged as the loss, and of VAPO's mean over tokens of right
+    responses."""
 
     def first_gradient(coefficient, **training):
         training = {"mini_batch_prompts": 8, "entropy_coeff": coefficient, **training}
         algorithm = {"name": "grpo", "loss_agg_mode": mode, "positive_lm_loss": 2 * coefficient}
-        trainer = make(home, lean, algorithm=algorithm, rollout={"temperature": 0.8}, training=training)
+        trainer = make(
+            home, lean, algorithm=algorithm, rollout={"temperature": 0.8}, training=training
+        )
         gradients, parameters = gradients_of(trainer), trainer.optimizer.parameters
         graded = trainer.roller.roll(trainer.policy, 1).first
         batch, entropies = graded.samples.batch, []
@@ -161,11 +182,15 @@ def test_entropy_bonus_and_likelihood_of_right_responses_have_the_exact_gradient
         mean = torch.cat(entropies).mean()
         if mode == "seq-mean-token-mean":
             mean = torch.stack([one.mean() for one in entropies]).mean()
-        exact = torch.cat([g.flatten() for g in torch.autograd.grad(mean + 2 * likelihood, parameters)])
+        exact = torch.cat(
+            [g.flatten() for g in torch.autograd.grad(mean + 2 * likelihood, parameters)]
+        )
         metrics = trainer.step(1)
         assert ("policy_entropy" in metrics) is (coefficient > 0)
         if coefficient:
-            assert metrics["policy_entropy"] == pytest.approx(torch.cat(entropies).mean().item(), rel=1e-4)
+            assert metrics["policy_entropy"] == pytest.approx(
+                torch.cat(entropies).mean().item(), rel=1e-4
+            )
         return gradients[0], exact
 
     without, exact = first_gradient(0.0)
@@ -180,7 +205,10 @@ def test_an_entropy_bonus_keeps_the_entropy_up_and_is_part_of_the_objective(home
     for coefficient in (0.0, 3.0):
         training = {"entropy_coeff": coefficient, "fidelity_every": 1, "mini_batch_prompts": 8}
         training["optimizer"] = {"learning_rate": 1e-2}
-        algorithm = {"name": "dr-grpo", "positive_lm_loss": coefficient / 30}  # of the objective, too
+        algorithm = {
+            "name": "dr-grpo",
+            "positive_lm_loss": coefficient / 30,
+        }  # of the objective, too
         _, rows, _ = trained(home, steps=3, algorithm=algorithm, training=training)
         entropies.append(rows[-1]["entropy"])
         assert rows[0]["gradient_cosine"] > 0.999
@@ -197,7 +225,9 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(home):
 def test_lean_and_transformers_train_alike(home):
     lean, rows, _ = trained(home)
     full, other, _ = trained(home, lean=False)
-    assert (lean - full).abs().max() < 2e-4  # Adam's first steps blow rounding up, to a tenth of one
+    assert (
+        lean - full
+    ).abs().max() < 2e-4  # Adam's first steps blow rounding up, to a tenth of one
     assert rows[0]["reward"] == other[0]["reward"] and rows[0]["tokens"] == other[0]["tokens"]
     assert rows[0]["grad_norm"] == pytest.approx(other[0]["grad_norm"], rel=1e-4)
 
@@ -209,7 +239,9 @@ def test_lean_and_transformers_train_alike(home):
 def test_micro_batches_never_change_the_gradient(home, mode, lean):
     def first_gradient(rows):
         training = {"micro_batch_rows": rows, "mini_batch_prompts": 8}
-        trainer = make(home, lean, algorithm={"name": "grpo", "loss_agg_mode": mode}, training=training)
+        trainer = make(
+            home, lean, algorithm={"name": "grpo", "loss_agg_mode": mode}, training=training
+        )
         return gradients_of(trainer), plain(trainer.step(1))
 
     (whole,), row = first_gradient(128)
@@ -263,7 +295,9 @@ def test_a_step_without_a_useful_group_is_recorded_without_an_update(home):
 
 def test_overlong_punishment_lowers_the_reward_of_long_responses_only(home):
     without = make(home, algorithm={"name": "dapo", "overlong": None})
-    punished = make(home, algorithm={"name": "dapo", "overlong": {"buffer_fraction": 0.9, "factor": 0.5}})
+    punished = make(
+        home, algorithm={"name": "dapo", "overlong": {"buffer_fraction": 0.9, "factor": 0.5}}
+    )
     plain_, other = (t.roller.roll(t.policy, 1).first for t in (without, punished))
     lengths = plain_.samples.batch.lengths
     expected = plain_.rewards - 0.5 * ((lengths - 1.2).clamp(min=0) / 10.8)
@@ -277,13 +311,21 @@ def ages(home, reference, **changes):
     return [trainer.step(s) for s in range(1, 6)], trainer
 
 
-def test_reference_old_is_renewed_at_every_rollout_every_k_counts_optimizer_steps_and_fixed_never_is(home):
+def test_reference_old_is_renewed_at_every_rollout_every_k_counts_optimizer_steps_and_fixed_never_is(
+    home,
+):
     rows, trainer = ages(home, "old")
     assert [r["reference_age"] for r in rows] == [0] * 5
     assert trainer.reference.policy is None
     rows, _ = ages(home, {"type": "every_k", "k": 5})  # two per rollout
     assert [r["reference_age"] for r in rows] == [0, 2, 4, 0, 2]
-    assert [int(r["kl_ref_to_policy"] > r["kl_old_to_policy"] * 1.01) for r in rows] == [0, 1, 1, 0, 1]
+    assert [int(r["kl_ref_to_policy"] > r["kl_old_to_policy"] * 1.01) for r in rows] == [
+        0,
+        1,
+        1,
+        0,
+        1,
+    ]
     rows, trainer = ages(home, "fixed")
     assert [r["reference_age"] for r in rows] == [0, 2, 4, 6, 8]
     initial = initial_policy(make_spec(), home)
@@ -336,7 +378,9 @@ def test_schedule_free_samples_from_the_average(home):
         trainer.step(step)
     averaged = weights(trainer)
     samples = trainer.roller.roll(trainer.policy, 3).first.samples
-    assert torch.allclose(score(trainer.policy, samples.batch, 1.0, LIMITS), samples.log_prob, atol=1e-5)
+    assert torch.allclose(
+        score(trainer.policy, samples.batch, 1.0, LIMITS), samples.log_prob, atol=1e-5
+    )
     trainer.optimizer.update_mode()
     assert not weights(trainer).equal(averaged)  # gradients are taken elsewhere
     trainer.optimizer.rollout_mode()
@@ -359,7 +403,9 @@ def test_a_loss_or_a_gradient_that_is_not_finite_names_step_and_metric_and_leave
     trainer.step(1)
     before, intact = weights(trainer), trainer.policy.scored
     with_log_prob(trainer.policy, lambda log_prob: log_prob * float("nan"))
-    with pytest.raises(TrainingError, match=r"training step 2, optimizer step 3: log_prob\[0, 0\] is nan"):
+    with pytest.raises(
+        TrainingError, match=r"training step 2, optimizer step 3: log_prob\[0, 0\] is nan"
+    ):
         trainer.step(2)
     assert weights(trainer).equal(before)
     trainer.policy.scored = intact
@@ -392,7 +438,12 @@ def score(responses, prompts, answer):
 
 def graded(tmp_path, *more):
     (tmp_path / "mine.py").write_text(GRADED)
-    function = {"type": "python", "function": "mine:score", "beside": str(tmp_path), "weights": {"even": 0.0}}
+    function = {
+        "type": "python",
+        "function": "mine:score",
+        "beside": str(tmp_path),
+        "weights": {"even": 0.0},
+    }
     return [function, *more]
 
 
@@ -409,7 +460,8 @@ def test_a_graded_reward_trains_and_each_part_is_a_metric(home, tmp_path):
     assert set(means) == {"reward_score_letters", "reward_score_even", "reward_correctness"}
     assert means["reward_score_even"] == 1.0  # of those to which it applies
     assert means["reward_correctness"] == pytest.approx(float(first.correct.float().mean()))
-    # Groups that are all wrong are kept where their rewards differ, and none whose rewards are equal.
+    # Groups that are all wrong are kept where their rewards differ, and none whose rewards are
+    # equal.
     kept = rollout.kept.rewards.view(-1, 8)
     assert bool((kept.amax(-1) > kept.amin(-1)).all())
     assert not bool(rollout.kept.correct.view(-1, 8).any(-1).all())
@@ -424,7 +476,9 @@ def test_a_reward_model_trains(home, tmp_path):
     reward = {"type": "model", "path": str(tmp_path), "weight": 3.0, "name": "judge"}
     before = weights(make(home))
     after, (row,), _ = trained(home, steps=1, reward=reward)
-    assert row["reward"] == pytest.approx(3 * row["reward_judge"], rel=1e-5) and not after.equal(before)
+    assert row["reward"] == pytest.approx(3 * row["reward_judge"], rel=1e-5) and not after.equal(
+        before
+    )
 
 
 def test_a_reward_that_fails_ends_the_step_before_anything_changed(home, tmp_path):
@@ -434,7 +488,9 @@ def test_a_reward_that_fails_ends_the_step_before_anything_changed(home, tmp_pat
     part = {"type": "python", "function": "mine:score", "beside": str(tmp_path)}
     trainer = make(home, reward=part)
     before = weights(trainer)
-    with pytest.raises(RewardError, match="mine:score: returned 1 values for 64 responses; response 2 of 64"):
+    with pytest.raises(
+        RewardError, match="mine:score: returned 1 values for 64 responses; response 2 of 64"
+    ):
         trainer.step(1)
     assert weights(trainer).equal(before)
 
@@ -464,7 +520,8 @@ def test_a_rate_falls_over_the_whole_run(home):
 
 
 def test_responses_drawn_some_at_a_time_are_those_drawn_at_once(home):
-    """Parts of 1, 3 and all rows: equal tokens, log-probabilities within rounding; parts of one size repeat to the bit."""
+    """Parts of 1, 3 and all rows: equal tokens, log-probabilities within rounding; parts of one
+    size repeat to the bit."""
     trainer, rollouts = make_trainer(make_spec(), home), {}
     for rows in (None, 3, 3, 1):
         trainer.roller.rows_at_once = rows

@@ -1,4 +1,5 @@
-"""Training with turns: a run killed within a conversation goes on to the same bits, and the game is learnt."""
+"""Training with turns: a run killed within a conversation goes on to the same bits, and the game is
+learnt."""
 
 from pathlib import Path
 
@@ -30,7 +31,8 @@ def run(home, name, **overrides):
 
 @pytest.mark.long
 def test_killed_within_a_conversation_it_goes_on_to_the_same_bits(home, monkeypatch):
-    """Our process, after the first answers of a step's conversations; and the environments' process, between any two."""
+    """Our process, after the first answers of a step's conversations; and the environments'
+    process, between any two."""
     short = {"training.steps": 2, "evaluation.every": 2}
     whole, parts, torn = (run(home, name, **short) for name in ("whole", "parts", "torn"))
     train(whole, home, quiet)
@@ -60,7 +62,9 @@ def test_killed_within_a_conversation_it_goes_on_to_the_same_bits(home, monkeypa
     rows = numbers(whole)
     assert len(rows) == 2 and numbers(parts) == rows and numbers(torn) == rows
     assert all(row["tool_calls"] > 1 and row["environment_tokens"] > 0.5 for row in rows)
-    weights = [(folder.checkpoint(2) / "model.safetensors").read_bytes() for folder in (whole, parts, torn)]
+    weights = [
+        (folder.checkpoint(2) / "model.safetensors").read_bytes() for folder in (whole, parts, torn)
+    ]
     assert weights[0] == weights[1] == weights[2]
 
 

@@ -51,7 +51,8 @@ def gradient(scalar, parameter):
 
 
 def plain_rpg(divergence, style, lp, olp, rlp, reward, beta):
-    """Per-sample loss, paper.md sections 2 and 3, no clipping; differentiable UFKL less a constant, to be zero at w = 1."""
+    """Per-sample loss, paper.md sections 2 and 3, no clipping; differentiable UFKL less a constant,
+    to be zero at w = 1."""
     w, v, d = (lp - olp).exp(), (rlp - olp).exp(), lp - rlp
     if style == "reinforce":
         weight = {

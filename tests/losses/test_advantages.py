@@ -13,45 +13,74 @@ def advantages(name, rewards, group, mask=None, **kwargs):
     algo = name if isinstance(name, rpg.Algorithm) else rpg.algorithm(name)
     rewards = torch.tensor(rewards, dtype=torch.float64)
     mask = torch.ones(len(rewards), 3) if mask is None else torch.tensor(mask)
-    if algo.needs_reference and not kwargs:  # where nothing is said, the policy has not moved: no KL
+    if (
+        algo.needs_reference and not kwargs
+    ):  # where nothing is said, the policy has not moved: no KL
         kwargs = dict.fromkeys(("old_log_prob", "ref_log_prob"), torch.zeros(mask.shape))
-    return rpg.advantages(algo, rewards=rewards, group=torch.tensor(group), response_mask=mask, **kwargs)
+    return rpg.advantages(
+        algo, rewards=rewards, group=torch.tensor(group), response_mask=mask, **kwargs
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "rewards", "group", "lengths", "expected"),
     [
         # mean 0.5, unbiased std 0.577350; to standard deviations 1e-6 is added
-        ("grpo", [1, 0, 0, 1], [7, 7, 7, 7], [3] * 4, [0.8660239, -0.8660239, -0.8660239, 0.8660239]),
-        # groups need not be contiguous nor of equal size; equal rewards and a group of one have none
-        ("grpo", [1, 5, 0, 5, 9, 0.5], [3, 1, 3, 1, 8, 3], [3] * 6, [0.999998, 0, -0.999998, 0, 0, 0]),
+        (
+            "grpo",
+            [1, 0, 0, 1],
+            [7, 7, 7, 7],
+            [3] * 4,
+            [0.8660239, -0.8660239, -0.8660239, 0.8660239],
+        ),
+        # groups need not be contiguous nor of equal size; equal rewards and a group of one have
+        # none
+        (
+            "grpo",
+            [1, 5, 0, 5, 9, 0.5],
+            [3, 1, 3, 1, 8, 3],
+            [3] * 6,
+            [0.999998, 0, -0.999998, 0, 0, 0],
+        ),
         # others' means: 4, 3.5, 1.5
         ("rloo", [1, 2, 6], [0, 0, 0], [3] * 3, [-3, -1.5, 4.5]),
         # rescaled by the share of groups with a signal: 0.5 * 4 / 2
         ("gpg", [1, 0, 1, 1], [0, 0, 1, 1], [3] * 4, [1, -1, 0, 0]),
-        # the baseline is weighted by length, 3/4; alone, or beside an empty response, a reward is its own
+        # the baseline is weighted by length, 3/4; alone, or beside an empty response, a reward is
+        # its own
         ("opo", [1, 0, 7], [0, 0, 1], [3, 1, 2], [0.25, -0.75, 0]),
         ("opo", [1, 0], [0, 0], [1, 0], [0, 0]),
         # whitened over tokens: mean 0.75, unbiased std 0.5
         ("reinforce-pp", [1, 0], [0, 1], [3, 1], [0.499999, -1.499997]),
         # centred by group 0.5 -0.5 1 -1, three tokens each: unbiased std sqrt(7.5 / 11)
-        ("reinforce-pp-baseline", [1, 0, 3, 1], [0, 0, 1, 1], [3] * 4, [0.6055294, -0.6055294, 1.2110587, -1.2110587]),
+        (
+            "reinforce-pp-baseline",
+            [1, 0, 3, 1],
+            [0, 0, 1, 1],
+            [3] * 4,
+            [0.6055294, -0.6055294, 1.2110587, -1.2110587],
+        ),
     ],
-)  # fmt: skip
+)
 def test_advantages_by_hand(name, rewards, group, lengths, expected):
     mask = torch.arange(3) < torch.tensor(lengths)[:, None]
     meant = torch.tensor(expected, dtype=torch.float64)[:, None] * mask
-    torch.testing.assert_close(advantages(name, rewards, group, mask.tolist()), meant, rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        advantages(name, rewards, group, mask.tolist()), meant, rtol=0, atol=1e-6
+    )
 
 
-@pytest.mark.parametrize("name", ["grpo", "dr-grpo", "rloo", "gpg", "rpg-urkl", "reinforce-pp", "reinforce"])
+@pytest.mark.parametrize(
+    "name", ["grpo", "dr-grpo", "rloo", "gpg", "rpg-urkl", "reinforce-pp", "reinforce"]
+)
 def test_equal_rewards_give_exactly_zero(name):
     a = advantages(name, [0.1] * 3, [0, 0, 0])  # the mean of three 0.1 is not 0.1 in binary
     assert (a == 0).all()
 
 
 def test_the_best_of_a_group_is_exact_for_the_best_reward():
-    """All groups of three of four responses: the average of the sum of A log pi has the gradient of E[best reward]."""
+    """All groups of three of four responses: the average of the sum of A log pi has the gradient of
+    E[best reward]."""
     rewards = torch.tensor([0.3, -1.0, 1.0, 0.9], dtype=torch.float64)
     logits = torch.tensor([0.2, 1.0, -0.4, 0.7], dtype=torch.float64, requires_grad=True)
     groups = torch.cartesian_prod(*[torch.arange(4)] * 3)  # (64, 3)
@@ -67,7 +96,10 @@ def test_the_best_of_a_group_is_exact_for_the_best_reward():
 def test_kl_in_the_reward_is_a_return_to_go():
     """Penalties 0.1 k1 with k1 = (1, 2, 3) leave to come 0.6, 0.5, 0.3."""
     algo = rpg.algorithm("reinforce-pp", beta=0.1, advantage={"std": False})
-    old, ref = torch.tensor([[0.0, 0.0, 0.0]] * 2), torch.tensor([[-1.0, -2.0, -3.0], [0.0, 0.0, 0.0]])
+    old, ref = (
+        torch.tensor([[0.0, 0.0, 0.0]] * 2),
+        torch.tensor([[-1.0, -2.0, -3.0], [0.0, 0.0, 0.0]]),
+    )
     a = advantages(algo, [1.0, 1.0], [0, 0], old_log_prob=old, ref_log_prob=ref)
     raw = torch.tensor([[0.4, 0.5, 0.7], [1.0, 1.0, 1.0]], dtype=torch.float64)
     torch.testing.assert_close(a, raw - raw.mean())
@@ -90,7 +122,9 @@ def test_masked_garbage_and_inputs_stay_out():
     nan = float("nan")
     old = torch.tensor([[0.0, nan, nan], [0.0, -1.0, float("-inf")]])
     keep = old.clone()
-    a = advantages(algo, [1.0, 0.0], [0, 0], [[1, 0, 0], [1, 1, 0]], old_log_prob=old, ref_log_prob=old * 2)
+    a = advantages(
+        algo, [1.0, 0.0], [0, 0], [[1, 0, 0], [1, 1, 0]], old_log_prob=old, ref_log_prob=old * 2
+    )
     assert a.isfinite().all() and (a[0, 1:] == 0).all() and a[1, 2] == 0
     torch.testing.assert_close(old, keep, equal_nan=True)
 
@@ -118,7 +152,9 @@ def test_a_reference_of_its_own_cannot_be_forgotten(name):
     algo, one = rpg.algorithm(name), torch.ones(2, 3)
     given = {"rewards": one[:, 0], "group": torch.zeros(2, dtype=torch.long), "response_mask": one}
     assert algo.kl.type == "reward" and algo.needs_reference
-    with pytest.raises(ValueError, match=f"ref_log_prob: {name} has its KL to another reference policy"):
+    with pytest.raises(
+        ValueError, match=f"ref_log_prob: {name} has its KL to another reference policy"
+    ):
         rpg.advantages(algo, **given)
     rpg.advantages(rpg.algorithm(name, reference="old"), **given)
 
@@ -127,11 +163,15 @@ def test_on_policy_the_likelihood_of_right_responses_follows_the_probability_of_
     """All nine responses of two of three tokens, each as often among 16 as its probability says."""
     share = torch.tensor([[1, 2, 1], [2, 1, 1], [1, 1, 2], [2, 1, 1]], dtype=torch.float64) / 4
     logits = share.log().requires_grad_()
-    tokens = torch.stack([logits.log_softmax(-1)[[0, 1 + a], [a, b]] for a, b in product(range(3), repeat=2)])
+    tokens = torch.stack(
+        [logits.log_softmax(-1)[[0, 1 + a], [a, b]] for a, b in product(range(3), repeat=2)]
+    )
     drawn = torch.arange(9).repeat_interleave((16 * tokens.sum(-1).exp()).round().long())
     right, mask = torch.tensor([1, 0, 0, 0, 1, 1, 0, 0, 1], dtype=torch.bool), torch.ones(16, 2)
     weights = positive_lm_weights(rpg.algorithm("ppo", positive_lm_loss=0.3), right[drawn], mask)
     loss = -aggregate(tokens[drawn] * weights, mask, "token-mean")
     accuracy = tokens.sum(-1).exp()[right].sum()
-    ours, meant = (torch.autograd.grad(x, logits, retain_graph=True)[0] for x in (loss, -0.3 * accuracy))
+    ours, meant = (
+        torch.autograd.grad(x, logits, retain_graph=True)[0] for x in (loss, -0.3 * accuracy)
+    )
     torch.testing.assert_close(ours, meant / (2 * accuracy.detach()), rtol=1e-6, atol=1e-9)

@@ -5,7 +5,9 @@ from rpg.losses.aggregation import Counts, aggregate
 from rpg.losses.policy_loss import weighted_likelihood
 
 MODES = ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
-LOSS = torch.tensor([[1.0, 2.0, 3.0, float("nan")], [5.0, float("inf"), 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+LOSS = torch.tensor(
+    [[1.0, 2.0, 3.0, float("nan")], [5.0, float("inf"), 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
+)
 MASK = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]])
 
 
@@ -17,7 +19,11 @@ def test_modes_by_hand():
 
 def test_horizon_replaces_the_width():
     counts = Counts.of(MASK, horizon=10)
-    assert (counts.tokens, counts.sequences, weighted_likelihood(LOSS, 2 * MASK, MASK, counts)) == (4, 2, 5.5)
+    assert (counts.tokens, counts.sequences, weighted_likelihood(LOSS, 2 * MASK, MASK, counts)) == (
+        4,
+        2,
+        5.5,
+    )
     assert aggregate(LOSS, MASK, "seq-mean-token-sum-norm", counts).item() == pytest.approx(11 / 20)
 
 

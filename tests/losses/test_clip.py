@@ -1,4 +1,5 @@
-"""RPG-Style Clip, branch by branch: hand-computed numbers and gradients (paper.md section 5, Algorithms 1, 2)."""
+"""RPG-Style Clip, branch by branch: hand-computed numbers and gradients (paper.md section 5,
+Algorithms 1, 2)."""
 
 import math
 from itertools import product
@@ -31,7 +32,8 @@ def rpg_clip(divergence, style, gradient="exact"):
 
 
 def test_urkl_reinforce_by_hand():
-    """Value and slope of each branch of Algorithm 2: A = R - 0.5 log w where ref is old, log pi = -1 + log w."""
+    """Value and slope of each branch of Algorithm 2: A = R - 0.5 log w where ref is old, log pi =
+    -1 + log w."""
     for (w, reward), numbers in {
         (1.2, 1.0): (0.8917659, -1.0906071),  # A = 1 - 0.5 ln 1.2 = 0.908839
         (1.5, 1.0): (0.5802073, 0.0),  # upper: (1.28 - 0.75 ln 1.5) (1 - ln 1.5)
@@ -43,7 +45,9 @@ def test_urkl_reinforce_by_hand():
         assert one(rpg_clip("urkl", "reinforce"), w, reward)[:2] == pytest.approx(numbers, abs=1e-6)
 
 
-GRID = [*product((0.3, 0.7, 0.79, 0.81, 1.0, 1.27, 1.29, 2.0, 2.9, 3.1, 6.0), (-2.0, -0.3, 0.2, 2.0))]
+GRID = [
+    *product((0.3, 0.7, 0.79, 0.81, 1.0, 1.27, 1.29, 2.0, 2.9, 3.1, 6.0), (-2.0, -0.3, 0.2, 2.0))
+]
 
 
 @pytest.mark.parametrize("log_ref", [None, -1.4])
@@ -62,7 +66,9 @@ def test_algorithm_2_on_a_grid(divergence, log_ref):
         bound = {None: w, "upper": 1 + HIGH, "lower": 1 - LOW, "dual": C}[cut]
         assert value == pytest.approx(-(bound * r + w * (A - r)) * lp.item(), abs=1e-12)
         assert metrics["clip_fraction"] == (not alive)
-        assert all(metrics[f"clip_fraction_{name}"] == (name == cut) for name in ("upper", "lower", "dual"))
+        assert all(
+            metrics[f"clip_fraction_{name}"] == (name == cut) for name in ("upper", "lower", "dual")
+        )
         seen.add((A >= 0, w >= 1 + HIGH, w <= 1 - LOW, w >= C))
     assert len(seen) >= 7  # every branch was visited
 
@@ -96,7 +102,11 @@ def test_sequence_clip_uses_the_product(style, ratio):
     for level, silent in (("token", False), (ratio, True)):
         algo = rpg.algorithm(oracle.name("urkl", style), ratio=level, beta=0.0)
         out = rpg.policy_loss(
-            algo, log_prob=lp, old_log_prob=old, advantages=torch.ones(1, 2), response_mask=torch.ones(1, 2)
+            algo,
+            log_prob=lp,
+            old_log_prob=old,
+            advantages=torch.ones(1, 2),
+            response_mask=torch.ones(1, 2),
         )
         assert (oracle.gradient(out.loss, lp).abs().max() == 0) == silent
         assert out.metrics["clip_fraction_upper"] == silent

@@ -1,5 +1,6 @@
-"""Every declared divergence, whatever their number: records and formulas agree, slopes are autograd's, and the
-terms have the gradient of the divergence itself, summed over everything that can happen.
+"""Every declared divergence, whatever their number: records and formulas agree, slopes are
+autograd's, and the terms have the gradient of the divergence itself, summed over everything that
+can happen.
 """
 
 from dataclasses import replace
@@ -28,7 +29,9 @@ def test_slope_is_autograds(name):
     log_prob, old, ref = (-draw(3, 50).abs()).unbind()
     log_prob.requires_grad_()
     value, slope = mathematics(name).term(*quantities(log_prob, old, ref))
-    torch.testing.assert_close(oracle.gradient(value.sum(), log_prob), slope, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(
+        oracle.gradient(value.sum(), log_prob), slope, rtol=1e-12, atol=1e-14
+    )
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -48,11 +51,14 @@ def test_mean_over_old_has_the_gradient_of_the_divergence(name):
 def test_is_the_divergence_that_it_names_where_policies_sum_to_one(name):
     log_pi, log_ref = torch.log_softmax(draw(2, 4, 6, seed=2), -1)
     twin = mathematics(DIVERGENCES[name].normalised).exact(log_pi, log_ref)
-    torch.testing.assert_close(mathematics(name).exact(log_pi, log_ref), twin, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(
+        mathematics(name).exact(log_pi, log_ref), twin, rtol=1e-12, atol=1e-14
+    )
     assert (twin > 0).all() and mathematics(name).exact(log_ref, log_ref).abs().max() < 1e-15
 
 
-# --- what is not declared is refused -------------------------------------------------------------------
+# --- what is not declared is refused
+# -------------------------------------------------------------------
 
 
 def test_an_unknown_name_is_an_error_everywhere():
@@ -60,7 +66,11 @@ def test_an_unknown_name_is_an_error_everywhere():
     algo = rpg.algorithm("rpg-urkl")
     odd = algo.model_copy(update={"kl": algo.kl.model_copy(update={"divergence": "jkl"})})
     x = torch.zeros(2, 3, requires_grad=True)
-    data = {"old_log_prob": x.detach(), "advantages": x.detach() + 1, "response_mask": x.detach() + 1}
+    data = {
+        "old_log_prob": x.detach(),
+        "advantages": x.detach() + 1,
+        "response_mask": x.detach() + 1,
+    }
     for call in (
         lambda: rpg.algorithm("rpg-urkl", kl={"divergence": "jkl"}),
         lambda: mathematics("jkl"),
@@ -68,14 +78,18 @@ def test_an_unknown_name_is_an_error_everywhere():
         lambda: rpg.audit(odd),
         lambda: rpg.audit(lambda **_: x.sum(), beta=0.1, divergence="jkl"),
     ):
-        with pytest.raises(AlgorithmError, match=r"'jkl' is not known.* Accepted: fkl, rkl, ufkl, urkl"):
+        with pytest.raises(
+            AlgorithmError, match=r"'jkl' is not known.* Accepted: fkl, rkl, ufkl, urkl"
+        ):
             call()
 
 
 @pytest.fixture
 def bare(monkeypatch):
     """urkl as if only its term were known."""
-    monkeypatch.setitem(MATHEMATICS, "urkl", Mathematics(MATHEMATICS["urkl"].exact, MATHEMATICS["urkl"].term))
+    monkeypatch.setitem(
+        MATHEMATICS, "urkl", Mathematics(MATHEMATICS["urkl"].exact, MATHEMATICS["urkl"].term)
+    )
     record = replace(DIVERGENCES["urkl"], prefix=False, advantage_slope=False)
     monkeypatch.setitem(DIVERGENCES, "urkl", record)
 
@@ -94,7 +108,9 @@ def test_without_its_slope_the_clip_has_to_hold_the_advantage_constant(bare):
             rpg.algorithm("rpg-urkl", clip={"gradient": gradient})
     assert rpg.algorithm("rpg-urkl", clip={"gradient": "detached"}).clip
     assert rpg.algorithm("rpg-urkl", clip=None).kl.divergence == "urkl"
-    assert rpg.algorithm("rpg-reinforce-urkl").clip.gradient == "exact"  # a REINFORCE weight is held anyway
+    assert (
+        rpg.algorithm("rpg-reinforce-urkl").clip.gradient == "exact"
+    )  # a REINFORCE weight is held anyway
 
 
 def test_the_two_places_have_to_agree():
@@ -103,7 +119,9 @@ def test_the_two_places_have_to_agree():
         check(DIVERGENCES, {n: m for n, m in MATHEMATICS.items() if n != "urkl"})
     with pytest.raises(RuntimeError, match=r"'urkl' is missing in rpg/catalogue/divergences.yaml"):
         check({n: d for n, d in DIVERGENCES.items() if n != "urkl"}, MATHEMATICS)
-    with pytest.raises(RuntimeError, match=r"says prefix=False, rpg/losses/kl_terms.py declares one"):
+    with pytest.raises(
+        RuntimeError, match=r"says prefix=False, rpg/losses/kl_terms.py declares one"
+    ):
         check({**DIVERGENCES, "rkl": replace(DIVERGENCES["rkl"], prefix=False)}, MATHEMATICS)
     with pytest.raises(RuntimeError, match="names no record"):
         check({**DIVERGENCES, "rkl": replace(DIVERGENCES["rkl"], normalised="kl")}, MATHEMATICS)

@@ -1,4 +1,5 @@
-"""The eight RPG losses against the exact gradient of their objective, by enumeration of all outcomes."""
+"""The eight RPG losses against the exact gradient of their objective, by enumeration of all
+outcomes."""
 
 import pytest
 import torch
@@ -9,7 +10,8 @@ from tests.losses.oracle import STYLES, name
 
 
 def enumerate_loss(algo, log_pi, log_old, log_ref, reward):
-    """E_old[gradient] through rpg.policy_loss: one outcome per row, weighted by its share of old's mass."""
+    """E_old[gradient] through rpg.policy_loss: one outcome per row, weighted by its share of old's
+    mass."""
     n = len(reward)
     out = rpg.policy_loss(
         algo,
@@ -18,7 +20,8 @@ def enumerate_loss(algo, log_pi, log_old, log_ref, reward):
         ref_log_prob=None if log_ref is log_old else log_ref[:, None],
         advantages=reward[:, None],
         response_mask=torch.ones(n, 1),
-        rollout_weights=n * log_old.softmax(0)[:, None],  # turns the mean over rows into an expectation
+        rollout_weights=n
+        * log_old.softmax(0)[:, None],  # turns the mean over rows into an expectation
     )
     return out.loss
 
@@ -39,8 +42,8 @@ def test_expected_gradient_is_exact(divergence, style, third):
 
 @pytest.mark.parametrize("third", [False, True], ids=["ref==old", "three policies"])
 def test_the_four_kl_metrics_are_the_divergences_they_name(third):
-    """By enumeration: outcome i has probability i / 10 under old and is i of the ten rows, so a mean over rows is E_old.
-    `kl_policy_to_ref` decides when the reference `kl_above` is renewed.
+    """By enumeration: outcome i has probability i / 10 under old and is i of the ten rows, so a
+    mean over rows is E_old. `kl_policy_to_ref` decides when the reference `kl_above` is renewed.
     """
     logits, _, log_ref, reward = oracle.policies(outcomes=4, seed=1)
     outcome = torch.arange(4).repeat_interleave(torch.arange(1, 5))
@@ -49,7 +52,9 @@ def test_the_four_kl_metrics_are_the_divergences_they_name(third):
     given = {"log_prob": log_pi, "old_log_prob": log_old, "advantages": reward}
     given |= {"ref_log_prob": log_ref} if third else {}
     given = {key: value[outcome, None] for key, value in given.items()}
-    out = rpg.policy_loss(rpg.algorithm("rpg-urkl", beta=0.7), response_mask=torch.ones(10, 1), **given)
+    out = rpg.policy_loss(
+        rpg.algorithm("rpg-urkl", beta=0.7), response_mask=torch.ones(10, 1), **given
+    )
     policies = {"policy": log_pi, "old": log_old, "ref": log_ref}
     for p, q in (("old", "policy"), ("policy", "old"), ("ref", "policy"), ("policy", "ref")):
         exact = oracle.kl(policies[p], policies[q]).item()
@@ -59,7 +64,8 @@ def test_the_four_kl_metrics_are_the_divergences_they_name(third):
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("divergence", ["ufkl", "urkl"])
 def test_mass_Z_of_unnormalised_measures(divergence, style):
-    """pi and old are measures: old has mass Z, samples come from old / Z, and the mass terms matter."""
+    """pi and old are measures: old has mass Z, samples come from old / Z, and the mass terms
+    matter."""
     g = torch.Generator().manual_seed(1)
     log_pi = torch.randn(6, generator=g, dtype=torch.float64).requires_grad_()
     log_old = torch.randn(6, generator=g, dtype=torch.float64)
@@ -106,7 +112,8 @@ def test_every_sample_is_the_plain_formula_under_autograd(divergence, style, thi
 
 
 def test_a_reference_of_its_own_cannot_be_forgotten():
-    """GRPO's reference is fixed; without its log-probabilities the KL would silently be that to `old`."""
+    """GRPO's reference is fixed; without its log-probabilities the KL would silently be that to
+    `old`."""
     data = batch(third=True)
     forgotten = {**data, "ref_log_prob": None}
     with pytest.raises(ValueError, match=r"ref_log_prob: grpo .* \(reference: fixed\)"):

@@ -1,7 +1,8 @@
-"""Ratio levels: `prefix` and `sequence` are exact for the objective over whole responses; `token` is not.
+"""Ratio levels: `prefix` and `sequence` are exact for the objective over whole responses; `token`
+is not.
 
-The language (3 symbols, 3 tokens, logits per prefix) and its objectives are written here once more, apart
-from rpg.auditing, so that the two can be held against each other.
+The language (3 symbols, 3 tokens, logits per prefix) and its objectives are written here once more,
+apart from rpg.auditing, so that the two can be held against each other.
 """
 
 from itertools import product
@@ -31,7 +32,10 @@ def log_probs(logits):
 def expected_gradient(algo, logits, old, ref, reward, third):
     """Over responses of old: a weight turns the mean over rows into an expectation."""
     given = {"old_log_prob": log_probs(old), "ref_log_prob": log_probs(ref) if third else None}
-    given |= {"advantages": reward[:, None].expand(-1, T), "response_mask": torch.ones(len(reward), T)}
+    given |= {
+        "advantages": reward[:, None].expand(-1, T),
+        "response_mask": torch.ones(len(reward), T),
+    }
     weights = len(reward) * log_probs(old).sum(-1, keepdim=True).exp()
     out = rpg.policy_loss(algo, log_prob=log_probs(logits), rollout_weights=weights, **given)
     return oracle.gradient(out.loss, logits).flatten()
@@ -44,7 +48,9 @@ def make(divergence, style, ratio, **changes):
 
 def exact(divergence, logits, ref, reward):
     log_pi, log_ref = log_probs(logits).sum(-1), log_probs(ref).sum(-1)
-    return -oracle.gradient(oracle.objective(divergence, log_pi, log_ref, reward, BETA), logits).flatten()
+    return -oracle.gradient(
+        oracle.objective(divergence, log_pi, log_ref, reward, BETA), logits
+    ).flatten()
 
 
 @pytest.mark.parametrize("third", [False, True], ids=["ref==old", "three policies"])
@@ -64,7 +70,9 @@ def test_exact_for_whole_responses(divergence, ratio, style, third):
 def test_differentiable_form_is_autograd_of_the_plain_formula(ratio, divergence):
     """The response's loss written with products and sums, differentiated by autograd."""
     g = torch.Generator().manual_seed(3)
-    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0]]).bool()
+    mask = torch.tensor(
+        [[1, 1, 1, 1], [1, 1, 1, 0], [1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0]]
+    ).bool()
     old, ref, lp = -torch.rand(3, 5, 4, generator=g, dtype=torch.float64)
     lp, reward = lp.clone().requires_grad_(), torch.randn(5, 1, generator=g, dtype=torch.float64)
     log_probs = {"log_prob": lp, "old_log_prob": old, "ref_log_prob": ref}

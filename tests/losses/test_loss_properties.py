@@ -18,7 +18,11 @@ def cases(draw):
     overrides = {"loss_agg_mode": draw(st.sampled_from(MODES))}
     if name.startswith("rpg"):
         overrides["ratio"] = draw(st.sampled_from(["token", "prefix", "sequence"]))
-    rows, tokens, seed = draw(st.integers(1, 7)), draw(st.integers(1, 6)), draw(st.integers(0, 2**20))
+    rows, tokens, seed = (
+        draw(st.integers(1, 7)),
+        draw(st.integers(1, 6)),
+        draw(st.integers(0, 2**20)),
+    )
     g = torch.Generator().manual_seed(seed)
     scale = draw(st.sampled_from([0.0, 0.1, 1.0, 10.0]))
 
@@ -98,7 +102,12 @@ def test_piecewise_passes_equal_one_pass(case):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from(NAMES), st.integers(1, 9), st.integers(0, 2**20), st.randoms(use_true_random=False))
+@given(
+    st.sampled_from(NAMES),
+    st.integers(1, 9),
+    st.integers(0, 2**20),
+    st.randoms(use_true_random=False),
+)
 def test_advantages_do_not_depend_on_order_or_padding(name, rows, seed, random):
     g = torch.Generator().manual_seed(seed)
     data = {
@@ -114,7 +123,9 @@ def test_advantages_do_not_depend_on_order_or_padding(name, rows, seed, random):
     random.shuffle(order)
     same(plain[order], rpg.advantages(algo, **{key: value[order] for key, value in data.items()}))
     wide = {
-        key: torch.nn.functional.pad(value, (0, 2), value=0.0 if key == "response_mask" else float("nan"))
+        key: torch.nn.functional.pad(
+            value, (0, 2), value=0.0 if key == "response_mask" else float("nan")
+        )
         if value.dim() == 2
         else value
         for key, value in data.items()

@@ -1,4 +1,5 @@
-"""Masks, gates and means of ratios, against plain formulas: values and metrics, and gradients by their autograd."""
+"""Masks, gates and means of ratios, against plain formulas: values and metrics, and gradients by
+their autograd."""
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ from tests.losses import oracle
 
 @pytest.fixture
 def data():
-    """Log-probabilities of policies that differ by a factor of up to four; one response has an advantage of zero."""
+    """Log-probabilities of policies that differ by a factor of up to four; one response has an
+    advantage of zero."""
     g = torch.Generator().manual_seed(0)
     log_prob, old = -0.05 - 1.4 * torch.rand(2, 40, 6, generator=g, dtype=torch.float64)
     advantages = torch.randn(40, 1, generator=g, dtype=torch.float64)
@@ -30,7 +32,8 @@ def mean_log_ratio(data):
 
 
 def check(algo, data, plain, **fractions):
-    """`plain` is the loss of each token (B, T), or of each response (B, 1); `fractions` are tokens (B, T) bool."""
+    """`plain` is the loss of each token (B, T), or of each response (B, 1); `fractions` are tokens
+    (B, T) bool."""
     out, mask = rpg.policy_loss(algo, **data), data["response_mask"]
     plain = plain[mask].mean() if plain.shape == mask.shape else plain.mean()
     assert out.loss.item() == pytest.approx(plain.item(), rel=1e-12)
@@ -43,23 +46,29 @@ def check(algo, data, plain, **fractions):
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "always"), [(0.1, 0.15, False), (None, 0.05, False), (0.1, None, True), (0.05, 0.1, True)]
+    ("low", "high", "always"),
+    [(0.1, 0.15, False), (None, 0.05, False), (0.1, None, True), (0.05, 0.1, True)],
 )
 @pytest.mark.parametrize("by", ["tv", "kl", "ratio", "response"])
 @pytest.mark.parametrize("clipped", [True, False])
 def test_a_mask_silences_what_moved_too_far(data, clipped, by, low, high, always):
-    """DPPO's and prime-rl's: the penalty on log² w stays, and what is masked counts as clipped once."""
+    """DPPO's and prime-rl's: the penalty on log² w stays, and what is masked counts as clipped
+    once."""
     log_prob, old, A = data["log_prob"], data["old_log_prob"], data["advantages"]
     pi, was, w = log_prob.detach().exp(), old.exp(), (log_prob - old).exp()
     moved = {
         "tv": pi - was,
-        "kl": (pi - was).sign() * (was * (was / pi).log() + (1 - was) * ((1 - was) / (1 - pi)).log()),
+        "kl": (pi - was).sign()
+        * (was * (was / pi).log() + (1 - was) * ((1 - was) / (1 - pi)).log()),
         "ratio": w.detach() - 1,
         "response": mean_log_ratio(data).detach().expand(40, 6),
     }[by]
     up = (moved > (torch.inf if high is None else high)) & (always | (A > 0))
     down = (moved < (-torch.inf if low is None else -low)) & (always | (A <= 0))
-    settings = {"mask": {"by": by, "low": low, "high": high, "always": always}, "drift_penalty": 0.05}
+    settings = {
+        "mask": {"by": by, "low": low, "high": high, "always": always},
+        "drift_penalty": 0.05,
+    }
     if clipped:
         algo = rpg.algorithm("dapo", clip={"low": 0.2, "high": 0.28, "c": 1.5}, **settings)
         plain = oracle.plain_dual_clip(w, A, 0.2, 0.28, 1.5)
@@ -83,7 +92,11 @@ def test_cispo_bounds_the_weight_and_silences_nothing(data):
 
 @pytest.mark.parametrize("clip", [{"low": 0.3, "high": 0.2, "c": None}, None])
 def test_gmpo_clips_each_token_and_takes_their_geometric_mean(data, clip):
-    A, mask, log_w = data["advantages"], data["response_mask"], data["log_prob"] - data["old_log_prob"]
+    A, mask, log_w = (
+        data["advantages"],
+        data["response_mask"],
+        data["log_prob"] - data["old_log_prob"],
+    )
     low, high = (clip["low"], clip["high"]) if clip else (torch.inf, torch.inf)
     bounded = torch.where(A < 0, log_w.clamp(min=-low), log_w.clamp(max=high))
     w = ((bounded * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)).exp()
@@ -94,15 +107,17 @@ def test_gmpo_clips_each_token_and_takes_their_geometric_mean(data, clip):
 
 @pytest.mark.parametrize(("surrogate", "apart"), [("gspo", 0), ("gspo_joint", 1)])
 def test_gspo_clips_the_geometric_mean(data, surrogate, apart):
-    """As in its paper's eq. 5: the mean over a response of what its ratio makes of each token; gspo_joint is that, too,
-    where the advantages of tokens differ."""
+    """As in its paper's eq. 5: the mean over a response of what its ratio makes of each token;
+    gspo_joint is that, too, where the advantages of tokens differ."""
     w, mask, A = mean_log_ratio(data).exp(), data["response_mask"], data["advantages"]
     A = A + apart * (torch.arange(6) - 2.5)
     tokens = torch.maximum(-w * A, -w.clamp(0.9, 1.2) * A)
     plain = (tokens * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)
     silent = torch.where(A < 0, w < 0.9, w > 1.2)
     algo = rpg.algorithm("gspo", surrogate=surrogate, clip={"low": 0.1, "high": 0.2})
-    metrics = check(algo, data | {"advantages": A}, plain, upper=silent & (w > 1), lower=silent & (w < 1))
+    metrics = check(
+        algo, data | {"advantages": A}, plain, upper=silent & (w > 1), lower=silent & (w < 1)
+    )
     assert metrics["ratio_max"] == pytest.approx(w.max().item(), rel=1e-12)
 
 
@@ -121,7 +136,9 @@ def test_a_kl_in_the_advantages_is_a_constant(data, estimator, at):
 def test_a_kl_in_the_loss_with_its_score(data):
     """NeMo-RL's factor is 1 and has a gradient."""
     log_prob, ref = data["log_prob"], data["old_log_prob"].roll(1, 0)
-    plain = (log_prob - log_prob.detach()).exp() * (log_prob - ref) ** 2 / 2 - data["advantages"] * log_prob
+    plain = (log_prob - log_prob.detach()).exp() * (log_prob - ref) ** 2 / 2 - data[
+        "advantages"
+    ] * log_prob
     kl = {"type": "loss", "estimator": "k2", "weighted": "score"}
     algo = rpg.algorithm("reinforce", kl=kl, beta=1.0, loss_agg_mode="token-mean")
     check(algo, data | {"ref_log_prob": ref}, plain)
@@ -130,7 +147,9 @@ def test_a_kl_in_the_loss_with_its_score(data):
 def test_a_sigmoid_gate_is_sapos(data):
     A, w = data["advantages"], (data["log_prob"] - data["old_log_prob"]).exp()
     tau = torch.where(A > 0, 2.0, 3.0).double()
-    algo = rpg.algorithm("sapo", gate={"positive": 2.0, "negative": 3.0}, loss_agg_mode="token-mean")
+    algo = rpg.algorithm(
+        "sapo", gate={"positive": 2.0, "negative": 3.0}, loss_agg_mode="token-mean"
+    )
     check(algo, data, -4 / tau * torch.sigmoid(tau * (w - 1)) * A)
 
 
@@ -153,8 +172,10 @@ def test_samples_of_a_sampler_that_was_too_far_are_rejected(level, by):
     setting = {"type": "reject", "level": level, "by": by, "low": 0.7, "high": high}
     found = rollout_weights(
         rpg.algorithm("grpo", rollout_correction=setting).rollout_correction,
-        old_log_prob=old, sampler_log_prob=sampler, response_mask=mask,
-    )  # fmt: skip
+        old_log_prob=old,
+        sampler_log_prob=sampler,
+        response_mask=mask,
+    )
 
     def fits(x):
         return bool(0.7 <= x.exp() <= high if by == "k1" else x <= high)

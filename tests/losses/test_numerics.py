@@ -27,7 +27,9 @@ def tensors(rows=3, tokens=4, dtype=torch.float32, **changes):
         "advantages": torch.randn(rows, 1, generator=g).expand(rows, tokens).clone(),
         "response_mask": torch.ones(rows, tokens),
     }
-    data = {name: value.to(dtype) if name != "response_mask" else value for name, value in data.items()}
+    data = {
+        name: value.to(dtype) if name != "response_mask" else value for name, value in data.items()
+    }
     return data | changes
 
 
@@ -68,9 +70,16 @@ def test_extreme_log_ratios_stay_finite(label, which, shift):
 
 def test_clamped_ratio_by_hand():
     one = torch.zeros(1, 1)
-    data = {"log_prob": one + 50, "old_log_prob": one, "advantages": one + 1, "response_mask": one + 1}
+    data = {
+        "log_prob": one + 50,
+        "old_log_prob": one,
+        "advantages": one + 1,
+        "response_mask": one + 1,
+    }
     out, grad = run("cispo", data)
-    assert out.metrics["ratio_max"] == pytest.approx(4.851652e8) and grad.item() == pytest.approx(-1.28)
+    assert out.metrics["ratio_max"] == pytest.approx(4.851652e8) and grad.item() == pytest.approx(
+        -1.28
+    )
     algo = rpg.algorithm("rpg-reinforce-urkl", clip=None, beta=0.0)
     data["log_prob"] = data["log_prob"].requires_grad_()
     rpg.policy_loss(algo, **data).loss.backward()
@@ -108,14 +117,16 @@ def test_half_precision_is_computed_in_float32(label, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_divergences_and_weights_of_half_precision_are_computed_in_float32(dtype):
-    p, q = -8 * torch.rand(2, 4, 500, generator=torch.Generator().manual_seed(0), dtype=torch.float32).to(
-        dtype
-    )
+    p, q = -8 * torch.rand(
+        2, 4, 500, generator=torch.Generator().manual_seed(0), dtype=torch.float32
+    ).to(dtype)
     p[0, 0] = q[0, 0] = -INF  # which is -1e4 in both
     kl = rpg.algorithm("opd-jsd", kl={"top_k": 8}).kl
     assert torch.equal(rpg.distribution_kl(kl, p, q), rpg.distribution_kl(kl, p.float(), q.float()))
     correction = rpg.algorithm("grpo", rollout_correction="mask").rollout_correction
-    given = [{"old_log_prob": x, "sampler_log_prob": y} for x, y in ((p, q), (p.float(), q.float()))]
+    given = [
+        {"old_log_prob": x, "sampler_log_prob": y} for x, y in ((p, q), (p.float(), q.float()))
+    ]
     half, full = (rollout_weights(correction, response_mask=p, **inputs) for inputs in given)
     assert torch.equal(half, full) and half[0, 0] == 1
 
@@ -149,19 +160,58 @@ def put(name, row, token, value):
     return {name: data[name]}
 
 
-DOWN = torch.full((3, 4), -INF)  # beside a log-probability of -inf, the logarithm of zero, which is allowed
+DOWN = torch.full(
+    (3, 4), -INF
+)  # beside a log-probability of -inf, the logarithm of zero, which is allowed
 MISTAKES = [
-    ("grpo", put("ref_log_prob", 1, 2, NAN), FloatingPointError, r"ref_log_prob\[1, 2\] is nan; 1 unmasked"),
+    (
+        "grpo",
+        put("ref_log_prob", 1, 2, NAN),
+        FloatingPointError,
+        r"ref_log_prob\[1, 2\] is nan; 1 unmasked",
+    ),
     ("rpg-urkl", put("log_prob", 2, 3, INF), FloatingPointError, r"log_prob\[2, 3\] is inf"),
-    ("grpo", put("log_prob", 2, 3, -INF) | {"advantages": DOWN}, FloatingPointError, r"s\[0, 0\] is -inf; 12 unmasked"),
+    (
+        "grpo",
+        put("log_prob", 2, 3, -INF) | {"advantages": DOWN},
+        FloatingPointError,
+        r"s\[0, 0\] is -inf; 12 unmasked",
+    ),
     ("dapo", {"rollout_weights": NAN * DOWN[:, :1]}, FloatingPointError, "rollout_weights"),
-    ("grpo", {"advantages": torch.zeros(3)}, ValueError, r"advantages: shape \(3,\), accepted: \(3, 4\) like log_prob"),
-    ("grpo", {"rollout_weights": torch.zeros(4, 1)}, ValueError, r"rollout_weights: shape \(4, 1\)"),
-    ("grpo", {name: x[0] for name, x in tensors().items()}, ValueError, r"accepted: \(responses, tokens\)"),
-    ("grpo", {name: x.long() for name, x in tensors().items()}, ValueError, "log_prob: dtype torch.int64"),
-    *(("rpg-urkl", {name: x.numpy()}, TypeError, f"^{name}: numpy.ndarray, accepted: torch.Tensor")
-      for name, x in tensors(rollout_weights=torch.ones(3, 4)).items()),
-]  # fmt: skip
+    (
+        "grpo",
+        {"advantages": torch.zeros(3)},
+        ValueError,
+        r"advantages: shape \(3,\), accepted: \(3, 4\) like log_prob",
+    ),
+    (
+        "grpo",
+        {"rollout_weights": torch.zeros(4, 1)},
+        ValueError,
+        r"rollout_weights: shape \(4, 1\)",
+    ),
+    (
+        "grpo",
+        {name: x[0] for name, x in tensors().items()},
+        ValueError,
+        r"accepted: \(responses, tokens\)",
+    ),
+    (
+        "grpo",
+        {name: x.long() for name, x in tensors().items()},
+        ValueError,
+        "log_prob: dtype torch.int64",
+    ),
+    *(
+        (
+            "rpg-urkl",
+            {name: x.numpy()},
+            TypeError,
+            f"^{name}: numpy.ndarray, accepted: torch.Tensor",
+        )
+        for name, x in tensors(rollout_weights=torch.ones(3, 4)).items()
+    ),
+]
 
 
 @pytest.mark.parametrize(("label", "changes", "error", "words"), MISTAKES)
@@ -176,16 +226,27 @@ def test_metrics_by_hand():
     log2 = torch.log(torch.tensor(2.0, dtype=torch.float64)).item()
     log_prob = old + torch.tensor([[log2, -log2]])
     advantages, mask = torch.tensor([[1.0, -1.0]], dtype=torch.float64), torch.ones(1, 2)
-    given = {"log_prob": log_prob, "old_log_prob": old, "advantages": advantages, "response_mask": mask}
+    given = {
+        "log_prob": log_prob,
+        "old_log_prob": old,
+        "advantages": advantages,
+        "response_mask": mask,
+    }
     out = rpg.policy_loss(rpg.algorithm("dapo"), **given)
     m = out.metrics
     assert (m["ratio_mean"], m["ratio_max"]) == (pytest.approx(1.25), pytest.approx(2.0))
     assert m["ess"] == pytest.approx(2.5**2 / (2 * 4.25))
-    assert (m["clip_fraction"], m["clip_fraction_upper"], m["clip_fraction_lower"]) == (1.0, 0.5, 0.5)
+    assert (m["clip_fraction"], m["clip_fraction_upper"], m["clip_fraction_lower"]) == (
+        1.0,
+        0.5,
+        0.5,
+    )
     assert out.weight == 2 and m["loss"] == pytest.approx((-1.28 + 0.8) / 2)
     assert all(isinstance(value, float) for value in m.values())
     for name in ("dapo", "gmpo", "rpg-urkl"):  # nothing is cut from a token that has no advantage
-        out = rpg.policy_loss(rpg.algorithm(name, beta=0.0), **given | {"advantages": 0 * advantages})
+        out = rpg.policy_loss(
+            rpg.algorithm(name, beta=0.0), **given | {"advantages": 0 * advantages}
+        )
         assert out.metrics["clip_fraction"] == 0
 
 
@@ -195,12 +256,14 @@ def test_small_divergences_survive_float32():
     assert out.metrics["kl_old_to_policy"] == pytest.approx(5.00017e-9, rel=1e-2)
 
 
-# ------------------------------------------------- inputs that would train something else, or end in an AttributeError
+# ------------------------------------------------- inputs that would train something else, or end
+# in an AttributeError
 
 
 @pytest.mark.parametrize("which", ["log_prob", "old_log_prob", "ref_log_prob"])
 @pytest.mark.parametrize(
-    ("wrong", "likely"), [(torch.exp, "Pass their logarithm"), (torch.neg, "Pass their logarithm|sign")]
+    ("wrong", "likely"),
+    [(torch.exp, "Pass their logarithm"), (torch.neg, "Pass their logarithm|sign")],
 )
 def test_probabilities_and_wrong_signs_are_named(which, wrong, likely):
     data = tensors()
@@ -209,7 +272,9 @@ def test_probabilities_and_wrong_signs_are_named(which, wrong, likely):
 
 
 def test_one_wrong_sign_among_others_is_named():
-    with pytest.warns(UserWarning, match=r"old_log_prob\[1, 2\] is 0.5, .*; 1 unmasked .*is a sign wrong"):
+    with pytest.warns(
+        UserWarning, match=r"old_log_prob\[1, 2\] is 0.5, .*; 1 unmasked .*is a sign wrong"
+    ):
         run("rpg-urkl", tensors(**put("old_log_prob", 1, 2, 0.5)))
 
 

@@ -1,7 +1,8 @@
-"""Every KL to a teacher, against sums over all responses of small policies that share no code with the losses.
+"""Every KL to a teacher, against sums over all responses of small policies that share no code with
+the losses.
 
-A policy is a table of log-probabilities by prefix; three tokens, responses of two. Reward zero; three policies: pi is
-trained, old sampled, teacher is the reference.
+A policy is a table of log-probabilities by prefix; three tokens, responses of two. Reward zero;
+three policies: pi is trained, old sampled, teacher is the reference.
 """
 
 import itertools
@@ -19,8 +20,8 @@ MODEL = {"type": "model"}
 
 
 class Language:
-    """Logits of pi (a leaf); `policies`: log-probabilities of pi, old and teacher, a row for each prefix;
-    `sampled`: those of the tokens of all responses.
+    """Logits of pi (a leaf); `policies`: log-probabilities of pi, old and teacher, a row for each
+    prefix; `sampled`: those of the tokens of all responses.
     """
 
     def __init__(self, seed, moved):
@@ -34,7 +35,8 @@ class Language:
         return oracle.gradient(value, self.logits)
 
     def over_prefixes(self, term):
-        """Sum over the prefixes that old visits of its probability times term(log pi, log old, log ref)."""
+        """Sum over the prefixes that old visits of its probability times term(log pi, log old, log
+        ref)."""
         visited = [1.0, *self.policies[1][0].exp()]
         return sum(p * term(*rows) for p, *rows in zip(visited, *self.policies, strict=True))
 
@@ -71,7 +73,12 @@ def language(request):
 
 
 def entry(name, **changes):
-    settings = {"beta": 0.7, "reference": MODEL, "loss_agg_mode": "seq-mean-token-sum", "clip": None}
+    settings = {
+        "beta": 0.7,
+        "reference": MODEL,
+        "loss_agg_mode": "seq-mean-token-sum",
+        "clip": None,
+    }
     return rpg.algorithm(name, **settings | changes)
 
 
@@ -93,30 +100,39 @@ def test_objectives(language, divergence, style, ratio):
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
 def test_estimators_in_the_loss(language, estimator, weighted):
-    """The derivative of the expectation under old, of w k or of k; with a ratio k1 and k3 are the reverse KL, and without
-    one, on-policy, k1 is nothing, k2 the reverse and k3 the forward KL."""
+    """The derivative of the expectation under old, of w k or of k; with a ratio k1 and k3 are the
+    reverse KL, and without one, on-policy, k1 is nothing, k2 the reverse and k3 the forward KL."""
     kl = {"type": "loss", "estimator": estimator, "weighted": weighted}
     algo = entry("reinforce", kl=kl, rewarded=False)
     found = language.gradient(language.loss(algo))
-    meant = language.over_prefixes(lambda p, o, q: ((p if weighted else o).exp() * k(estimator, p - q)).sum())
+    meant = language.over_prefixes(
+        lambda p, o, q: ((p if weighted else o).exp() * k(estimator, p - q)).sum()
+    )
     meant = 0.7 * language.gradient(meant)
     on_policy = torch.equal(*language.sampled[:2])
     if estimator == "k1" and not weighted and on_policy:
         assert found.norm() < 1e-15 and meant.norm() < 1e-15
         return
     close(found, meant)
-    reverse = 0.7 * language.gradient(language.over_prefixes(lambda p, _o, q: (p.exp() * (p - q)).sum()))
-    forward = 0.7 * language.gradient(language.over_prefixes(lambda p, _o, q: (q.exp() * (q - p)).sum()))
+    reverse = 0.7 * language.gradient(
+        language.over_prefixes(lambda p, _o, q: (p.exp() * (p - q)).sum())
+    )
+    forward = 0.7 * language.gradient(
+        language.over_prefixes(lambda p, _o, q: (q.exp() * (q - p)).sum())
+    )
     if (weighted and estimator != "k2") or (on_policy and not weighted and estimator == "k2"):
         close(found, reverse)
     if on_policy and not weighted and estimator == "k3":
         close(found, forward)
 
 
-@pytest.mark.parametrize("advantage", ["none", {"type": "batch", "std": False}], ids=["response", "to go"])
+@pytest.mark.parametrize(
+    "advantage", ["none", {"type": "batch", "std": False}], ids=["response", "to go"]
+)
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
 def test_estimators_in_the_reward(estimator, advantage):
-    """On-policy, which is where a policy gradient without a ratio is exact: E_pi of the sum of k(old, teacher)."""
+    """On-policy, which is where a policy gradient without a ratio is exact: E_pi of the sum of
+    k(old, teacher)."""
     language = Language(2, 0.0)
     algo = entry("rloo", kl={"estimator": estimator}, advantage=advantage, rewarded=False)
     pi, old, ref = language.sampled
@@ -140,16 +156,24 @@ def by_definition(kl, p, q):
 
 
 @pytest.mark.parametrize("top_k", [None, 1, 2])
-@pytest.mark.parametrize(("divergence", "mix"), [("rkl", 0.5), ("fkl", 0.5), ("jsd", 0.5), ("jsd", 0.1)])
+@pytest.mark.parametrize(
+    ("divergence", "mix"), [("rkl", 0.5), ("fkl", 0.5), ("jsd", 0.5), ("jsd", 0.1)]
+)
 def test_whole_distributions(language, divergence, mix, top_k):
-    """Exact at any drift without a ratio. Beyond the top k everything is one outcome, which gives a lower bound."""
+    """Exact at any drift without a ratio. Beyond the top k everything is one outcome, which gives a
+    lower bound."""
     kl = {"type": "distribution", "divergence": divergence, "mix": mix}
     algo, complete = (entry("opd-rkl", kl=kl | {"top_k": k}) for k in (top_k, None))
-    exact = lambda algo: language.over_prefixes(lambda p, _o, q: by_definition(algo.kl, p.exp(), q.exp()))  # noqa: E731
+
+    def exact(algo):
+        return language.over_prefixes(lambda p, _o, q: by_definition(algo.kl, p.exp(), q.exp()))
+
     meant, whole = exact(algo), exact(complete)
     ours = language.over_prefixes(lambda p, _o, q: rpg.distribution_kl(algo.kl, p, q))
     torch.testing.assert_close(ours, meant)
-    assert meant < whole - 1e-4 if top_k == 1 else torch.isclose(meant, whole)  # of 3 tokens 2 leave out one
+    assert (
+        meant < whole - 1e-4 if top_k == 1 else torch.isclose(meant, whole)
+    )  # of 3 tokens 2 leave out one
     token_kl = rpg.distribution_kl(algo.kl, language.policies[0], language.policies[2])[STATES]
     close(language.gradient(language.loss(algo, token_kl)), 0.7 * language.gradient(meant))
 
@@ -157,17 +181,30 @@ def test_whole_distributions(language, divergence, mix, top_k):
 def test_minillm_is_the_reverse_kl_of_responses_up_to_whitening():
     language = Language(3, 0.0)
     algo = entry("minillm", advantage={"type": "batch", "std": False})
-    close(language.gradient(language.loss(algo)), 0.7 * language.gradient(
-        language.over_responses(lambda p, _o, q: p.exp() * (p - q))))  # fmt: skip
+    close(
+        language.gradient(language.loss(algo)),
+        0.7 * language.gradient(language.over_responses(lambda p, _o, q: p.exp() * (p - q))),
+    )
 
 
 def test_rewards_are_not_trained_on():
     for name in ("opd", "minillm"):
         algo = entry(name)
         rows = {"old_log_prob": torch.zeros(4, 2), "ref_log_prob": torch.zeros(4, 2)}
-        given = {"group": torch.zeros(4, dtype=torch.long), "response_mask": torch.ones(4, 2), **rows}
+        given = {
+            "group": torch.zeros(4, dtype=torch.long),
+            "response_mask": torch.ones(4, 2),
+            **rows,
+        }
         with_rewards = rpg.advantages(algo, rewards=torch.tensor([1.0, 0, 0, 5]), **given)
         assert torch.equal(with_rewards, rpg.advantages(algo, rewards=torch.zeros(4), **given))
-    with pytest.raises(ValueError, match=r"token_kl: gkd has kl distribution .* pass rpg.distribution_kl"):
-        rpg.policy_loss(rpg.algorithm("gkd"), log_prob=rows["old_log_prob"], advantages=rows["old_log_prob"],
-                        response_mask=torch.ones(4, 2), **rows)  # fmt: skip
+    with pytest.raises(
+        ValueError, match=r"token_kl: gkd has kl distribution .* pass rpg.distribution_kl"
+    ):
+        rpg.policy_loss(
+            rpg.algorithm("gkd"),
+            log_prob=rows["old_log_prob"],
+            advantages=rows["old_log_prob"],
+            response_mask=torch.ones(4, 2),
+            **rows,
+        )

@@ -1,6 +1,8 @@
-"""Loss, gradient and metrics of every baseline with every KL term, against the plain formula and its autograd.
+"""Loss, gradient and metrics of every baseline with every KL term, against the plain formula and
+its autograd.
 
-In the losses of a batch a wrong value hides where only gradients are compared: these are compared, too.
+In the losses of a batch a wrong value hides where only gradients are compared: these are compared,
+too.
 """
 
 from itertools import product
@@ -19,7 +21,9 @@ BETA = 0.3
 def surrogate(name, lp, old, reward):
     """Per token, unclipped (Schulman 2017, eq. 6; MiniMax-M1, eq. 4; Williams 1992)."""
     w = (lp - old).exp()
-    return {"dapo": -w * reward, "cispo": -w.detach() * reward * lp, "reinforce": -reward * lp}[name]
+    return {"dapo": -w * reward, "cispo": -w.detach() * reward * lp, "reinforce": -reward * lp}[
+        name
+    ]
 
 
 def penalty(kl, lp, old, ref):
@@ -32,10 +36,15 @@ def penalty(kl, lp, old, ref):
 
 
 KLS = [
-    *({"type": "loss", "estimator": e, "weighted": w} for e, w in product(("k1", "k2", "k3"), (False, True))),
-    *({"type": "objective", "divergence": d, "style": s}
-      for d, s in product(oracle.DIVERGENCES, ("differentiable", "reinforce"))),
-]  # fmt: skip
+    *(
+        {"type": "loss", "estimator": e, "weighted": w}
+        for e, w in product(("k1", "k2", "k3"), (False, True))
+    ),
+    *(
+        {"type": "objective", "divergence": d, "style": s}
+        for d, s in product(oracle.DIVERGENCES, ("differentiable", "reinforce"))
+    ),
+]
 
 
 @pytest.mark.parametrize("third", [False, True], ids=["ref==old", "three policies"])
@@ -44,7 +53,9 @@ KLS = [
 def test_baseline_with_a_kl_term(name, kl, third):
     data = batch(third=third)
     reference = "fixed" if third else "old"
-    algo = rpg.algorithm(name, beta=BETA, kl=kl, clip=None, reference=reference, loss_agg_mode="token-mean")
+    algo = rpg.algorithm(
+        name, beta=BETA, kl=kl, clip=None, reference=reference, loss_agg_mode="token-mean"
+    )
     lp, old, mask = data["log_prob"], data["old_log_prob"], data["response_mask"]
     ref = data["ref_log_prob"] if third else old
     plain = surrogate(name, lp, old, data["advantages"]) + BETA * penalty(kl, lp, old, ref)
@@ -65,10 +76,15 @@ COUNTED = torch.tensor([[1, 1, 0], [1, 1, 1]])
         ({"type": "truncate", "cap": 2.0}, WEIGHTS, [0.5, 2.0, 0.0, 1.5, 2.0], 2 / 5),
         ({"type": "mask", "low": 0.5, "high": 2.0}, WEIGHTS, [0.5, 2.0, 0.0, 1.5, 2.0], 1 / 5),
         ({"type": "truncate", "cap": 2.0, "level": "sequence"}, WEIGHTS[:, 1:2], [2.0, 1.5], 1 / 2),
-        ({"type": "mask", "low": 0.5, "high": 2.0, "level": "sequence"}, WEIGHTS[:, :1], [0.5, 0.0], 1 / 2),
+        (
+            {"type": "mask", "low": 0.5, "high": 2.0, "level": "sequence"},
+            WEIGHTS[:, :1],
+            [0.5, 0.0],
+            1 / 2,
+        ),
         ({"type": "mask", "low": 0.5, "high": 2.0}, 0 * WEIGHTS, [0.0] * 5, 1.0),
     ],
-)  # fmt: skip
+)
 def test_metrics_of_rollout_weights_by_hand(setting, weights, kept, bounded):
     correction = rpg.algorithm("grpo", rollout_correction=setting).rollout_correction
     squares = sum(weight * weight for weight in kept)
@@ -83,7 +99,8 @@ def test_metrics_of_rollout_weights_by_hand(setting, weights, kept, bounded):
 
 
 def test_rollout_weights_keep_their_bounds_and_forget_what_is_masked():
-    """Ratios at exactly low and high are kept; a masked position has the ratio 1, whatever stands there."""
+    """Ratios at exactly low and high are kept; a masked position has the ratio 1, whatever stands
+    there."""
     ratio = torch.tensor([[0.5, 2.0, 3.0, 0.25]], dtype=torch.float64)
     nan = torch.full((1, 1), float("nan"), dtype=torch.float64)
     old = torch.cat([ratio.log(), nan], 1).requires_grad_()

@@ -1,4 +1,5 @@
-"""One thread, as in a training; the sizes of models that the lean implementation treats differently."""
+"""One thread, as in a training; the sizes of models that the lean implementation treats
+differently."""
 
 import pytest
 import torch
@@ -13,7 +14,8 @@ def one_thread():
 
 @pytest.fixture(params=["small", "large", "packed"])
 def size(request, monkeypatch):
-    """A small model's projections are joined, a large one's are not; for many steps its weights are packed."""
+    """A small model's projections are joined, a large one's are not; for many steps its weights are
+    packed."""
     if request.param != "small":
         monkeypatch.setattr(lean, "_SMALL", 0)
     if request.param == "packed":

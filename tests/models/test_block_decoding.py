@@ -1,4 +1,5 @@
-"""Decoding in blocks, as on a GPU, and some rows at a time: the same responses, and no look at a tensor within a block."""
+"""Decoding in blocks, as on a GPU, and some rows at a time: the same responses, and no look at a
+tensor within a block."""
 
 from collections import Counter
 from functools import partial
@@ -23,7 +24,15 @@ MODELS = {
     "llama": partial(model, family=LlamaConfig),
     "qwen2": partial(model, family=Qwen2Config),
 }
-LOOKS = {"_local_scalar_dense", "is_nonzero", "equal", "nonzero", "_unique2", "masked_select", "isin"}
+LOOKS = {
+    "_local_scalar_dense",
+    "is_nonzero",
+    "equal",
+    "nonzero",
+    "_unique2",
+    "masked_select",
+    "isin",
+}
 """Operations whose result, or the size of it, the host needs."""
 
 
@@ -54,9 +63,12 @@ def test_blocks_change_no_response(kind, size, greedy, monkeypatch):
     assert len(set(drawn.batch.lengths.tolist())) > (1 if greedy else 2)
 
 
-@pytest.mark.parametrize("build", [lambda lm: BlockEngine(lm), lambda lm: generic_model.CacheEngine(lm)])
 @pytest.mark.parametrize(
-    "restriction", [Restriction(top_k=5), Restriction(top_p=0.8, min_tokens=3), Restriction(min_tokens=4)]
+    "build", [lambda lm: BlockEngine(lm), lambda lm: generic_model.CacheEngine(lm)]
+)
+@pytest.mark.parametrize(
+    "restriction",
+    [Restriction(top_k=5), Restriction(top_p=0.8, min_tokens=3), Restriction(min_tokens=4)],
 )
 def test_restrictions_hold_in_blocks(build, restriction):
     lm, u = model(), random_numbers()
@@ -73,7 +85,9 @@ def test_a_stop_string_ends_a_response_within_a_block(policy):
     stopper, lm, u = Stopper(policy.tokenizer, ["1", "+2"]), policy.model, uniforms(12, 20, "stop")
     how = {"stopper": stopper, "uniforms": u, "stop": policy.stop, "limit": 20, "group_size": 4}
     prompts = [[1, 5, 6], [1, 7], [1, 9]]
-    drawn, expected = (sampled(e, prompts, **how) for e in (in_blocks(BlockEngine(lm), 8), LeanEngine(lm)))
+    drawn, expected = (
+        sampled(e, prompts, **how) for e in (in_blocks(BlockEngine(lm), 8), LeanEngine(lm))
+    )
     assert_alike(drawn, expected)
     assert not drawn.truncated.all()
 
@@ -86,7 +100,9 @@ def test_a_gpu_s_way_on_other_models_and_in_parts(build):
     whole = sample(build(lm), u)
     how = {"stop": (2, 11), "temperature": 1.0, "uniforms": u}
     for rows in (1, 3, 13, 32):
-        drawn, again = (sampled(build(lm), PROMPTS, 8, 10, rows_at_once=rows, **how) for _ in range(2))
+        drawn, again = (
+            sampled(build(lm), PROMPTS, 8, 10, rows_at_once=rows, **how) for _ in range(2)
+        )
         assert_alike(drawn, whole)
         assert drawn.log_prob.equal(again.log_prob) and drawn.batch.prompts == whole.batch.prompts
         assert drawn.batch.prompt_of.equal(whole.batch.prompt_of)
@@ -120,12 +136,17 @@ def block_of(lm, device, row_of=None):
 def test_nothing_is_looked_at_within_a_block(monkeypatch):
     monkeypatch.setattr(block_decoding, "_ROOM", 4)
     counts = block_of(model(), "cpu")
-    assert counts["scaled_dot_product_attention"] + counts["_scaled_dot_product_flash_attention_for_cpu"]
+    assert (
+        counts["scaled_dot_product_attention"]
+        + counts["_scaled_dot_product_flash_attention_for_cpu"]
+    )
     assert not LOOKS & counts.keys()
     with torch.device("meta"):
         lm = model().bfloat16()
     block_of(lm, "meta")  # without values: whoever looks at one fails
-    with pytest.raises((RuntimeError, NotImplementedError)):  # rows that responses share are looked at
+    with pytest.raises(
+        (RuntimeError, NotImplementedError)
+    ):  # rows that responses share are looked at
         block_of(lm, "meta", torch.arange(32, device="meta"))
 
 
@@ -142,10 +163,14 @@ def test_attention_may_lay_out_its_result_as_it_likes(monkeypatch):
 
 
 def test_autocast_rounds_no_weight_at_a_token(monkeypatch):
-    """float32 weights in bfloat16 arithmetic, as an evaluation's: they are rounded once, and never meet float32 norms. So
-    twice the rows fit into a GPU's memory."""
+    """float32 weights in bfloat16 arithmetic, as an evaluation's: they are rounded once, and never
+    meet float32 norms. So twice the rows fit into a GPU's memory."""
     lm = model()
-    for name, bytes_ in (("memory_reserved", 0), ("memory_allocated", 0), ("mem_get_info", (10**9, 10**9))):
+    for name, bytes_ in (
+        ("memory_reserved", 0),
+        ("memory_allocated", 0),
+        ("mem_get_info", (10**9, 10**9)),
+    ):
         monkeypatch.setattr(torch.cuda, name, lambda device, bytes_=bytes_: bytes_)
     fits = BlockEngine(lm).rows_that_fit(1000)
     with torch.autocast("cpu", torch.bfloat16), torch.inference_mode():
@@ -158,7 +183,8 @@ def test_autocast_rounds_no_weight_at_a_token(monkeypatch):
 
 
 def test_operations_per_token(monkeypatch):
-    """28 layers like Qwen3-0.6B's, the implementation of large models: docs/trainer.md has the figures."""
+    """28 layers like Qwen3-0.6B's, the implementation of large models: docs/trainer.md has the
+    figures."""
     monkeypatch.setattr(lean, "_SMALL", 0)
     lm, per_token = model(num_hidden_layers=28), {}
     how = {"stop": (18,), "restriction": Restriction(min_tokens=64)}

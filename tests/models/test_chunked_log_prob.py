@@ -55,7 +55,10 @@ def test_bfloat16_is_summed_in_float32(monkeypatch):
 def test_logits_in_parts_are_the_whole(monkeypatch, dtype):
     monkeypatch.setattr(chunked_log_prob, "_PART", 5 * V)
     g = torch.Generator().manual_seed(0)
-    logits, labels = torch.randn(Q, V, generator=g).to(dtype), torch.randint(0, V, (Q,), generator=g)
+    logits, labels = (
+        torch.randn(Q, V, generator=g).to(dtype),
+        torch.randint(0, V, (Q,), generator=g),
+    )
     leaf, slope = logits.clone().requires_grad_(), torch.randn(Q, generator=g)
     (expected := leaf.float().log_softmax(-1)[torch.arange(Q), labels]).backward(slope)
     other = logits.clone().requires_grad_()
@@ -85,5 +88,7 @@ def test_a_second_backward_pass_gives_the_same(monkeypatch, kept):
     monkeypatch.setattr(chunked_log_prob, "_KEPT", kept)
     hidden, weight, position, token, slope = inputs()
     values, _ = chosen_log_prob(hidden, weight, position, token, 1.0)
-    passes = [torch.autograd.grad(values, (hidden, weight), slope, retain_graph=True) for _ in range(2)]
+    passes = [
+        torch.autograd.grad(values, (hidden, weight), slope, retain_graph=True) for _ in range(2)
+    ]
     assert all(one.equal(other) for one, other in zip(*passes, strict=True))

@@ -57,7 +57,9 @@ GROUP, LIMIT, TEMPERATURE = 12, 110, 3.0
 
 def task_of(folder, **fields):
     (folder / "echoing.py").write_text(MODULE)
-    return EnvironmentTask.model_validate(GAME | FILES | fields).model_copy(update={"beside": folder})
+    return EnvironmentTask.model_validate(GAME | FILES | fields).model_copy(
+        update={"beside": folder}
+    )
 
 
 @lru_cache
@@ -72,9 +74,16 @@ def conversations(folder, kind="qwen3", lean=True, positions=128):
     talking = Conversations(task_of(folder))
     keys = [f"row {row}" for row in range(2 * GROUP)]
     samples, talks = talking.sample(
-        policy, ["0-2:", "0:"], [{}, {}], keys, max_prompt_tokens=16, group_size=GROUP, max_new_tokens=limit,
-        uniforms=uniforms(2 * GROUP, limit, "talk"), temperature=TEMPERATURE,
-    )  # fmt: skip
+        policy,
+        ["0-2:", "0:"],
+        [{}, {}],
+        keys,
+        max_prompt_tokens=16,
+        group_size=GROUP,
+        max_new_tokens=limit,
+        uniforms=uniforms(2 * GROUP, limit, "talk"),
+        temperature=TEMPERATURE,
+    )
     talking.close()
     return policy, samples, talks
 
@@ -85,7 +94,9 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "llama", "gpt2"])
-def test_several_turns_are_decoded_and_scored_as_transformers_does_with_the_same_tokens(folder, kind):
+def test_several_turns_are_decoded_and_scored_as_transformers_does_with_the_same_tokens(
+    folder, kind
+):
     policy, samples, talks = conversations(folder, kind)
     batch = samples.batch
     assert sum(talk.calls > 0 for talk in talks) > 3
@@ -104,11 +115,14 @@ def test_several_turns_are_decoded_and_scored_as_transformers_does_with_the_same
         again = conversations(folder, kind, lean=False)[1]
         assert again.batch.tokens.equal(batch.tokens) and again.batch.heard.equal(batch.heard)
         wide = conversations(folder, kind, positions=512)[1]
-        assert wide.batch.tokens.equal(batch.tokens), "what others have said takes no response its room"
+        assert wide.batch.tokens.equal(batch.tokens), (
+            "what others have said takes no response its room"
+        )
 
 
 def test_turns_are_token_in_token_out(folder):
-    """Every turn continues the very tokens before it, and a reply is the tool's to the call before it."""
+    """Every turn continues the very tokens before it, and a reply is the tool's to the call before
+    it."""
     policy, samples, talks = conversations(folder)
     for row, talk in enumerate(talks):
         said = samples.batch.tokens[row, : samples.batch.lengths[row]].tolist()
@@ -121,7 +135,8 @@ def test_turns_are_token_in_token_out(folder):
 
 
 def test_gradients_of_tokens_of_the_environment_are_exactly_zero(folder):
-    """Of their log-probabilities there are none; and no logit of a place that predicts one has a gradient."""
+    """Of their log-probabilities there are none; and no logit of a place that predicts one has a
+    gradient."""
     policy, samples, _ = conversations(folder, "qwen3", lean=False)
     batch, seen = samples.batch, []
     keep = lambda _m, _i, out: (out.retain_grad(), seen.append(out))[1]  # noqa: E731
@@ -131,7 +146,9 @@ def test_gradients_of_tokens_of_the_environment_are_exactly_zero(folder):
     policy.log_probs(alone.rows(torch.tensor([row])), TEMPERATURE).sum().backward()
     hook.remove()
     (logits,) = seen
-    before = logits.shape[1] - int(batch.lengths[row])  # of the prompt's logits only the last is kept
+    before = logits.shape[1] - int(
+        batch.lengths[row]
+    )  # of the prompt's logits only the last is kept
     heard = batch.heard[row, : batch.lengths[row]]
     moved = logits.grad[0, before:].abs().sum(-1) > 0
     assert moved.equal(~heard)
@@ -145,7 +162,8 @@ MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-to
 
 
 def inputs(seed=0):
-    """Log-probabilities of responses with an environment's tokens in the middle, whose values are absurd."""
+    """Log-probabilities of responses with an environment's tokens in the middle, whose values are
+    absurd."""
     g = torch.Generator().manual_seed(seed)
     lengths = torch.randint(5, TOKENS + 1, (RESPONSES,), generator=g)
     within = torch.arange(TOKENS) < lengths[:, None]
@@ -163,7 +181,8 @@ def spliced(value, keep):
 
 
 def slopes(algo, values, mask, rewards):
-    """d loss / d log_prob (B, T) through advantages, weights for another sampler, KL and aggregation."""
+    """d loss / d log_prob (B, T) through advantages, weights for another sampler, KL and
+    aggregation."""
     groups = {"rewards": rewards, "group": torch.arange(RESPONSES) // 4, "values": values["values"]}
     given = {"old_log_prob": values["old_log_prob"], "ref_log_prob": values["ref_log_prob"]}
     whole = {"token_kl": values["token_kl"]} if algo.kl.type == "distribution" else {}
@@ -186,7 +205,10 @@ def cases():
     yield "ppo with a critic", override(algorithms()["ppo"], advantage={"type": "gae"})
     for divergence, level, mode in product(("fkl", "rkl", "ufkl", "urkl"), LEVELS, MODES):
         base = algorithms()[f"rpg-reinforce-{divergence}"]
-        yield f"{divergence} {level} {mode}", override(base, beta=0.3, ratio=level, loss_agg_mode=mode)
+        yield (
+            f"{divergence} {level} {mode}",
+            override(base, beta=0.3, ratio=level, loss_agg_mode=mode),
+        )
 
 
 CASES = dict(cases())
@@ -196,7 +218,9 @@ CASES = dict(cases())
 def test_a_loss_with_masked_tokens_is_the_loss_without_them(name):
     algo = override(CASES[name], beta=0.3) if CASES[name].kl.type != "none" else CASES[name]
     values, _, mask, rewards = inputs()
-    masked, out = slopes(algo, {k: torch.where(mask, v, torch.nan) for k, v in values.items()}, mask, rewards)
+    masked, out = slopes(
+        algo, {k: torch.where(mask, v, torch.nan) for k, v in values.items()}, mask, rewards
+    )
     bare = {k: spliced(v, mask) for k, v in values.items()}
     short = torch.arange(TOKENS) < mask.sum(-1, keepdim=True)
     expected, of = slopes(algo, bare, short, rewards)
@@ -234,11 +258,19 @@ def test_a_reply_is_written_by_the_chat_template_and_cannot_speak_for_the_model(
     talk = Talk()
     talking.environments.begin(0, {}, "key")
     assert talking.reply(tokenizer, 0, talk, tokenizer("1a21b21c2")["input_ids"], 99)
-    assert talk.calls == 2 and talk.turns[1].count("(tool)") == 2, "no more than task.calls in one turn, too"
-    assert tokenizer.decode(talk.tokens).startswith("<eos>\n(tool)"), "a stop string leaves out the end token"
+    assert talk.calls == 2 and talk.turns[1].count("(tool)") == 2, (
+        "no more than task.calls in one turn, too"
+    )
+    assert tokenizer.decode(talk.tokens).startswith("<eos>\n(tool)"), (
+        "a stop string leaves out the end token"
+    )
     talking.close()
-    tokenizer.chat_template = TEMPLATE.replace("m.content", "m.content | trim")  # as some templates write it
-    assert tokenizer.decode(reply_tokens(tokenizer, task, ["hm\n"])) == "\n(tool)hm<eos>\n(assistant)"
+    tokenizer.chat_template = TEMPLATE.replace(
+        "m.content", "m.content | trim"
+    )  # as some templates write it
+    assert (
+        tokenizer.decode(reply_tokens(tokenizer, task, ["hm\n"])) == "\n(tool)hm<eos>\n(assistant)"
+    )
     tokenizer.chat_template = "{{ eos_token }}"
     with pytest.raises(DataError, match="the chat template has no tools"):
         reply_tokens(tokenizer, task, ["hm"])

@@ -1,4 +1,5 @@
-"""Sampling: the right distribution, log-probabilities of it, and samples that depend on nothing else."""
+"""Sampling: the right distribution, log-probabilities of it, and samples that depend on nothing
+else."""
 
 from functools import partial
 
@@ -20,14 +21,19 @@ PROMPTS = [[1, 5, 6], [1, 7], [1, 5, 9, 9, 4, 3], [1]]
 
 llama = partial(model, family=LlamaConfig, num_key_value_heads=1)
 windowed = partial(model, family=MistralConfig, sliding_window=6)
-kinds, heads = ["linear_attention", "full_attention"], ("linear_num_key_heads", "linear_num_value_heads")
+kinds, heads = (
+    ["linear_attention", "full_attention"],
+    ("linear_num_key_heads", "linear_num_value_heads"),
+)
 sizes = dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim", *heads), 4)
 hybrid = partial(model, family=Qwen3_5TextConfig, layer_types=kinds, **sizes)
 MODELS = {"qwen3": model, "llama": llama, "gpt2": gpt2, "hybrid": hybrid}
 
 
 def sample(engine, u, group_size=8, prompts=PROMPTS, temperature=1.0, limit=10):
-    return sampled(engine, prompts, group_size, limit, stop=(2, 11), temperature=temperature, uniforms=u)
+    return sampled(
+        engine, prompts, group_size, limit, stop=(2, 11), temperature=temperature, uniforms=u
+    )
 
 
 def random_numbers(rows=32, limit=10):
@@ -45,7 +51,8 @@ def assert_alike(found, expected):
 @pytest.mark.parametrize("kind", [model, llama])
 @pytest.mark.parametrize("rows", [1, 32])
 def test_a_large_model_s_steps_are_transformers_too(kind, rows, monkeypatch):
-    """Prompts read once for their rows, and both orders of the weights; many columns are several pieces."""
+    """Prompts read once for their rows, and both orders of the weights; many columns are several
+    pieces."""
     monkeypatch.setattr(lean, "_SMALL", 0)
     monkeypatch.setattr(lean_decoding, "_WIDE", 20)
     lm = kind()
@@ -61,7 +68,11 @@ def test_greedy_is_the_model_s_own_greedy_generation(kind):
     found = sample(generic_model.CacheEngine(lm), None, group_size=1)
     for row, prompt in enumerate(PROMPTS):
         out = lm.generate(
-            torch.tensor([prompt]), do_sample=False, max_new_tokens=10, eos_token_id=[2, 11], pad_token_id=0
+            torch.tensor([prompt]),
+            do_sample=False,
+            max_new_tokens=10,
+            eos_token_id=[2, 11],
+            pad_token_id=0,
         )[0, len(prompt) :]
         assert found.batch.tokens[row, : found.batch.lengths[row]].tolist() == out.tolist()
 
@@ -122,7 +133,9 @@ def test_several_draws_from_one_row_are_draws_from_its_copies(greedy):
     generator = torch.Generator().manual_seed(0)
     logits, row_of = torch.randn(3, 7, generator=generator), torch.tensor([0, 0, 2])
     u = None if greedy else torch.rand(3, generator=generator)
-    for drawn, copied in zip(draw(logits, u, 0.7, row_of), draw(logits[row_of], u, 0.7), strict=True):
+    for drawn, copied in zip(
+        draw(logits, u, 0.7, row_of), draw(logits[row_of], u, 0.7), strict=True
+    ):
         assert torch.allclose(drawn.double(), copied.double())
 
 
@@ -146,7 +159,9 @@ def test_a_prompt_that_is_computed_once_changes_nothing(kind, width):
     """Values and gradients of the general path, beside each response with its own prompt."""
     lm, prompt_of = kind(), torch.tensor([0, 0, 1, 1, 2, 2, 3])
     lengths = (torch.arange(7) % width) + 1
-    tokens = torch.randint(0, 19, (7, int(lengths.max())), generator=torch.Generator().manual_seed(0))
+    tokens = torch.randint(
+        0, 19, (7, int(lengths.max())), generator=torch.Generator().manual_seed(0)
+    )
     rows = Batch(PROMPTS, prompt_of, tokens, lengths)
     found = []
     for forward in (partial(log_probs, generic_model), expected_log_probs):
@@ -172,7 +187,12 @@ def test_caches_grow(small, monkeypatch):
 
 
 def test_scoring_in_parts_is_scoring(policy):
-    how = {"group_size": 4, "max_new_tokens": 6, "uniforms": uniforms(8, 6, "x"), "temperature": 1.0}
+    how = {
+        "group_size": 4,
+        "max_new_tokens": 6,
+        "uniforms": uniforms(8, 6, "x"),
+        "temperature": 1.0,
+    }
     g = policy.sample([[1, 5, 6], [1, 7]], **how)
     whole = score(policy, g.batch, 1.0, Limits(100, 1000, 1000))
     assert torch.allclose(whole, score(policy, g.batch, 1.0, Limits(3, 1000, 1000)), atol=1e-5)

@@ -14,7 +14,9 @@ from tests.models.tiny_gguf import write_gguf
 def test_model_and_tokenizer_are_those_of_transformers(tmp_path):
     path = write_gguf(tmp_path / "tiny.gguf")
     model, tokenizer = load_gguf(path)
-    theirs = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=path.name, dtype=torch.float32)
+    theirs = AutoModelForCausalLM.from_pretrained(
+        tmp_path, gguf_file=path.name, dtype=torch.float32
+    )
     reader = AutoTokenizer.from_pretrained(tmp_path, gguf_file=path.name)
     expected = theirs.state_dict()
     assert model.state_dict().keys() == expected.keys()
@@ -50,8 +52,12 @@ def test_quantized_tensors_are_those_of_the_gguf_package(tmp_path, kind):
 
 ONES = numpy.ones(32, numpy.float32)
 OTHERS = {
-    "its positions are scaled": {"more": lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.YARN)},
-    "positions are scaled": {"more": lambda w: w.add_tensor("rope_freqs.weight", ONES[:4])},  # as of Llama 3
+    "its positions are scaled": {
+        "more": lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+    },
+    "positions are scaled": {
+        "more": lambda w: w.add_tensor("rope_freqs.weight", ONES[:4])
+    },  # as of Llama 3
     r"0\.self_attn\.q_proj\.bias is": {"more": lambda w: w.add_tensor("blk.0.attn_q.bias", ONES)},
     r"0\.mlp\.down_proj\.weight is missing": {"left_out": "blk.0.ffn_down"},
 }

@@ -27,10 +27,14 @@ def gradients(policy, rows, recompute, outer=None, again=False):
     found = {}
     if again:  # as where the exact gradient is looked at: twice through one graph
         parameters = list(policy.model.parameters())
-        twice = torch.autograd.grad(log_prob, parameters, slope.cos(), retain_graph=True, allow_unused=True)
+        twice = torch.autograd.grad(
+            log_prob, parameters, slope.cos(), retain_graph=True, allow_unused=True
+        )
         found = {f"{i}": g for i, g in enumerate(twice) if g is not None}
     log_prob.backward(slope)
-    found |= {name: p.grad.clone() for name, p in policy.model.named_parameters() if p.grad is not None}
+    found |= {
+        name: p.grad.clone() for name, p in policy.model.named_parameters() if p.grad is not None
+    }
     return {"log_prob": log_prob.detach(), **found}
 
 
@@ -58,7 +62,10 @@ def test_the_most_memory_of_forward_and_backward_pass_is_less():
     """Of many layers each adds what it keeps: all that its backward pass needs, or its input."""
 
     def most(layers, recompute):
-        policy, rows = policy_of(model(num_hidden_layers=layers)), batch(prompts=3, rows=30, width=30)
+        policy, rows = (
+            policy_of(model(num_hidden_layers=layers)),
+            batch(prompts=3, rows=30, width=30),
+        )
         return peak(policy, rows, recompute)
 
     everything, inputs = (most(8, again) - most(2, again) for again in (False, True))

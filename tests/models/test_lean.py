@@ -21,8 +21,18 @@ from tests.models.expected import expected_log_probs, log_probs, sampled
 
 def model(seed=0, family: type[PreTrainedConfig] = Qwen3Config, **changes):
     sizes = {"vocab_size": 19, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64}
-    others = {"tie_word_embeddings": True, "initializer_range": 0.3, "pad_token_id": 0, "eos_token_id": 2}
+    heads = {
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "max_position_embeddings": 64,
+    }
+    others = {
+        "tie_word_embeddings": True,
+        "initializer_range": 0.3,
+        "pad_token_id": 0,
+        "eos_token_id": 2,
+    }
     config = family(**sizes | heads | others | changes)
     torch.manual_seed(seed)
     made = AutoModelForCausalLM.from_config(config).eval()
@@ -71,7 +81,10 @@ FAMILIES = {
     "llama, biases": {"family": LlamaConfig, "attention_bias": True, "mlp_bias": True},
     "llama, linear": {"family": LlamaConfig, **rope("linear", factor=2.0)},
     "llama, llama3": {"family": LlamaConfig, **rope("llama3", factor=8.0, **LLAMA3)},
-    "llama, yarn": {"family": LlamaConfig, **rope("yarn", factor=4.0, original_max_position_embeddings=16)},
+    "llama, yarn": {
+        "family": LlamaConfig,
+        **rope("yarn", factor=4.0, original_max_position_embeddings=16),
+    },
 }
 
 
@@ -183,7 +196,9 @@ def test_what_is_common_is_packed_once():
     prompts = [[5, 6, 7], [8]]
     responses = [[3, 4, 4, 2], [3, 4, 5, 2], [3, 4, 4, 6], [3, 2], [9, 2], [9, 2]]
     tokens = torch.tensor([r + [0] * (4 - len(r)) for r in responses])
-    rows = Batch(prompts, torch.tensor([0, 0, 0, 0, 1, 1]), tokens, torch.tensor([4, 4, 4, 2, 2, 2]))
+    rows = Batch(
+        prompts, torch.tensor([0, 0, 0, 0, 1, 1]), tokens, torch.tensor([4, 4, 4, 2, 2, 2])
+    )
     pack = Packing.of(rows)
     # prompts 3 + 1; then 3, 4, 4 (twice) and the 5 that parts from them; 9 once.
     assert sorted(pack.ids.tolist()) == sorted([5, 6, 7, 8, 3, 4, 4, 5, 9])

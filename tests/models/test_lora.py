@@ -1,4 +1,5 @@
-"""Models with low-rank adapters: the lean pass and transformers agree, and merged they are ordinary models."""
+"""Models with low-rank adapters: the lean pass and transformers agree, and merged they are ordinary
+models."""
 
 import copy
 from functools import partial
@@ -16,7 +17,9 @@ from rpg.planning.model_shapes import Shape
 from tests.models.expected import expected_log_probs, gpt2, log_probs, sampled
 from tests.models.test_lean import CASES, FAMILIES, batch, model
 
-half_dense = partial(model, family=Qwen3MoeConfig, mlp_only_layers=[0], num_experts=2, num_experts_per_tok=1)
+half_dense = partial(
+    model, family=Qwen3MoeConfig, mlp_only_layers=[0], num_experts=2, num_experts_per_tok=1
+)
 FALCON = FalconConfig(vocab_size=19, hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
 falcon = partial(AutoModelForCausalLM.from_config, FALCON)
 llama4 = partial(model, family=Llama4TextConfig, num_local_experts=2, intermediate_size_mlp=48)
@@ -44,9 +47,13 @@ def test_values_gradients_and_samples_are_those_of_transformers(family, lora, si
     assert len(trained) == len(adapters(lm)) > 0
     weight = torch.randn(ours.shape, generator=torch.Generator().manual_seed(1))
     expected = torch.autograd.grad((full * weight).sum(), trained)
-    for found, right in zip(torch.autograd.grad((ours * weight).sum(), trained), expected, strict=True):
+    for found, right in zip(
+        torch.autograd.grad((ours * weight).sum(), trained), expected, strict=True
+    ):
         assert (found - right).abs().max() < 1e-5 * right.abs().max() + 1e-6
-    samples = [sampled(way(lm), [[1, 5, 6], [1, 7]]) for way in (LeanEngine, generic_model.CacheEngine)]
+    samples = [
+        sampled(way(lm), [[1, 5, 6], [1, 7]]) for way in (LeanEngine, generic_model.CacheEngine)
+    ]
     assert samples[0].batch.tokens.equal(samples[1].batch.tokens)
     assert torch.allclose(samples[0].log_prob, samples[1].log_prob, atol=2e-5)
 
@@ -67,7 +74,9 @@ def test_they_begin_at_the_model_itself_and_are_those_of_the_seed():
     for lm, seed in ((one, 1), (same, 1), (other, 2)):
         adapt(lm, ALL, seed)
     assert log_probs(lean, one, rows, 1.0).equal(log_probs(lean, other, rows, 1.0))
-    assert torch.allclose(log_probs(lean, one, rows, 1.0), log_probs(lean, plain, rows, 1.0), atol=1e-6)
+    assert torch.allclose(
+        log_probs(lean, one, rows, 1.0), log_probs(lean, plain, rows, 1.0), atol=1e-6
+    )
     assert all(value.equal(adapters(same)[name]) for name, value in adapters(one).items())
     assert any(not value.equal(adapters(other)[name]) for name, value in adapters(one).items())
     other.load_state_dict(adapters(one), strict=False)
@@ -76,7 +85,9 @@ def test_they_begin_at_the_model_itself_and_are_those_of_the_seed():
 
 @pytest.mark.parametrize("target", ["q_porj", "embed_tokens", "lm_head", "mlp"])
 def test_a_target_that_is_no_linear_map_is_named_with_those_that_are(target):
-    with pytest.raises(ModelError, match=f"model.lora.targets: '{target}'.*down_proj, gate_proj, k_proj"):
+    with pytest.raises(
+        ModelError, match=f"model.lora.targets: '{target}'.*down_proj, gate_proj, k_proj"
+    ):
         adapt(model(), Lora(targets=("q_proj", target)), 0)
 
 

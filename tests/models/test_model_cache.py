@@ -37,7 +37,10 @@ def index(gguf, tmp_path, monkeypatch):
     wheel = folder / "tiny_gguf-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.write(gguf, CONTENT)
-        about, kind = "Name: tiny-gguf\nVersion: 1.0\n", "Root-Is-Purelib: true\nTag: py3-none-any\n"
+        about, kind = (
+            "Name: tiny-gguf\nVersion: 1.0\n",
+            "Root-Is-Purelib: true\nTag: py3-none-any\n",
+        )
         archive.writestr("tiny_gguf-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\n{about}")
         archive.writestr("tiny_gguf-1.0.dist-info/WHEEL", f"Wheel-Version: 1.0\n{kind}")
         archive.writestr("tiny_gguf-1.0.dist-info/RECORD", "")
@@ -64,7 +67,15 @@ def known(gguf, monkeypatch):
     """The model in the index, as if it were one of those that are known."""
     digest = hashlib.sha256(gguf.read_bytes()).hexdigest()
     model = KnownModel(
-        "tiny-gguf-model", "tiny", "none", "tiny-gguf", "1.0", CONTENT, digest, 12_000, "<|endoftext|>"
+        "tiny-gguf-model",
+        "tiny",
+        "none",
+        "tiny-gguf",
+        "1.0",
+        CONTENT,
+        digest,
+        12_000,
+        "<|endoftext|>",
     )
     for module in (model_config, model_cache):
         monkeypatch.setattr(module, "KNOWN_MODELS", {model.name: model})
@@ -76,7 +87,9 @@ def test_a_known_model_is_fetched_checked_and_converted_once_and_then_needs_no_n
 ):
     said = []
     folder = keep(known.name, tmp_path, say=said.append)
-    assert folder == tmp_path / "cache" / "models" / known.name and any("fetching" in line for line in said)
+    assert folder == tmp_path / "cache" / "models" / known.name and any(
+        "fetching" in line for line in said
+    )
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     assert keep(known.name, tmp_path) == located(known.name, tmp_path) == folder
     spec = RunSpec.model_validate({"model": {"type": "pretrained", "path": known.name}})
@@ -130,7 +143,9 @@ def test_another_file_than_the_known_one_is_refused(known, tmp_path):
         ("FILE", "tiny-gguf-model", "a known model has this name"),
     ],
 )
-def test_what_cannot_be_a_model_or_a_name_is_said_in_one_line(known, gguf, tmp_path, source, name, why):
+def test_what_cannot_be_a_model_or_a_name_is_said_in_one_line(
+    known, gguf, tmp_path, source, name, why
+):
     with pytest.raises(ModelError, match=why) as found:
         keep(str(gguf) if source == "FILE" else source, tmp_path, name=name)
     assert "\n" not in str(found.value)
@@ -144,7 +159,9 @@ def test_a_file_that_is_no_gguf_is_one_sentence(tmp_path):
 
 def test_without_the_package_the_sentence_names_the_extra(known, gguf, tmp_path, monkeypatch):
     monkeypatch.setattr("rpg.models.model_loading.importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ModelError, match=r"needs the package gguf; install it with: .*install .*models"):
+    with pytest.raises(
+        ModelError, match=r"needs the package gguf; install it with: .*install .*models"
+    ):
         keep(str(gguf), tmp_path)
 
 
@@ -160,8 +177,12 @@ def test_every_known_model_says_all_that_planning_and_fetching_need():
 
 
 def test_a_model_with_code_of_its_own_is_refused_and_none_of_it_runs(tmp_path):
-    (tmp_path / "config.json").write_text('{"model_type": "own", "auto_map": {"AutoConfig": "own.Config"}}')
-    (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n\nclass Config: pass\n")
+    (tmp_path / "config.json").write_text(
+        '{"model_type": "own", "auto_map": {"AutoConfig": "own.Config"}}'
+    )
+    (tmp_path / "own.py").write_text(
+        f"open({str(tmp_path / 'ran')!r}, 'w')\n\nclass Config: pass\n"
+    )
     with pytest.raises(ModelError, match="cannot be loaded"):
         load_pretrained(tmp_path)
     assert not (tmp_path / "ran").exists()

@@ -35,10 +35,15 @@ def classifier(folder, kind="qwen3", labels=1, template=TEMPLATE, pads=True):
     else:
         model = Qwen3ForSequenceClassification(
             Qwen3Config(
-                hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
-                num_key_value_heads=1, head_dim=16, **size,
+                hidden_size=32,
+                intermediate_size=48,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                num_key_value_heads=1,
+                head_dim=16,
+                **size,
             )
-        )  # fmt: skip
+        )
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return model.eval(), tokenizer
@@ -51,14 +56,20 @@ def answered(prompt, response):
 ASKED = [
     answered("hi?", "yes"),
     answered(
-        [{"role": "system", "content": "be kind"}, {"role": "user", "content": "why?"}], "because of that!"
+        [{"role": "system", "content": "be kind"}, {"role": "user", "content": "why?"}],
+        "because of that!",
     ),
     answered("what is this?", ""),
     answered("hi?", "no"),
     answered("hi?", "yes indeed"),
 ]
-TEXTS = ["u:hi?<eos>a:yes<eos>", "s:be kind<eos>u:why?<eos>a:because of that!<eos>", "u:what is this?<eos>a:<eos>",
-         "u:hi?<eos>a:no<eos>", "u:hi?<eos>a:yes indeed<eos>"]  # fmt: skip
+TEXTS = [
+    "u:hi?<eos>a:yes<eos>",
+    "s:be kind<eos>u:why?<eos>a:because of that!<eos>",
+    "u:what is this?<eos>a:<eos>",
+    "u:hi?<eos>a:no<eos>",
+    "u:hi?<eos>a:yes indeed<eos>",
+]
 
 
 @pytest.mark.parametrize("pads", [True, False])
@@ -99,11 +110,15 @@ def test_without_a_template_it_reads_prompt_and_response_in_lines(tmp_path):
 
 def test_what_is_no_reward_model_is_said(tmp_path):
     classifier(tmp_path / "two", labels=2)
-    with pytest.raises(ModelError, match=r"two has 2 outputs; expected a sequence classifier with one"):
+    with pytest.raises(
+        ModelError, match=r"two has 2 outputs; expected a sequence classifier with one"
+    ):
         judge(ModelReward(type="model", path=str(tmp_path / "two")))
     model(num_labels=1).save_pretrained(tmp_path / "two")  # without a head
     with pytest.raises(ModelError, match=r"1 of its weights are missing, e.g. score.weight"):
         judge(ModelReward(type="model", path=str(tmp_path / "two")))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelError, match=r"reward\.path: .*empty cannot be loaded as a reward model"):
+    with pytest.raises(
+        ModelError, match=r"reward\.path: .*empty cannot be loaded as a reward model"
+    ):
         judge(ModelReward(type="model", path=str(tmp_path / "empty")))

@@ -1,4 +1,5 @@
-"""Truncated sampling: what is drawn, with which log-probability, and which objective is then trained."""
+"""Truncated sampling: what is drawn, with which log-probability, and which objective is then
+trained."""
 
 import functools
 
@@ -35,7 +36,9 @@ RESTRICTIONS = {
 PASSES = {"lean": (LeanEngine, lean_pass), "general": (generic_model.CacheEngine, generic_model)}
 
 
-def sample(lm, restriction, engine=LeanEngine, temperature=0.8, group_size=4, limit=6, stopper=None):
+def sample(
+    lm, restriction, engine=LeanEngine, temperature=0.8, group_size=4, limit=6, stopper=None
+):
     how = {"stop": ENDS, "temperature": temperature, "restriction": restriction, "stopper": stopper}
     return sampled(engine(lm), PROMPTS, group_size, limit, **how)
 
@@ -80,7 +83,8 @@ def enumerated(sampler, policy, batch, restriction, temperature):
 @pytest.mark.parametrize("name", RESTRICTIONS)
 @pytest.mark.parametrize("way", PASSES)
 def test_log_probabilities_are_those_of_the_distribution_that_was_sampled(name, way):
-    """Of the sampler as it drew, of the same policy in training (ratio 1), and of a policy that has moved."""
+    """Of the sampler as it drew, of the same policy in training (ratio 1), and of a policy that has
+    moved."""
     engine, forward = PASSES[way]
     lm, moved, restriction = model(), model(seed=1), RESTRICTIONS[name]
     drawn = sample(lm, restriction, engine)
@@ -92,9 +96,15 @@ def test_log_probabilities_are_those_of_the_distribution_that_was_sampled(name, 
     rescored = forward.scored(moved, drawn.batch, 0.8, entropy=True)
     now, now_entropy = rescored.log_prob, rescored.entropy
     other, other_entropy = enumerated(lm, moved, drawn.batch, restriction, 0.8)
-    assert torch.allclose(now, other, atol=5e-5) and torch.allclose(now_entropy, other_entropy, atol=5e-5)
-    assert (now - drawn.log_prob).abs().max() > 0.1, "it has to have moved for this test to say anything"
-    whole = Batch(drawn.batch.prompts, drawn.batch.prompt_of, drawn.batch.tokens, drawn.batch.lengths)
+    assert torch.allclose(now, other, atol=5e-5) and torch.allclose(
+        now_entropy, other_entropy, atol=5e-5
+    )
+    assert (now - drawn.log_prob).abs().max() > 0.1, (
+        "it has to have moved for this test to say anything"
+    )
+    whole = Batch(
+        drawn.batch.prompts, drawn.batch.prompt_of, drawn.batch.tokens, drawn.batch.lengths
+    )
     assert (log_probs(forward, moved, whole, 0.8) - now).abs().max() > 0.01
 
 
@@ -137,7 +147,9 @@ def test_each_option_leaves_what_transformers_leaves():
 def test_an_evaluation_truncates_as_it_says_and_ends_as_the_rollout_does():
     assert Restriction(min_p=0.1).truncates and Restriction(top_p=0.9).truncates
     assert not Restriction().truncates
-    spec = make_spec(rollout={"top_k": 5, "min_response_tokens": 2}, evaluation={"top_p": 0.9, "min_p": 0.1})
+    spec = make_spec(
+        rollout={"top_k": 5, "min_response_tokens": 2}, evaluation={"top_p": 0.9, "min_p": 0.1}
+    )
     assert restriction_of(spec.rollout) == Restriction(top_k=5, min_tokens=2)
     assert evaluation_restriction(spec) == Restriction(top_p=0.9, min_p=0.1, min_tokens=2)
 
@@ -172,7 +184,9 @@ def test_parts_of_a_batch_keep_their_tokens():
 def every_response(sampler, restriction, prompt, temperature=1.0):
     """All responses of two tokens that the sampler can draw, as a batch; nothing ends one."""
     first = left(logits_behind(sampler, prompt) / temperature, restriction, 0)
-    seconds = {a: left(logits_behind(sampler, [*prompt, a]) / temperature, restriction, 1) for a in first}
+    seconds = {
+        a: left(logits_behind(sampler, [*prompt, a]) / temperature, restriction, 1) for a in first
+    }
     responses = [(a, b) for a in first for b in seconds[a]]
     kept = torch.zeros(1 + len(first), 19, dtype=torch.bool)
     for row, tokens in enumerate((first, *seconds.values())):
@@ -181,7 +195,9 @@ def every_response(sampler, restriction, prompt, temperature=1.0):
     lists = Lists(torch.zeros(len(responses), 2, dtype=torch.long))
     lists.add(rows, 0, kept[:1], torch.zeros(len(responses), dtype=torch.long))
     lists.add(rows, 1, kept[1:], torch.tensor([first.index(a) for a, _ in responses]))
-    return Batch([prompt], torch.zeros_like(rows), torch.tensor(responses), rows * 0 + 2, lists.support(2))
+    return Batch(
+        [prompt], torch.zeros_like(rows), torch.tensor(responses), rows * 0 + 2, lists.support(2)
+    )
 
 
 def gradient(value, lm):
@@ -195,8 +211,8 @@ REWARD = torch.randn(19, 19, generator=torch.Generator().manual_seed(3))
 @pytest.mark.parametrize("moved", [False, True])
 @pytest.mark.parametrize("loss", ["plain", "kl"])
 def test_the_surrogate_gradient_is_that_of_the_truncated_objective(moved, loss):
-    """E over what the sampler draws of the loss's gradient, against the exact gradient of E_q[R] - beta KL(q || ref),
-    where q is the policy in training among the tokens that the sampler left.
+    """E over what the sampler draws of the loss's gradient, against the exact gradient of E_q[R] -
+    beta KL(q || ref), where q is the policy in training among the tokens that the sampler left.
     """
     restriction, prompt = Restriction(top_k=4, top_p=0.9), [1, 5, 6]
     sampler, reference = model(), model(seed=2)
@@ -210,26 +226,37 @@ def test_the_surrogate_gradient_is_that_of_the_truncated_objective(moved, loss):
 
     log_prob = log_probs(lean_pass, lm, batch, 1.0)
     algo = rpg.algorithm(
-        "rpg-rkl", beta=beta, clip=None, ratio="sequence", loss_agg_mode="seq-mean-token-sum",
+        "rpg-rkl",
+        beta=beta,
+        clip=None,
+        ratio="sequence",
+        loss_agg_mode="seq-mean-token-sum",
         reference={"type": "fixed"},
-    )  # fmt: skip
+    )
     given = {"log_prob": log_prob, "old_log_prob": old, "ref_log_prob": ref}
-    given |= {"advantages": rewards[:, None].expand(-1, 2), "response_mask": torch.ones(len(batch), 2)}
-    given["rollout_weights"] = len(batch) * q_old[:, None]  # turns the mean over rows into an expectation
+    given |= {
+        "advantages": rewards[:, None].expand(-1, 2),
+        "response_mask": torch.ones(len(batch), 2),
+    }
+    given["rollout_weights"] = (
+        len(batch) * q_old[:, None]
+    )  # turns the mean over rows into an expectation
     out = rpg.policy_loss(algo, **given)
     q = log_prob.sum(-1).exp()
     objective = (q * (rewards - beta * (log_prob.sum(-1) - ref.sum(-1)))).sum()
     found, exact = gradient(-out.loss, lm), gradient(objective, lm)
     assert (found - exact).norm() < 2e-4 * exact.norm() and exact.norm() > 1e-3
-    if loss == "plain" and not moved:  # with log-probabilities of the whole vocabulary it is another gradient
+    if (
+        loss == "plain" and not moved
+    ):  # with log-probabilities of the whole vocabulary it is another gradient
         whole = Batch(batch.prompts, batch.prompt_of, batch.tokens, batch.lengths)
         biased = (q_old * log_probs(lean_pass, lm, whole, 1.0).sum(-1) * rewards).sum()
         assert (gradient(biased, lm) - exact).norm() > 0.05 * exact.norm()
 
 
 def test_the_sets_are_constant_so_their_gradient_is_none():
-    """On-policy, the gradient is that of the truncated policy's own expected reward: by finite differences, with the
-    tokens that are left chosen anew at every point.
+    """On-policy, the gradient is that of the truncated policy's own expected reward: by finite
+    differences, with the tokens that are left chosen anew at every point.
     """
     restriction, prompt = Restriction(top_k=4, top_p=0.9), [1, 5, 6]
     lm = model()
@@ -245,7 +272,9 @@ def test_the_sets_are_constant_so_their_gradient_is_none():
     with torch.no_grad():
         sides = []
         for sign in (1, -1):
-            torch.nn.utils.vector_to_parameters(parameters + sign * 1e-4 * direction, lm.parameters())
+            torch.nn.utils.vector_to_parameters(
+                parameters + sign * 1e-4 * direction, lm.parameters()
+            )
             sides.append(float(value()))
     slope = (sides[0] - sides[1]) / 2e-4
     assert slope == pytest.approx(float(exact.norm()), rel=0.01)

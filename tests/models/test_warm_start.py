@@ -27,13 +27,18 @@ def test_a_tokenizer_of_characters_loses_nothing(tmp_path):
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
     assert len(tokenizer) == 4 + len(set(text))
     assert tokenizer.decode(tokenizer("az")["input_ids"], skip_special_tokens=True) == "a"
-    assert encode_prompts(tokenizer, ["a"], 2) == [[tokenizer.bos_token_id, *tokenizer("a")["input_ids"]]]
-    with pytest.raises(DataError, match=r"rollout.max_prompt_tokens: 3, but a prompt has 5 tokens: 'a B"):
+    assert encode_prompts(tokenizer, ["a"], 2) == [
+        [tokenizer.bos_token_id, *tokenizer("a")["input_ids"]]
+    ]
+    with pytest.raises(
+        DataError, match=r"rollout.max_prompt_tokens: 3, but a prompt has 5 tokens: 'a B"
+    ):
         encode_prompts(tokenizer, ["a", "a Bc"], 3)
 
 
 def test_stage_one_learns_and_stage_two_mostly_hides_it(tmp_path):
-    """One operation only, so that it takes seconds; the default task is measured in docs/trainer.md."""
+    """One operation only, so that it takes seconds; the default task is measured in
+    docs/trainer.md."""
     lines = []
     rates = {"learning_rate": 5e-3, "behaviour_learning_rate": 1e-3, "batch_size": 16}
     start = rates | {"target_accuracy": 0.9, "consolidation_steps": 20, "behaviour_steps": 120}
@@ -58,7 +63,9 @@ def test_the_cache_is_used_and_shared_by_what_does_not_matter(home):
     assert prepare_model(other, home, lines.append) == folder and lines == []
     assert model_digest(make_spec(model={"hidden_size": 64})) != model_digest(spec)
     follows = model_digest(make_spec(seed=1))
-    assert follows == model_digest(make_spec(model={"warm_start": {"seed": 1}})) != model_digest(spec)
+    assert (
+        follows == model_digest(make_spec(model={"warm_start": {"seed": 1}})) != model_digest(spec)
+    )
     fixed = make_spec(seed=1, model={"warm_start": {"seed": 0}})
     assert model_digest(fixed) == model_digest(spec), "fixed on purpose"
 
@@ -89,8 +96,12 @@ def test_a_target_out_of_reach_is_an_error_that_says_what_to_change(tmp_path):
 
 
 def test_a_model_too_short_for_its_demonstrations_is_said(tmp_path):
-    spec = make_spec(model={"max_positions": 12}, rollout={"max_prompt_tokens": 8, "max_response_tokens": 4})
-    with pytest.raises(DataError, match=r"model.max_positions: 12, but a demonstration has 1[3-9] tokens"):
+    spec = make_spec(
+        model={"max_positions": 12}, rollout={"max_prompt_tokens": 8, "max_response_tokens": 4}
+    )
+    with pytest.raises(
+        DataError, match=r"model.max_positions: 12, but a demonstration has 1[3-9] tokens"
+    ):
         prepare_model(spec, tmp_path, quiet)
 
 
@@ -118,10 +129,14 @@ def test_a_task_of_ones_own_is_warm_started_and_trained(tmp_path):
 def tiny_llama(folder):
     """A Llama with random weights in a folder, with a tokenizer of the chain task's characters."""
     tokenizer = build_tokenizer("0123456789+-*=#abcdefghijklm")
-    path, size = folder / "llama", {"vocab_size": len(tokenizer), "num_hidden_layers": 1, "bos_token_id": 1}
+    path, size = (
+        folder / "llama",
+        {"vocab_size": len(tokenizer), "num_hidden_layers": 1, "bos_token_id": 1},
+    )
     model(family=LlamaConfig, initializer_range=0.2, **size).save_pretrained(path)
     tokenizer.save_pretrained(path)
-    # As of models that are published: transformers reads a temperature without do_sample, and would not save it.
+    # As of models that are published: transformers reads a temperature without do_sample, and would
+    # not save it.
     (path / "generation_config.json").write_text('{"temperature": 0.6, "eos_token_id": [2, 5]}')
     return path
 
@@ -140,8 +155,12 @@ def test_any_causal_model_trains(tmp_path):
 
 
 def test_a_prompt_and_a_response_have_to_fit_the_model_s_positions(tmp_path):
-    spec = make_spec(rollout={"max_prompt_tokens": 48, "max_response_tokens": 32}).model_dump(mode="json")
-    spec = RunSpec.model_validate(spec | {"model": {"type": "pretrained", "path": str(tiny_llama(tmp_path))}})
+    spec = make_spec(rollout={"max_prompt_tokens": 48, "max_response_tokens": 32}).model_dump(
+        mode="json"
+    )
+    spec = RunSpec.model_validate(
+        spec | {"model": {"type": "pretrained", "path": str(tiny_llama(tmp_path))}}
+    )
     problems = [Problem("0", "", "a" * size, "b", "") for size in (3, 31, 32)]  # and a begin token
     said = "rollout.max_response_tokens leaves 32 of the model's 64 positions; rollout.max_prompt_tokens: 32, but a"
     assert check_lengths(spec, Splits(problems[:2], {}), tmp_path) is None
@@ -161,10 +180,14 @@ def test_a_pretrained_model_is_fine_tuned_on_demonstrations_once_and_remembers(t
     losses = [float(line.split("loss ")[1].split()[0]) for line in lines if "loss" in line]
     prompts = encode_prompts(policy.tokenizer, ["a3b+4="], 16)
     shown = policy.sample(prompts, group_size=1, max_new_tokens=12, uniforms=None, temperature=1.0)
-    assert losses[-1] < 2 and policy.text(shown.batch)[0][0] == "b", "as all demonstrations of chains do"
+    assert losses[-1] < 2 and policy.text(shown.batch)[0][0] == "b", (
+        "as all demonstrations of chains do"
+    )
     again: list[str] = []
     other = RunSpec.model_validate(run | {"algorithm": "dapo"})
-    assert prepare_model(other, tmp_path, again.append) == prepare_model(spec, tmp_path, again.append)
+    assert prepare_model(other, tmp_path, again.append) == prepare_model(
+        spec, tmp_path, again.append
+    )
     assert again == []
     settings = run["model"] | {"warm_start": supervised(seed=1)}
     assert model_digest(RunSpec.model_validate(run | {"model": settings})) != model_digest(spec)
@@ -176,11 +199,15 @@ def test_the_loss_of_the_supervised_start_counts_the_tokens_of_responses_only(tm
     policy = Policy(model, tokenizer)
     pairs = [("a3b+4=", "b+47#7"), ("a1b+2c-3=", "b+23c-30#0"), ("a9=", "#9")]
     ids = [
-        (encode_prompts(tokenizer, [p], 32)[0], [*tokenizer(r)["input_ids"], tokenizer.eos_token_id])
+        (
+            encode_prompts(tokenizer, [p], 32)[0],
+            [*tokenizer(r)["input_ids"], tokenizer.eos_token_id],
+        )
         for p, r in pairs
     ]
     sums = [
-        model(torch.tensor([p + r]), labels=torch.tensor([[-100] * len(p) + r])).loss.item() * len(r)
+        model(torch.tensor([p + r]), labels=torch.tensor([[-100] * len(p) + r])).loss.item()
+        * len(r)
         for p, r in ids
     ]
     wanted = sum(sums) / sum(len(r) for _, r in ids)
@@ -188,13 +215,17 @@ def test_the_loss_of_the_supervised_start_counts_the_tokens_of_responses_only(tm
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(warm_start, "_MICRO_TOKENS", most)
             optimizer = torch.optim.SGD(policy.model.parameters(), 0.0)
-            got = warm_start._update(policy, optimizer, warm_start.demonstration_batch(policy, pairs), 0.0)
+            got = warm_start._update(
+                policy, optimizer, warm_start.demonstration_batch(policy, pairs), 0.0
+            )
         assert got == pytest.approx(wanted, abs=1e-5)
 
 
 def incomplete(path):
     config = tiny_llama(path.parent).rename(path) / "config.json"
-    config.write_text(config.read_text().replace('"num_hidden_layers": 1', '"num_hidden_layers": 2'))
+    config.write_text(
+        config.read_text().replace('"num_hidden_layers": 1', '"num_hidden_layers": 2')
+    )
 
 
 @pytest.mark.parametrize(
@@ -202,7 +233,10 @@ def incomplete(path):
     [
         (lambda p: p.mkdir(), "is not a Hugging Face model: config.json is missing"),
         (lambda p: (p.mkdir(), (p / "config.json").write_text("{}")), "cannot be loaded"),
-        (incomplete, r"cannot be loaded \(9 of its weights are missing, e.g. model.layers.1.input_layernorm"),
+        (
+            incomplete,
+            r"cannot be loaded \(9 of its weights are missing, e.g. model.layers.1.input_layernorm",
+        ),
         (lambda p: None, "is neither a local folder nor a model on the hub"),
     ],
 )

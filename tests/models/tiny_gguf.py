@@ -1,4 +1,5 @@
-"""A GGUF file of a Llama of a few thousand weights, made by code, with a byte-level tokenizer and a chat template."""
+"""A GGUF file of a Llama of a few thousand weights, made by code, with a byte-level tokenizer and a
+chat template."""
 
 import gguf
 import numpy
@@ -36,10 +37,19 @@ def write_gguf(path, *, eos=2, hidden=32, seed=0, left_out="", more=lambda write
     writer.add_pad_token_id(eos)
     writer.add_chat_template(TEMPLATE)
     rng = numpy.random.default_rng(seed)
-    shapes = {"token_embd": (len(tokens), hidden), "output_norm": (hidden,), "blk.0.attn_norm": (hidden,),
-              "blk.0.ffn_norm": (hidden,), "blk.0.attn_q": (hidden, hidden), "blk.0.attn_k": (hidden // 2, hidden),
-              "blk.0.attn_v": (hidden // 2, hidden), "blk.0.attn_output": (hidden, hidden),
-              "blk.0.ffn_gate": (48, hidden), "blk.0.ffn_up": (48, hidden), "blk.0.ffn_down": (hidden, 48)}  # fmt: skip
+    shapes = {
+        "token_embd": (len(tokens), hidden),
+        "output_norm": (hidden,),
+        "blk.0.attn_norm": (hidden,),
+        "blk.0.ffn_norm": (hidden,),
+        "blk.0.attn_q": (hidden, hidden),
+        "blk.0.attn_k": (hidden // 2, hidden),
+        "blk.0.attn_v": (hidden // 2, hidden),
+        "blk.0.attn_output": (hidden, hidden),
+        "blk.0.ffn_gate": (48, hidden),
+        "blk.0.ffn_up": (48, hidden),
+        "blk.0.ffn_down": (hidden, 48),
+    }
     more(writer)
     shapes.pop(left_out, None)
     for name, shape in shapes.items():

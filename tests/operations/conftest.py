@@ -1,4 +1,5 @@
-"""One `rpg serve` for all tests of this folder, on free ports, with a data folder of its own; a tab of a browser."""
+"""One `rpg serve` for all tests of this folder, on free ports, with a data folder of its own; a tab
+of a browser."""
 
 import re
 
@@ -33,7 +34,9 @@ def page():
         browser = runner.chromium.launch(executable_path=CHROMIUM, args=QUICK_FLAGS)
         tab = browser.new_page(viewport={"width": 1366, "height": 1400})
         tab.context.set_default_timeout(1000 * HANG)
-        tab.on("request", lambda request: outside.append(request.url) if _leaves(request.url) else None)
+        tab.on(
+            "request", lambda request: outside.append(request.url) if _leaves(request.url) else None
+        )
         yield tab
         browser.close()
     assert outside == []

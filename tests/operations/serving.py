@@ -28,7 +28,8 @@ axes:
 baseline: grpo
 """
 TRIVIAL = SWEEP.format(name="trivial", steps=3, every=3, seeds=[0, 1])
-"""Its trainings and evaluations are made up (site/sitecustomize.py): for tests of who starts and ends whom."""
+"""Its trainings and evaluations are made up (site/sitecustomize.py): for tests of who starts and
+ends whom."""
 ROOT = Path(__file__).parents[2]
 UP = b"Ctrl-C stops"
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
@@ -56,7 +57,10 @@ class Served:
         self.arguments += ["--dashboard-port", str(self.dashboard_port)]
         self.arguments += ["--database", database] if database else []
         self.arguments += ["--public-url", public] if public else []
-        self.ui, self.dashboard = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.dashboard_port}"
+        self.ui, self.dashboard = (
+            f"http://127.0.0.1:{self.port}",
+            f"http://127.0.0.1:{self.dashboard_port}",
+        )
         self.environment |= {"RPG_AUTH": secret} if secret else {}
         auth = tuple(secret.split(":")) if secret else None
         self.api = httpx.Client(base_url=f"{self.ui}/api", timeout=HANG, auth=auth)
@@ -83,7 +87,9 @@ class Served:
         return [me, *me.children(recursive=True)]
 
     def part(self, name):
-        return next(p for p in psutil.Process(self.process.pid).children() if f"flows.{name}" in p.cmdline())
+        return next(
+            p for p in psutil.Process(self.process.pid).children() if f"flows.{name}" in p.cmdline()
+        )
 
     def stop(self):
         if self.process.poll() is None:
@@ -107,7 +113,9 @@ class Served:
         return state["type"], state.get("message") or ""
 
     def finished(self, run):
-        return until(lambda: (s := self.state(run))[0] in FINAL and s, f"the end of {run}", pause=1.0)
+        return until(
+            lambda: (s := self.state(run))[0] in FINAL and s, f"the end of {run}", pause=1.0
+        )
 
     def tasks(self, run):
         wanted = {"flow_runs": {"id": {"any_": [run]}}}

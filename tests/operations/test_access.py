@@ -1,4 +1,5 @@
-"""Who may call what: host names, origins, methods, the password; and that the password is nowhere to be read."""
+"""Who may call what: host names, origins, methods, the password; and that the password is nowhere
+to be read."""
 
 import asyncio
 import base64
@@ -34,7 +35,9 @@ async def inner(scope, receive, send):
 def ask(guard, method="GET", path="/", **headers):
     async def one():
         transport = httpx.ASGITransport(guard)
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:4200") as client:
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://127.0.0.1:4200"
+        ) as client:
             return await client.request(method, path, headers=headers)
 
     return asyncio.run(one())
@@ -48,7 +51,9 @@ def socket(guard, **headers):
         said.append(message["type"])
 
     pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
-    asyncio.run(guard({"type": "websocket", "path": "/_stcore/stream", "headers": pairs}, None, send))
+    asyncio.run(
+        guard({"type": "websocket", "path": "/_stcore/stream", "headers": pairs}, None, send)
+    )
     return said
 
 
@@ -61,7 +66,13 @@ def test_other_names_and_other_origins_are_refused_on_every_method(method):
     guard = AccessControl(inner, Address(4200))
     assert ask(guard, method).status_code == 200
     assert ask(guard, method, host="localhost:9999").status_code == 200, "through a tunnel"
-    for name in ("rebound.example:4200", "127.0.0.1.example", "localhost.example:4200", "", "[::1]:4200"):
+    for name in (
+        "rebound.example:4200",
+        "127.0.0.1.example",
+        "localhost.example:4200",
+        "",
+        "[::1]:4200",
+    ):
         assert ask(guard, method, host=name).status_code == 400, name
     assert ask(guard, method, origin="http://localhost:4200").status_code == 200
     others = ("null", "http://127.0.0.1:8501", "http://localhost:4200.evil.example")
@@ -102,7 +113,9 @@ def test_a_cookie_ends_and_counts_for_one_server_only(monkeypatch):
     assert cookie.startswith("__Host-rpg=") and "; Secure" in login.headers["set-cookie"]
     assert socket(guard, **there, cookie=cookie) == ["websocket.accept"]
     assert ask(guard, path="/rpg/", **there, cookie=cookie).status_code == 200
-    assert ask(other, path="/rpg/", **there, cookie=cookie).status_code == 401, "another server signed it"
+    assert ask(other, path="/rpg/", **there, cookie=cookie).status_code == 401, (
+        "another server signed it"
+    )
     assert ask(guard, path="/rpg/", cookie=cookie).status_code == 401, "not at the port itself"
     expires, _, signature = cookie.partition("=")[2].partition("-")
     later = f"__Host-rpg={int(expires) + 1}-{signature}"
@@ -113,14 +126,19 @@ def test_a_cookie_ends_and_counts_for_one_server_only(monkeypatch):
     monkeypatch.undo()
     forged = {"sec-fetch-site": "cross-site"}
     assert ask(guard, path=f"/rpg{LOGOUT}", **there, **forged).status_code == 401
-    assert ask(guard, path="/rpg/", **there, cookie=cookie).status_code == 200, "no other page logs one out"
+    assert ask(guard, path="/rpg/", **there, cookie=cookie).status_code == 200, (
+        "no other page logs one out"
+    )
     assert "logged out" in ask(guard, path=f"/rpg{LOGOUT}", **there).text
     assert ask(guard, path="/rpg/", **there, cookie=cookie).status_code == 401
 
 
-@pytest.mark.skipif(sys.platform != "linux" or os.getuid() != 0, reason="needs two users of a Linux machine")
+@pytest.mark.skipif(
+    sys.platform != "linux" or os.getuid() != 0, reason="needs two users of a Linux machine"
+)
 def test_a_cookie_that_another_user_has_got_opens_nothing():
-    """A browser sends the cookies of 127.0.0.1 to every port there, hence to servers of other users."""
+    """A browser sends the cookies of 127.0.0.1 to every port there, hence to servers of other
+    users."""
     port = free_port()
     guard = AccessControl(inner, Address(port), SECRET)
     server = uvicorn.Server(uvicorn.Config(guard, port=port, log_level="error"))
@@ -134,7 +152,11 @@ def test_a_cookie_that_another_user_has_got_opens_nothing():
         assert httpx.get(page, headers={"cookie": cookie}).status_code == 200
         asks = f"import urllib.request as u; u.urlopen(u.Request({page!r}, headers={{'cookie': {cookie!r}}}))"
         thief = subprocess.run(
-            ["/usr/bin/env", "python3", "-c", asks], user=65534, capture_output=True, text=True, cwd="/"
+            ["/usr/bin/env", "python3", "-c", asks],
+            user=65534,
+            capture_output=True,
+            text=True,
+            cwd="/",
         )
         assert "HTTP Error 401" in thief.stderr
     finally:
@@ -163,7 +185,10 @@ def test_the_password_is_asked_for_and_nothing_else_opens():
 
 
 def test_where_the_password_comes_from(tmp_path):
-    assert secret_of(tmp_path, None, {}) is None and secret_of(tmp_path, False, {"RPG_AUTH": SECRET}) is None
+    assert (
+        secret_of(tmp_path, None, {}) is None
+        and secret_of(tmp_path, False, {"RPG_AUTH": SECRET}) is None
+    )
     assert secret_of(tmp_path, None, {"RPG_AUTH": SECRET}) == SECRET
     assert secret_of(tmp_path, None, {"PREFECT_SERVER_API_AUTH_STRING": SECRET}) == SECRET
     for wrong in ("anna", "anna:", ":horse", "anna:ho\nrse"):
@@ -184,6 +209,9 @@ def test_without_auth_it_says_what_that_means(served):
     pause = "/deployments/name/nightly/nightly"
     deployment = served.api.get(pause).json()["id"]
     headers = {"origin": "https://evil.example", "content-type": "text/plain"}
-    assert served.api.post(f"/deployments/{deployment}/pause_deployment", headers=headers).status_code == 403
+    assert (
+        served.api.post(f"/deployments/{deployment}/pause_deployment", headers=headers).status_code
+        == 403
+    )
     for page in (served.dashboard, f"{served.ui}/api/health"):
         assert httpx.get(page, headers={"host": "rebound.example"}, timeout=60).status_code == 400

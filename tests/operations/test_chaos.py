@@ -1,4 +1,5 @@
-"""The short form of benchmarks/chaos: sweeps are killed while they train, and files torn; nothing is lost or doubled."""
+"""The short form of benchmarks/chaos: sweeps are killed while they train, and files torn; nothing
+is lost or doubled."""
 
 import subprocess
 import sys

@@ -1,4 +1,5 @@
-"""What a form may say: only what is there, only below allowed folders, never code and never the shell."""
+"""What a form may say: only what is there, only below allowed folders, never code and never the
+shell."""
 
 import re
 from pathlib import Path
@@ -30,15 +31,30 @@ def own(where, extra="seed: 0", name="mine"):
 
 def test_a_form_becomes_the_arguments_of_the_command(where):
     name, arguments = forms.sweep(
-        where, "quickstart", algorithms=["grpo", "dapo"], seeds=[3, 4], steps=7, backend="local",
-        overrides="# a word\ntraining.epochs=2\n\n", name="mine", workers=2,
-    )  # fmt: skip
+        where,
+        "quickstart",
+        algorithms=["grpo", "dapo"],
+        seeds=[3, 4],
+        steps=7,
+        backend="local",
+        overrides="# a word\ntraining.epochs=2\n\n",
+        name="mine",
+        workers=2,
+    )
     assert name == "mine"
     assert arguments == [
-        "sweep", str(SHIPPED / "sweeps" / "quickstart.yaml"), "--home", str(where.home),
-        "--set=training.epochs=2", "--set=training.steps=7", "--set=backend.type=local",
-        '--axis=algorithm=["grpo", "dapo"]', "--axis=seed=[3, 4]", "--name=mine", "--workers=2",
-    ]  # fmt: skip
+        "sweep",
+        str(SHIPPED / "sweeps" / "quickstart.yaml"),
+        "--home",
+        str(where.home),
+        "--set=training.epochs=2",
+        "--set=training.steps=7",
+        "--set=backend.type=local",
+        '--axis=algorithm=["grpo", "dapo"]',
+        "--axis=seed=[3, 4]",
+        "--name=mine",
+        "--workers=2",
+    ]
 
 
 def test_the_form_says_how_many_runs_a_file_has_and_what_they_take(where, tmp_path):
@@ -54,7 +70,9 @@ def test_the_form_says_how_many_runs_a_file_has_and_what_they_take(where, tmp_pa
     assert re.search(r", about 11 min, finds \d+ points$", line), line  # 21 x 15 steps x 2 s
     assert described(where.own / "mine.yaml", nothing, layout)[-1].startswith("1 run, ")
     assert described(where.own / "broken.yaml", nothing, layout)[-1] == "has a mistake"
-    assert "GPU hours, calculated" in described(SHIPPED / "paper" / "table6.yaml", nothing, layout)[-1]
+    assert (
+        "GPU hours, calculated" in described(SHIPPED / "paper" / "table6.yaml", nothing, layout)[-1]
+    )
 
 
 def test_sweeps_are_listed_small_ones_first_and_gpus_last_with_questions_and_times(where, tmp_path):
@@ -68,10 +86,16 @@ def test_sweeps_are_listed_small_ones_first_and_gpus_last_with_questions_and_tim
     lines, table = choices(files, tmp_path)
     names = list(lines)
     assert sorted(names) == sorted(files) and names.index("own/mine") < names.index("quickstart")
-    rows = {line.split(" | ")[0].strip("| "): line for line in table.splitlines() if line.startswith("| ")}
+    rows = {
+        line.split(" | ")[0].strip("| "): line
+        for line in table.splitlines()
+        if line.startswith("| ")
+    }
     assert "| Which direction does each KL term pull? | 21 runs" in rows["quickstart"]
     gpu = ["GPU hours" in lines[name] for name in names]
-    assert gpu == sorted(gpu, key=lambda paper: paper) or not gpu[-1]  # broken files come last of all
+    assert (
+        gpu == sorted(gpu, key=lambda paper: paper) or not gpu[-1]
+    )  # broken files come last of all
     assert set(names) < set(rows) and "has a mistake" in rows["own/broken"]
     assert lines["quickstart"] == (
         "quickstart · 1,260 steps, not timed yet · Which direction does each KL term pull?"
@@ -84,7 +108,8 @@ def test_sweeps_are_listed_small_ones_first_and_gpus_last_with_questions_and_tim
 
 
 def test_of_a_line_that_was_chosen_only_the_name_counts_on_the_server_too(where):
-    """A schedule keeps the line of its day, other programs send the name, and a file may be called as a line is."""
+    """A schedule keeps the line of its day, other programs send the name, and a file may be called
+    as a line is."""
     own(where, name="odd")
     from prefect.utilities.schema_tools import validation
 
@@ -105,7 +130,8 @@ def test_of_a_line_that_was_chosen_only_the_name_counts_on_the_server_too(where)
     assert forms.sweep(where, "quickstart · about 9 min")[0] == "quickstart"
     for given in ("quickstrat", "quickstart2 · about 9 min", "quickstart ", "../x", ""):
         with pytest.raises(
-            validation.ValidationError, match=r"'config'.* (is not one of|does not match) .*quickstart"
+            validation.ValidationError,
+            match=r"'config'.* (is not one of|does not match) .*quickstart",
         ):
             validation.validate({"config": given}, known, raise_on_error=True)
         with pytest.raises(ConfigError, match="is not known"):
@@ -150,7 +176,11 @@ def test_a_study_is_named_in_a_form_and_is_no_sweep(where):
         {"variants": {"one": {}, "two": {"model": {"type": "pretrained", "path": "/etc"}}}},
         {
             "tune": STUDY["tune"]
-            | {"space": {"model": {"choices": [{"type": "tiny"}, {"type": "pretrained", "path": "/etc"}]}}}
+            | {
+                "space": {
+                    "model": {"choices": [{"type": "tiny"}, {"type": "pretrained", "path": "/etc"}]}
+                }
+            }
         },
         {"variants": {"one": {}, "two": {"reward": {"type": "python", "function": "os:system"}}}},
     ],
@@ -170,7 +200,10 @@ def test_nights_are_what_ships_and_ones_own_folders_of_sweeps(where, tmp_path):
     (where.own / "runs" / "base.yaml").write_text("task: {type: chain}")
     assert list(forms.nights(where)) == ["nightly", "own/mine"]
     shipped = SHIPPED / "nightly"
-    assert forms.nightly(where, "nightly") == (shipped, ["nightly", str(shipped), "--home", str(where.home)])
+    assert forms.nightly(where, "nightly") == (
+        shipped,
+        ["nightly", str(shipped), "--home", str(where.home)],
+    )
     folder, arguments = forms.nightly(where, "own/mine", 2)
     assert folder == where.own / "mine"
     assert arguments[1:] == [str(folder), "--home", str(where.home), "--workers=2"]
@@ -180,7 +213,9 @@ def test_nights_are_what_ships_and_ones_own_folders_of_sweeps(where, tmp_path):
 
 def test_a_night_reaches_nothing_outside_either(where, tmp_path):
     (tmp_path / "outside").mkdir()
-    (tmp_path / "outside" / "one.yaml").write_text(OWN.format(extra="seed: 0").replace(", seed: 0", ""))
+    (tmp_path / "outside" / "one.yaml").write_text(
+        OWN.format(extra="seed: 0").replace(", seed: 0", "")
+    )
     (where.own / "linked").symlink_to(tmp_path / "outside")
     with pytest.raises(ConfigError, match="outside the folders"):
         forms.nightly(where, "own/linked")
@@ -206,7 +241,9 @@ def test_a_link_or_an_include_does_not_lead_outside(where, tmp_path):
         forms.sweep(where, "own/linked")  # a run file is not in the list, wherever it lies
     (where.own / "set.yaml").write_text("source: {path: /etc/passwd}\n")
     with pytest.raises(ConfigError, match="outside"):
-        forms.sweep(where, "quickstart", overrides=f"task={{type: math, train: {where.own}/set.yaml}}")
+        forms.sweep(
+            where, "quickstart", overrides=f"task={{type: math, train: {where.own}/set.yaml}}"
+        )
 
 
 @pytest.mark.parametrize(
@@ -245,10 +282,13 @@ def with_function(folder, name="mine"):
     (folder / f"{name}.yaml").write_text(text)
 
 
-def test_a_reward_function_comes_from_the_folder_of_who_serves_and_from_nowhere_else(where, tmp_path):
+def test_a_reward_function_comes_from_the_folder_of_who_serves_and_from_nowhere_else(
+    where, tmp_path
+):
     with_function(where.own)  # the data folder's own configurations, which others may write
     with pytest.raises(
-        ConfigError, match=r"only be named by a file in \$RPG_CONFIGS, which is not set; or run it with"
+        ConfigError,
+        match=r"only be named by a file in \$RPG_CONFIGS, which is not set; or run it with",
     ):
         forms.sweep(where, "own/mine")
     served = tmp_path / "served"
@@ -260,7 +300,9 @@ def test_a_reward_function_comes_from_the_folder_of_who_serves_and_from_nowhere_
     assert forms.nightly(roots, "own/nights")[0] == served / "nights"
     (served / "base.yaml").write_text(f"base: {where.own}/mine.yaml\n")
     (where.own / "run.yaml").write_text("reward: {type: python, function: 'rewards:score'}\n")
-    (served / "reaches.yaml").write_text(f"name: reaches\nbase: {where.own}/run.yaml\naxes: {{seed: [0]}}\n")
+    (served / "reaches.yaml").write_text(
+        f"name: reaches\nbase: {where.own}/run.yaml\naxes: {{seed: [0]}}\n"
+    )
     with pytest.raises(ConfigError, match=r"only be named by a file in \$RPG_CONFIGS \("):
         forms.sweep(roots, "own/reaches")
     assert forms.sweep(roots, "quickstart", overrides="reward={type: length}")[0] == "quickstart"

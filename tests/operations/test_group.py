@@ -1,4 +1,5 @@
-"""A group works in one folder: two real users, one setgid folder, umask 002; and umask 077 keeps files to their owner."""
+"""A group works in one folder: two real users, one setgid folder, umask 002; and umask 077 keeps
+files to their owner."""
 
 import grp
 import os
@@ -28,8 +29,18 @@ from rpg.store.samples import write_eval
 from rpg.tasks.preparation import once
 
 ANNA, BORIS, GROUP = 60001, 60002, 60100
-ROW = {"problem_id": "p", "sample": 0, "problem": "1+1", "answer": "2", "response": "2", "extracted": "2",
-       "correct": True, "reason": "", "tokens": 1, "truncated": False}  # fmt: skip
+ROW = {
+    "problem_id": "p",
+    "sample": 0,
+    "problem": "1+1",
+    "answer": "2",
+    "response": "2",
+    "extracted": "2",
+    "correct": True,
+    "reason": "",
+    "tokens": 1,
+    "truncated": False,
+}
 NOBODY = 0xFFFFFFFF  # in an entry of an ACL that is about no named user
 root_only = pytest.mark.skipif(os.getuid() != 0, reason="only root can be two users")
 
@@ -62,8 +73,20 @@ def work(home, sweep, attempt):
     layout = Layout(home)
     folder = layout.run(sweep, "r-s0-01234567")
     with sweep_lock(layout, sweep), only_one(layout.sweep_folder(sweep) / ".evaluator", "x"):
-        write_manifest(folder, {"run_id": "0123456789", "variant": "v", "algorithm": "grpo", "seed": 0, "spec": {},
-                               "created": 0, "steps": 1, "eval_steps": [1], "benchmarks": ["b"]})  # fmt: skip
+        write_manifest(
+            folder,
+            {
+                "run_id": "0123456789",
+                "variant": "v",
+                "algorithm": "grpo",
+                "seed": 0,
+                "spec": {},
+                "created": 0,
+                "steps": 1,
+                "eval_steps": [1],
+                "benchmarks": ["b"],
+            },
+        )
         claims = Claims(layout)
         assert claims.take(folder)
         claim_run(folder)
@@ -121,10 +144,14 @@ def test_two_users_of_a_group_work_in_one_folder(shared):
     assert as_user(ANNA, 0o002, work, shared, "both", 3) == ""
     assert as_user(BORIS, 0o002, share, shared) == ""
     paths = list(shared.rglob("*"))
-    assert {p.stat().st_uid for p in paths} == {ANNA, BORIS} and {p.stat().st_gid for p in paths} == {GROUP}
+    assert {p.stat().st_uid for p in paths} == {ANNA, BORIS} and {
+        p.stat().st_gid for p in paths
+    } == {GROUP}
     closed = [p for p in paths if p.stat().st_mode & 0o060 != 0o060]
     assert not closed, "the group reads and writes all of it"
-    assert not [p for p in paths if p.is_dir() and not p.stat().st_mode & 0o2000], "and of what comes into it"
+    assert not [p for p in paths if p.is_dir() and not p.stat().st_mode & 0o2000], (
+        "and of what comes into it"
+    )
     stranger = as_user(60003, 0o002, lambda: os.setgroups([]))
     assert "PermissionError" in stranger
 
@@ -144,7 +171,8 @@ def test_umask_077_keeps_a_sweep_to_its_owner_and_stops_nobody_and_022_shows_fil
 
 @root_only
 def test_an_acl_opens_a_folder_to_one_more_user_whatever_the_umask(shared):
-    """As `setfacl -m u:boris:rwx -d -m u:boris:rwx data` leaves it: nobody's group, and a umask of 077."""
+    """As `setfacl -m u:boris:rwx -d -m u:boris:rwx data` leaves it: nobody's group, and a umask of
+    077."""
     os.chown(shared, ANNA, ANNA)
     shared.chmod(0o700)
     entries = [(1, 7, NOBODY), (2, 7, BORIS), (4, 0, NOBODY), (16, 7, NOBODY), (32, 0, NOBODY)]

@@ -1,7 +1,8 @@
-"""`rpg serve` as a lab has it: a password, a proxy with TLS and a path, Postgres, a schedule that makes nights.
+"""`rpg serve` as a lab has it: a password, a proxy with TLS and a path, Postgres, a schedule that
+makes nights.
 
-Needs Postgres, Chromium and a proxy (Debian: apt-get install postgresql chromium nginx-light caddy); tests that lack one
-are left out, and say so.
+Needs Postgres, Chromium and a proxy (Debian: apt-get install postgresql chromium nginx-light
+caddy); tests that lack one are left out, and say so.
 """
 
 import glob
@@ -23,7 +24,9 @@ from tests.waiting import HANG, free_port, until
 SECRET = "anna:correct horse"
 PATH = f"{os.environ['PATH']}:/usr/sbin"
 PROXIES = [name for name in ("nginx", "caddy") if shutil.which(name, path=PATH)]
-INITDB = shutil.which("initdb") or next(iter(sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))), "")
+INITDB = shutil.which("initdb") or next(
+    iter(sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))), ""
+)
 PROGRAMS = os.path.dirname(os.path.realpath(INITDB))
 pytestmark = pytest.mark.long
 
@@ -49,12 +52,28 @@ def _running_postgres(folder):
             shutil.chown(path, user)
     make = [f"{PROGRAMS}/initdb", "-D", data, "-U", "rpg", "--auth=trust", "-N"]
     subprocess.run(make, check=True, capture_output=True, cwd=folder, user=user)
-    options = ["-c", "listen_addresses=127.0.0.1", "-p", str(port), "-c", f"unix_socket_directories={data}"]
+    options = [
+        "-c",
+        "listen_addresses=127.0.0.1",
+        "-p",
+        str(port),
+        "-c",
+        f"unix_socket_directories={data}",
+    ]
     with (folder / "log").open("wb") as output:
         begin = [f"{PROGRAMS}/postgres", "-D", data, *options]
         server = subprocess.Popen(begin, stdout=output, stderr=output, cwd=folder, user=user)
     try:
-        create = [f"{PROGRAMS}/createdb", "-h", "127.0.0.1", "-p", str(port), "-U", "rpg", "prefect"]
+        create = [
+            f"{PROGRAMS}/createdb",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            str(port),
+            "-U",
+            "rpg",
+            "prefect",
+        ]
         until(
             lambda: not subprocess.run(create, capture_output=True).returncode,
             "Postgres",
@@ -113,9 +132,11 @@ def filled_in(file, values):
 def nginx(folder, port, backends, certificate, key):
     """The command that starts it with the documented configuration."""
     ours = {
-        "listen 443": f"listen 127.0.0.1:{port}", "/etc/ssl/lab.example.org.pem": str(certificate),
-        "/etc/ssl/lab.example.org.key": str(key), "lab.example.org;": "localhost;",
-    }  # fmt: skip
+        "listen 443": f"listen 127.0.0.1:{port}",
+        "/etc/ssl/lab.example.org.pem": str(certificate),
+        "/etc/ssl/lab.example.org.key": str(key),
+        "lab.example.org;": "localhost;",
+    }
     text = filled_in("nginx.conf", backends | ours)
     for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"):
         text = f"{name}_temp_path {folder}/{name};\n{text}"
@@ -128,7 +149,9 @@ def caddy(folder, port, backends, certificate, key):
     """As `nginx`. With the name of a real host it fetches a certificate itself."""
     here = f"https://localhost:{port} {{\n\tbind 127.0.0.1\n\ttls {certificate} {key}"
     text = filled_in("Caddyfile", backends | {"lab.example.org {": here})
-    (folder / "Caddyfile").write_text(f"{{\n\tadmin off\n\tauto_https disable_redirects\n}}\n{text}")
+    (folder / "Caddyfile").write_text(
+        f"{{\n\tadmin off\n\tauto_https disable_redirects\n}}\n{text}"
+    )
     return ["caddy", "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"]
 
 
@@ -139,18 +162,39 @@ def test_behind_a_proxy_with_tls_and_a_path_both_sites_work_as_documented(guarde
     address, port = site
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-         "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-keyout",
+            str(key),
+            "-out",
+            str(certificate),
+        ],
+        check=True,
+        capture_output=True,
+    )
     backends = {
-        "127.0.0.1:4200": f"127.0.0.1:{guarded.port}", "127.0.0.1:8501": f"127.0.0.1:{guarded.dashboard_port}"
-    }  # fmt: skip
+        "127.0.0.1:4200": f"127.0.0.1:{guarded.port}",
+        "127.0.0.1:8501": f"127.0.0.1:{guarded.dashboard_port}",
+    }
     assert f"{address}/dashboard" in guarded.log.read_text()
     with playwright.sync_playwright() as runner:
         browser = runner.chromium.launch(executable_path=CHROMIUM, args=QUICK_FLAGS)
         for name in PROXIES:
-            command = {"nginx": nginx, "caddy": caddy}[name](tmp_path, port, backends, certificate, key)
-            proxy = subprocess.Popen(command, env={**os.environ, "HOME": str(tmp_path), "PATH": PATH})
+            command = {"nginx": nginx, "caddy": caddy}[name](
+                tmp_path, port, backends, certificate, key
+            )
+            proxy = subprocess.Popen(
+                command, env={**os.environ, "HOME": str(tmp_path), "PATH": PATH}
+            )
             try:
                 until(
                     lambda: answers(f"{address}/dashboard{HEALTH}"),
@@ -167,12 +211,16 @@ def test_behind_a_proxy_with_tls_and_a_path_both_sites_work_as_documented(guarde
 def both_sites_work(browser, address, error):
     user, password = SECRET.split(":")
     trusting = {"ignore_https_errors": True}
-    inside = browser.new_context(http_credentials={"username": user, "password": password}, **trusting)
+    inside = browser.new_context(
+        http_credentials={"username": user, "password": password}, **trusting
+    )
     tab = inside.new_page()
     tab.set_default_timeout(1000 * HANG)
     tab.goto(f"{address}/dashboard/overview")
     tab.get_by_text("trivial").first.wait_for()  # it came by the websocket
-    assert [cookie["name"] for cookie in inside.cookies() if "rpg" in cookie["name"]] == ["__Host-rpg"]
+    assert [cookie["name"] for cookie in inside.cookies() if "rpg" in cookie["name"]] == [
+        "__Host-rpg"
+    ]
     tab.goto(f"{address}/prefect/deployments")
     tab.get_by_placeholder("admin:pass").fill(SECRET)
     tab.get_by_role("button", name="Login").click()
@@ -194,8 +242,11 @@ def answers(url):
 
 
 def test_a_schedule_of_every_minute_makes_a_flow_run_that_starts_and_ends(guarded):
-    """As for someone who moves the night to the next minute in the UI. What a schedule promises is no stored line."""
-    folder = guarded.home / "configs" / "nights"  # whose trainings are made up (site/sitecustomize.py)
+    """As for someone who moves the night to the next minute in the UI. What a schedule promises is
+    no stored line."""
+    folder = (
+        guarded.home / "configs" / "nights"
+    )  # whose trainings are made up (site/sitecustomize.py)
     folder.mkdir()
     (folder / "few.yaml").write_text(SMALL.replace("[grpo, rpg-reinforce-urkl]", "[grpo]"))
     deployment = guarded.api.get("/deployments/name/nightly/nightly").json()
@@ -208,7 +259,8 @@ def test_a_schedule_of_every_minute_makes_a_flow_run_that_starts_and_ends(guarde
     until(changed, "the schedule's change", pause=0.3)
 
     def made():
-        """On a slow machine a night takes longer than a minute, and those that are due meanwhile are left out."""
+        """On a slow machine a night takes longer than a minute, and those that are due meanwhile
+        are left out."""
         wanted = {"flow_runs": {"state": {"type": {"any_": FINAL}}}}
         wanted |= {"deployments": {"id": {"any_": [deployment["id"]]}}}
         runs = guarded.api.post("/flow_runs/filter", json=wanted).json()

@@ -1,4 +1,5 @@
-"""A second machine that works for `rpg serve` with `rpg worker`; its host is simulated with namespaces, its disk shared."""
+"""A second machine that works for `rpg serve` with `rpg worker`; its host is simulated with
+namespaces, its disk shared."""
 
 import contextlib
 import json
@@ -28,14 +29,19 @@ def command(served, home):
 
 @contextlib.contextmanager
 def machine(served, tmp_path):
-    """`rpg worker` on another host, and the worker of `rpg serve` standing still: what is started goes to the other."""
+    """`rpg worker` on another host, and the worker of `rpg serve` standing still: what is started
+    goes to the other."""
     log = tmp_path / "worker.log"
     own = served.part("serve.flow_runner")
     with log.open("wb") as output:
         host = subprocess.Popen(
-            on_host(HOST, tmp_path / "boot", *command(served, served.home)), stdout=output, stderr=output,
-            env=served.environment, cwd=served.root, start_new_session=True,
-        )  # fmt: skip
+            on_host(HOST, tmp_path / "boot", *command(served, served.home)),
+            stdout=output,
+            stderr=output,
+            env=served.environment,
+            cwd=served.root,
+            start_new_session=True,
+        )
     try:
         until(lambda: b"Ctrl-C" in log.read_bytes(), "the worker", lambda: host.poll() is not None)
         own.send_signal(signal.SIGSTOP)
@@ -48,9 +54,14 @@ def machine(served, tmp_path):
 
 def hosts(served, name):
     """Where the trainings of a sweep are, or were."""
-    found = {lease["host"] for folder in served.layout.run_folders(name) if (lease := folder.lease())}
+    found = {
+        lease["host"] for folder in served.layout.run_folders(name) if (lease := folder.lease())
+    }
     for folder in served.layout.run_folders(name):
-        found |= {json.loads(p.read_text())["machine"]["host"] for p in folder.path.glob("provenance-*.json")}
+        found |= {
+            json.loads(p.read_text())["machine"]["host"]
+            for p in folder.path.glob("provenance-*.json")
+        }
     return found
 
 
@@ -59,7 +70,9 @@ def attempts(served, run):
 
 
 @pytest.mark.long
-def test_flow_runs_of_another_machine_are_cancelled_and_retried_like_those_of_this_one(served, tmp_path):
+def test_flow_runs_of_another_machine_are_cancelled_and_retried_like_those_of_this_one(
+    served, tmp_path
+):
     with machine(served, tmp_path) as host:
         assert locks.alive(served.home / WORKERS / HOST)
         run = served.run_id("sweep", config="own/trivial", name="there", workers=2)
@@ -85,7 +98,9 @@ def test_flow_runs_of_another_machine_are_cancelled_and_retried_like_those_of_th
             if path.exists():  # no heartbeat for an hour by the clock of the storage
                 os.utime(path, (0, time.time() - 3600))
         repair = [sys.executable, "-m", "rpg", "reconcile", "--home", str(served.home)]
-        done = subprocess.run(repair, env=served.environment, capture_output=True, text=True, timeout=HANG)
+        done = subprocess.run(
+            repair, env=served.environment, capture_output=True, text=True, timeout=HANG
+        )
         assert served.state(run)[0] == "CRASHED", done
 
 
@@ -93,12 +108,18 @@ def test_flow_runs_of_another_machine_are_cancelled_and_retried_like_those_of_th
 def test_a_machine_that_has_another_data_folder_is_refused(served, tmp_path):
     """Neither one elsewhere, nor, at the same place, one that is not the same storage."""
     elsewhere = subprocess.run(
-        command(served, tmp_path), env=served.environment, capture_output=True, text=True, timeout=HANG
+        command(served, tmp_path),
+        env=served.environment,
+        capture_output=True,
+        text=True,
+        timeout=HANG,
     )
     assert elsewhere.returncode == 2 and f"works in {served.home}" in elsewhere.stderr, elsewhere
     (tmp_path / "copy").mkdir()
     mount = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
     mounted = ["bash", "-c", mount, "bash", tmp_path / "copy", served.home]
     other = on_host(HOST, tmp_path / "boot", *map(str, mounted), *command(served, served.home))
-    copy = subprocess.run(other, env=served.environment, capture_output=True, text=True, timeout=HANG)
+    copy = subprocess.run(
+        other, env=served.environment, capture_output=True, text=True, timeout=HANG
+    )
     assert copy.returncode == 2 and "the storage is not the same" in copy.stderr, copy

@@ -29,7 +29,8 @@ set: {algorithm: rpg-reinforce-urkl}
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A checkout of its own, whose code a night runs; `commit` records what was changed and returns its name."""
+    """A checkout of its own, whose code a night runs; `commit` records what was changed and returns
+    its name."""
     tree = tmp_path / "tree"
     for part in ("rpg", "flows", "configs"):
         shutil.copytree(ROOT / part, tree / part)  # with what is compiled
@@ -39,14 +40,18 @@ def checkout(tmp_path):
     def commit(message):
         for words in (["add", "-A"], ["commit", "-qm", message]):
             subprocess.run([*git, *words], check=True)
-        found = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+        found = subprocess.run(
+            [*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True
+        )
         return found.stdout.strip()
 
     subprocess.run(["git", "init", "-q", str(tree)], check=True)
     return tree, commit
 
 
-def test_a_night_goes_red_for_a_flipped_sign_and_green_once_it_is_accepted(tmp_path, checkout, prefect):
+def test_a_night_goes_red_for_a_flipped_sign_and_green_once_it_is_accepted(
+    tmp_path, checkout, prefect
+):
     tree, commit = checkout
     before = commit("as it was")
     (tmp_path / "mine").mkdir()
@@ -60,7 +65,9 @@ def test_a_night_goes_red_for_a_flipped_sign_and_green_once_it_is_accepted(tmp_p
 
     losses = tree / "rpg" / "losses" / "policy_loss.py"
     text = losses.read_text()
-    losses.write_text(text.replace("apply(log_prob, sums[0], slope)", "apply(log_prob, sums[0], -slope)"))
+    losses.write_text(
+        text.replace("apply(log_prob, sums[0], slope)", "apply(log_prob, sums[0], -slope)")
+    )
     assert losses.read_text() != text
     after = commit("a sign is flipped")
     red = nightly("mine")

@@ -50,7 +50,11 @@ def test_time_is_said_when_it_is_slower_and_never_red_and_a_wild_night_does_not_
     slow = compare({name: 9.0}, before)[0]
     assert slow.mark == "slower" and not slow.red, "a busy machine is no fault of the code"
     table = markdown("2026-01-01-abc", [slow], {}, 9)
-    assert "as before" in table and "1 of 1 numbers slower" in table and f"| slower | {name} | 9 |" in table
+    assert (
+        "as before" in table
+        and "1 of 1 numbers slower" in table
+        and f"| slower | {name} | 9 |" in table
+    )
     assert compare({}, before)[0].red, "a number that is not there is"
     assert band("accuracy", [0.5] * 20 + [0.0] * 5) == (0.44, 0.56)
 
@@ -58,10 +62,19 @@ def test_time_is_said_when_it_is_slower_and_never_red_and_a_wild_night_does_not_
 def test_no_band_before_there_are_enough_nights_and_only_the_newest_count():
     few = nights(*[0.0] * (ENOUGH - 1), name="s / v / reward")
     assert compare({"s / v / reward": 1.0}, few)[0].off is None
-    old, new = nights(*[5.0] * 10, name="s / v / reward"), nights(*[0.0] * NIGHTS, name="s / v / reward")
+    old, new = (
+        nights(*[5.0] * 10, name="s / v / reward"),
+        nights(*[0.0] * NIGHTS, name="s / v / reward"),
+    )
     assert not compare({"s / v / reward": 0.0}, old + new)[0].red
-    table = markdown("2026-01-01-abc", compare({"s / v / reward": 9.0}, new), {"s / x": "no space"}, len(new))
-    assert "1 failed, 1 out of band" in table and "| RED | s / v / reward | 9 |" in table and "space" in table
+    table = markdown(
+        "2026-01-01-abc", compare({"s / v / reward": 9.0}, new), {"s / x": "no space"}, len(new)
+    )
+    assert (
+        "1 failed, 1 out of band" in table
+        and "| RED | s / v / reward | 9 |" in table
+        and "space" in table
+    )
 
 
 def test_a_number_that_is_none_in_one_seed_is_red_and_ends_no_night(tmp_path):
@@ -73,7 +86,9 @@ def test_a_number_that_is_none_in_one_seed_is_red_and_ends_no_night(tmp_path):
     assert math.isnan(values["s / one / reward"]) and errors == {"s / one / entropy": 0.0}
 
 
-def test_every_file_has_its_own_sweep_and_ctrl_c_alone_ends_the_night(tmp_path, monkeypatch, command_line):
+def test_every_file_has_its_own_sweep_and_ctrl_c_alone_ends_the_night(
+    tmp_path, monkeypatch, command_line
+):
     sets, begun = tmp_path / "nightly-regression-sweeps", []
     sets.mkdir()
     for name in ("weighting-dapo", "weighting-grpo"):
@@ -85,7 +100,9 @@ def test_every_file_has_its_own_sweep_and_ctrl_c_alone_ends_the_night(tmp_path, 
         time.tzset()
         there = nightly.plan(sets, {})[0]
     time.tzset()
-    assert there == nightly.plan(sets, {})[0], "by the schedule's date: two nights may have one local date"
+    assert there == nightly.plan(sets, {})[0], (
+        "by the schedule's date: two nights may have one local date"
+    )
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")  # nobody asks it
     monkeypatch.setattr(execution, "execute", lambda *_: begun.append(1) or 130)
     assert command_line("nightly", sets, "--home", tmp_path / "data")[0] == 130 and len(begun) == 1
@@ -99,7 +116,10 @@ def test_every_file_has_its_own_sweep_and_ctrl_c_alone_ends_the_night(tmp_path, 
     monkeypatch.setattr(nightly, "_audit", dict)
     code, _, err = command_line("nightly", sets, "--home", tmp_path / "data")
     assert (code, len(begun)) == (1, 3) and "hub cannot" in err and "grpo: nothing was run" in err
-    for night, started in (("of-today", time.time()), ("of-a-clock-that-was-ahead", time.time() + 1e6)):
+    for night, started in (
+        ("of-today", time.time()),
+        ("of-a-clock-that-was-ahead", time.time() + 1e6),
+    ):
         record = {"night": night, "started": started, "values": {}}
         atomic_write_json(nightly.place(Layout.at(tmp_path), sets) / f"{night}.json", record)
     assert nightly.accept(Layout.at(tmp_path), sets, "it is meant") == "of-today"
@@ -108,7 +128,9 @@ def test_every_file_has_its_own_sweep_and_ctrl_c_alone_ends_the_night(tmp_path, 
 def test_of_old_nights_only_the_numbers_stay(tmp_path):
     layout = Layout.at(tmp_path)
     parts = (("a", ""), ("b", ".tuning"))
-    names = [f"nightly-{n}-2026-01-{day:02d}-0123abcd{part}" for day in range(1, 33) for n, part in parts]
+    names = [
+        f"nightly-{n}-2026-01-{day:02d}-0123abcd{part}" for day in range(1, 33) for n, part in parts
+    ]
     for name in [*names, "nightly-mine", "other"]:
         (layout.sweep_folder(name) / "run").mkdir(parents=True)
         layout.study_folder(name.partition(".")[0]).mkdir(parents=True)
@@ -131,25 +153,38 @@ def test_a_night_draws_its_samples_anew_though_its_models_are_those_of_the_night
         draws = Draws(layout.home, {"model": name}, checkpoint)
         draws.add({Key("p", "q", 0): Draw("2", 1, False)})
     nightly._draw_anew(layout, tonight)
-    left = [json.loads(path.read_text())["model"] for path in (tmp_path / "samples").glob("*/settings.json")]
+    left = [
+        json.loads(path.read_text())["model"]
+        for path in (tmp_path / "samples").glob("*/settings.json")
+    ]
     assert sorted(left) == ["mine", f"nightly-a-{tonight}"]
 
 
 @pytest.mark.long
 def test_a_night_of_a_sweep_and_a_study_needs_no_others_server(tmp_path, monkeypatch, capsys):
     (tmp_path / "nights").mkdir()
-    (tmp_path / "nights" / "first.yaml").write_text(SWEEP.format(name="first", steps=2, every=2, seeds=[0]))
+    (tmp_path / "nights" / "first.yaml").write_text(
+        SWEEP.format(name="first", steps=2, every=2, seeds=[0])
+    )
     study_file(tmp_path / "nights", tune={"trials": 2}, report={"seeds": [0]})
     home = tmp_path / "data"
     done = rpg(tmp_path, "nightly", "nights", module=TRIVIAL, home=home)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "leaked" not in done.stderr, "what nanobind says of DuckDB's objects that nobody could collect"
-    [record] = [json.loads(path.read_text()) for path in (home / "nightly" / "nights").glob("*.json")]
+    assert "leaked" not in done.stderr, (
+        "what nanobind says of DuckDB's objects that nobody could collect"
+    )
+    [record] = [
+        json.loads(path.read_text()) for path in (home / "nightly" / "nights").glob("*.json")
+    ]
     of_study = {name.split(" / ")[1] for name in record["digests"] if name.startswith("study / ")}
-    assert of_study == {f"{name}{trial}" for name in ("one", "two") for trial in ("", " trial 0", " trial 1")}
+    assert of_study == {
+        f"{name}{trial}" for name in ("one", "two") for trial in ("", " trial 0", " trial 1")
+    }
     assert not any("trial" in name for name in record["values"]), "of the reported runs"
 
-    monkeypatch.setattr(sys, "argv", ["rpg", "nightly", str(tmp_path / "nights"), "--home", str(home)])
+    monkeypatch.setattr(
+        sys, "argv", ["rpg", "nightly", str(tmp_path / "nights"), "--home", str(home)]
+    )
     with locks.take(home / "nightly" / "nights" / ".lock"), pytest.raises(SystemExit) as end:
         main()
     assert not end.value.code and "the previous night is still running" in capsys.readouterr().out
@@ -158,11 +193,17 @@ def test_a_night_of_a_sweep_and_a_study_needs_no_others_server(tmp_path, monkeyp
 
 
 @pytest.mark.long
-def test_a_sweep_whose_back_end_is_missing_is_left_out_and_red_if_it_was_there_before(tmp_path, monkeypatch):
+def test_a_sweep_whose_back_end_is_missing_is_left_out_and_red_if_it_was_there_before(
+    tmp_path, monkeypatch
+):
     pytest.importorskip("verl_cpu")
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")  # nobody asks it
     monkeypatch.setattr(nightly, "_audit", dict)
-    layout, sets, installed = Layout.at(tmp_path / "data"), tmp_path / "nights", importlib.util.find_spec
+    layout, sets, installed = (
+        Layout.at(tmp_path / "data"),
+        tmp_path / "nights",
+        importlib.util.find_spec,
+    )
     sets.mkdir()
     for name, setting in (("here", ""), ("verl", "set: {backend.type: verl}\n")):
         text = SWEEP.format(name=name, steps=2, every=2, seeds=[0])
@@ -190,7 +231,11 @@ def test_a_sweep_whose_back_end_is_missing_is_left_out_and_red_if_it_was_there_b
     never_had = night(2, without="verl")
     assert not never_had.red and "verl left out" in never_had.said
     whole = night(3)
-    assert not whole.red and "new runs: verl / grpo / seed 0; new back ends: verl" in whole.said, whole.said
+    assert not whole.red and "new runs: verl / grpo / seed 0; new back ends: verl" in whole.said, (
+        whole.said
+    )
     lost = night(4, without="verl_cpu")
-    assert lost.red and "no more runs: verl / grpo / seed 0; no more back ends: verl" in lost.said, lost.said
+    assert (
+        lost.red and "no more runs: verl / grpo / seed 0; no more back ends: verl" in lost.said
+    ), lost.said
     assert "verl left out: backend.device: cpu needs the package verl_cpu" in lost.said

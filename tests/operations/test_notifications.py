@@ -49,8 +49,10 @@ def test_the_automations_of_the_documentation_call_when_a_flow_run_fails_and_whe
     """And the run that fails has its reason in red, without a traceback of Prefect's engine."""
     url, heard = hook
     environment = served.environment | {
-        "PREFECT_API_URL": f"{served.ui}/api", "PREFECT_HOME": str(tmp_path / "client"), "DO_NOT_TRACK": "1",
-    }  # fmt: skip
+        "PREFECT_API_URL": f"{served.ui}/api",
+        "PREFECT_HOME": str(tmp_path / "client"),
+        "DO_NOT_TRACK": "1",
+    }
     how = {"env": environment, "capture_output": True, "text": True, "timeout": HANG}
     block = subprocess.run([sys.executable, "-c", BLOCK, url], **how)
     assert block.returncode == 0, block.stderr
@@ -77,8 +79,14 @@ def test_the_automations_of_the_documentation_call_when_a_flow_run_fails_and_whe
     kind, message = served.finished(run)
     assert kind == "FAILED" and "rollout.group_size" in message and "limits.yaml" in message
     assert "quickstart" not in served.layout.sweeps(), "nothing was begun"
-    said = until(lambda: [line for line in served.log_of(run) if line["level"] >= logging.ERROR], "its log")
+    said = until(
+        lambda: [line for line in served.log_of(run) if line["level"] >= logging.ERROR], "its log"
+    )
     assert [line["message"] for line in said] == [message]
-    told = until(lambda: [text for text in heard if "rollout.group_size" in text], "the call for the failure")
+    told = until(
+        lambda: [text for text in heard if "rollout.group_size" in text], "the call for the failure"
+    )
     assert "sweep" in told[0]
-    until(lambda: any("no nightly run has ended" in text for text in heard), "the call for the night")
+    until(
+        lambda: any("no nightly run has ended" in text for text in heard), "the call for the night"
+    )

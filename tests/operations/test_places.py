@@ -89,8 +89,10 @@ def test_processes_of_another_container_are_nobodys_orphans():
         assert container.poll() is None
         seen = subprocess.run(
             in_container(*python("from rpg.processes import end_orphans; print(end_orphans())")),
-            env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
-        )  # fmt: skip
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+        )
         assert seen.stdout == "[]\n", seen
         without_proc = [part for part in in_container(*python(OWNER)) if part != "--mount-proc"]
         with started(without_proc) as other:  # there /proc shows this test's processes, not its own
@@ -101,9 +103,18 @@ def test_processes_of_another_container_are_nobodys_orphans():
 def test_a_run_of_another_place_survives_and_is_shown(tmp_path, place):
     layout = Layout.at(tmp_path / "data")
     folder = layout.run("s", "r-s0-01234567")
-    write_manifest(folder, 
-        {"run_id": "0123456789", "variant": "v", "algorithm": "grpo", "seed": 0, "spec": {}, "created": 0, "steps": 3}
-    )  # fmt: skip
+    write_manifest(
+        folder,
+        {
+            "run_id": "0123456789",
+            "variant": "v",
+            "algorithm": "grpo",
+            "seed": 0,
+            "spec": {},
+            "created": 0,
+            "steps": 3,
+        },
+    )
     command = python(WORKER, folder.path, tmp_path / "go")
     elsewhere = on_host("gpu-node-7", tmp_path / "boot", *command)
     command = in_container(*command) if place == "container" else elsewhere
@@ -169,7 +180,9 @@ def test_of_two_hosts_without_locks_one_keeps_a_run(tmp_path):
         with contextlib.ExitStack() as stack:
             race = python(RACE, folder.path)
             commands = [on_host(name, tmp_path / name, *race) for name in ("one", "two")]
-            hosts = [stack.enter_context(started(one, path, stdin=subprocess.PIPE)) for one in commands]
+            hosts = [
+                stack.enter_context(started(one, path, stdin=subprocess.PIPE)) for one in commands
+            ]
             for host in hosts:
                 host.stdin.write("\n")
                 host.stdin.flush()
@@ -188,12 +201,17 @@ def test_a_sweep_waits_for_the_run_of_another_host_and_then_does_it(tmp_path, pr
     worker = python(WORKER, folder.path, tmp_path / "go")
     with started(on_host("gpu-node-7", tmp_path / "boot", *worker)):
         lease = folder.lease()
-        sweep = start(tmp_path, "sweep", "small.yaml", "-w", "1", home=layout.home, module=TRIVIAL, **prefect)
+        sweep = start(
+            tmp_path, "sweep", "small.yaml", "-w", "1", home=layout.home, module=TRIVIAL, **prefect
+        )
         try:
             other = until(
-                lambda: [r for r in layout.run_folders("small") if r.name != folder.name and r.attempts()],
-                "the run that is free", lambda: sweep.poll() is not None,
-            )[0]  # fmt: skip
+                lambda: [
+                    r for r in layout.run_folders("small") if r.name != folder.name and r.attempts()
+                ],
+                "the run that is free",
+                lambda: sweep.poll() is not None,
+            )[0]
             until(lambda: other.state() != "running" or sweep.poll() is not None, "its end")
             assert sweep.poll() is None, log.read_text()
             assert "running on gpu-node-7 since" in log.read_text()

@@ -1,4 +1,5 @@
-"""The Prefect UI in a real browser: fill in the form, watch the sweep, follow the link to the dashboard, cancel.
+"""The Prefect UI in a real browser: fill in the form, watch the sweep, follow the link to the
+dashboard, cancel.
 
 Needs playwright and a Chromium (Debian: apt-get install chromium); says so when it is left out.
 """
@@ -20,11 +21,14 @@ def open_form(page, served):
     page.get_by_role("button", name="Run", exact=True).click()
     page.get_by_text("Custom run").click()
     page.get_by_text("steps (Optional)").wait_for()
-    assert page.get_by_text("config (Optional)").count() == 0, "what must be given is not called optional"
+    assert page.get_by_text("config (Optional)").count() == 0, (
+        "what must be given is not called optional"
+    )
 
 
 def submit(page):
-    """Press the button; the id of the flow run. While SQLite is busy the page shows an error, and one presses again."""
+    """Press the button; the id of the flow run. While SQLite is busy the page shows an error, and
+    one presses again."""
 
     def press():
         with page.expect_response(re.compile("/create_flow_run$")) as answered:
@@ -46,7 +50,9 @@ def test_a_sweep_from_the_form_to_the_numbers_in_the_dashboard(page, served):
     page.goto(f"{served.ui}/runs/flow-run/{run}")
     assert served.finished(run)[0] == "COMPLETED"
     page.get_by_text("Completed", exact=True).first.wait_for()
-    page.get_by_role("tab", name="Artifacts").or_(page.get_by_text("Artifacts", exact=True)).first.click()
+    page.get_by_role("tab", name="Artifacts").or_(
+        page.get_by_text("Artifacts", exact=True)
+    ).first.click()
     page.get_by_text("dashboard-clicked").first.click()
     with page.expect_popup() as opened:
         page.get_by_role("link", name="clicked in the dashboard").click()
@@ -80,7 +86,9 @@ def test_a_bad_value_shows_its_reason(page, served):
     page.get_by_role("button", name="Submit").click()
     page.get_by_text(re.compile("less than the minimum of 0|must be >= 0|minimum")).first.wait_for()
     field(page, "steps").locator("input").fill("0")
-    page.get_by_role("button", name="by name").or_(page.get_by_text("by name", exact=True)).first.click()
+    page.get_by_role("button", name="by name").or_(
+        page.get_by_text("by name", exact=True)
+    ).first.click()
     field(page, "config").locator("textarea").fill("own/smal")
     page.get_by_role("button", name="Submit").click()
     page.get_by_text(re.compile("'own/smal' is not one of")).first.wait_for()
@@ -90,4 +98,6 @@ def test_a_bad_value_shows_its_reason(page, served):
     run = submit(page)
     assert served.finished(run)[0] == "FAILED"
     page.goto(f"{served.ui}/runs/flow-run/{run}")
-    page.get_by_text(re.compile("'stepz' is not a field of training; did you mean 'steps'")).first.wait_for()
+    page.get_by_text(
+        re.compile("'stepz' is not a field of training; did you mean 'steps'")
+    ).first.wait_for()

@@ -31,15 +31,24 @@ def test_a_process_whose_owner_is_gone_is_ended_and_no_other(gone):
     here = os.readlink("/proc/self/ns/pid")
     lost = {**os.environ, "RPG_OWNED_BY": f"{gone} another/1 {here}"}
     orphan = subprocess.Popen(SLEEP, env=lost, start_new_session=True)
-    reused = subprocess.Popen(SLEEP, env={**os.environ, "RPG_OWNED_BY": f"{os.getpid()} another/1 {here}"})
+    reused = subprocess.Popen(
+        SLEEP, env={**os.environ, "RPG_OWNED_BY": f"{os.getpid()} another/1 {here}"}
+    )
     owned = subprocess.Popen(SLEEP, env={**os.environ, **owner_mark()})
-    plain = subprocess.Popen(SLEEP, env={k: v for k, v in os.environ.items() if k != "RPG_OWNED_BY"})
+    plain = subprocess.Popen(
+        SLEEP, env={k: v for k, v in os.environ.items() if k != "RPG_OWNED_BY"}
+    )
     try:
         for process in (orphan, reused, owned, plain):  # each has the environment it was given
             until(lambda process=process: SLEEP[-1] in psutil.Process(process.pid).cmdline())
         assert not {owned.pid, plain.pid} & set(end_orphans())
         # Not who ended them: every sweep that begins on this machine does the same.
-        assert orphan.wait(HANG) and reused.wait(HANG) and owned.poll() is None and plain.poll() is None
+        assert (
+            orphan.wait(HANG)
+            and reused.wait(HANG)
+            and owned.poll() is None
+            and plain.poll() is None
+        )
     finally:
         for process in (orphan, reused, owned, plain):
             process.kill()
@@ -65,7 +74,8 @@ def test_stale_leases_and_waiting_notes_go_and_live_ones_stay(tmp_path, gone):
 @pytest.mark.slow
 @pytest.mark.parametrize("obeys", [True, False])
 def test_a_cancellation_that_the_process_never_heard_of_reaches_it(served, monkeypatch, obeys):
-    """As after Prefect's web socket was closed: the state says Cancelling, and the process works on."""
+    """As after Prefect's web socket was closed: the state says Cancelling, and the process works
+    on."""
     monkeypatch.setattr(module, "GRACE_SECONDS", 0.5)
     flow = served.api.get("/deployments/name/sweep/sweep").json()["flow_id"]
     body = {"flow_id": flow, "state": {"type": "CANCELLING"}, "tags": [folder_tag(served.home)]}
@@ -81,7 +91,9 @@ def test_a_cancellation_that_the_process_never_heard_of_reaches_it(served, monke
     try:
         until(lambda: locks.held(alive_path(served.home, run, 0)), "its lock", unless=process.poll)
         reconcile(served.layout, f"{served.ui}/api")
-        assert process.poll() is None and served.state(run)[0] == "CANCELLING", "it may still hear of it"
+        assert process.poll() is None and served.state(run)[0] == "CANCELLING", (
+            "it may still hear of it"
+        )
         monkeypatch.setattr(module, "UNHEARD_SECONDS", 0.0)
         said = reconcile(served.layout, f"{served.ui}/api")
         assert served.state(run)[0] == "CANCELLED" and len(said) == 1 and "had not heard" in said[0]
@@ -92,7 +104,9 @@ def test_a_cancellation_that_the_process_never_heard_of_reaches_it(served, monke
 
 
 @pytest.mark.slow
-def test_flow_runs_killed_before_they_held_a_lock_are_closed_those_of_other_folders_not(served, monkeypatch):
+def test_flow_runs_killed_before_they_held_a_lock_are_closed_those_of_other_folders_not(
+    served, monkeypatch
+):
     monkeypatch.setattr(module, "NO_PROCESS_SECONDS", 0.0)
     flow = served.api.get("/deployments/name/sweep/sweep").json()["flow_id"]
 

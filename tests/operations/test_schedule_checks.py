@@ -33,7 +33,9 @@ def test_a_schedule_without_runs_and_runs_that_nobody_begins():
     assert schedule_problems([night], [], now, 60) == [], "Prefect has a minute to make them"
     assert schedule_problems([deployment(updated=now - timedelta(minutes=1))], [], now, 600) == []
     assert schedule_problems([night], [ahead], now, 600) == []
-    assert schedule_problems([deployment(active=False), deployment(paused=True)], [], now, 600) == []
+    assert (
+        schedule_problems([deployment(active=False), deployment(paused=True)], [], now, 600) == []
+    )
     late = schedule_problems([night], [ahead, run_of(night, now - timedelta(minutes=20))], now, 600)
     assert len(late) == 1 and "1 flow run is late; the first, nightly, was due at" in late[0]
     assert schedule_problems([night], [run_of(night, now - timedelta(minutes=2))], now, 600) == []
@@ -42,7 +44,10 @@ def test_a_schedule_without_runs_and_runs_that_nobody_begins():
 def test_status_and_dashboard_say_it_while_somebody_serves(tmp_path):
     write_problems(tmp_path / "data", ["the schedule of nightly creates no runs"])
     said = rpg(tmp_path, "status")
-    assert said.returncode == 0 and "the schedule of nightly creates no runs" in said.stdout + said.stderr
+    assert (
+        said.returncode == 0
+        and "the schedule of nightly creates no runs" in said.stdout + said.stderr
+    )
     assert read_problems(tmp_path / "data") == ["the schedule of nightly creates no runs"]
     note = json.loads((tmp_path / "data" / HEALTH).read_text())
     (tmp_path / "data" / HEALTH).write_text(json.dumps(note | {"time": time.time() - 3600}))

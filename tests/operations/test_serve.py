@@ -1,4 +1,5 @@
-"""`rpg serve` for real: server, worker, dashboard, sweeps from the API as the UI uses it, kills and cancellations."""
+"""`rpg serve` for real: server, worker, dashboard, sweeps from the API as the UI uses it, kills and
+cancellations."""
 
 import json
 import os
@@ -26,7 +27,9 @@ pytestmark = pytest.mark.slow
 
 def test_a_service_that_ends_while_it_starts_is_started_again_and_given_up_in_the_end(tmp_path):
     listens = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); time.sleep(60)"
-    second = f"import pathlib; p = pathlib.Path('tried')\nif p.exists(): exec({listens!r})\np.touch()"
+    second = (
+        f"import pathlib; p = pathlib.Path('tried')\nif p.exists(): exec({listens!r})\np.touch()"
+    )
 
     def service(name, code):
         command = [sys.executable, "-c", f"import os; os.chdir({str(tmp_path)!r})\n{code}"]
@@ -50,7 +53,9 @@ def test_it_listens_on_loopback_only_and_on_the_ports_it_announced(served):
     listening = {c.laddr for c in connections if c.status == psutil.CONN_LISTEN}
     assert {address.ip for address in listening} == {"127.0.0.1"}
     ports = {address.port for address in listening}
-    assert {served.port, served.dashboard_port} < ports <= announced and len(ports) == 3, "and the worker's"
+    assert {served.port, served.dashboard_port} < ports <= announced and len(ports) == 3, (
+        "and the worker's"
+    )
 
 
 def test_a_schedule_that_was_edited_in_the_ui_stays_when_the_worker_starts_again(served):
@@ -65,18 +70,28 @@ def test_a_schedule_that_was_edited_in_the_ui_stays_when_the_worker_starts_again
     worker.kill()
     again = lambda: served.api.get(path).json()  # noqa: E731
     until(lambda: again()["updated"] != edited["updated"], "the worker's next start", pause=0.3)
-    until(lambda: again()["schedules"], "the schedule, which Prefect makes anew a moment later", pause=0.3)
+    until(
+        lambda: again()["schedules"],
+        "the schedule, which Prefect makes anew a moment later",
+        pause=0.3,
+    )
     now = served.api.get(path).json()
-    assert [(one["schedule"]["cron"], one["active"]) for one in now["schedules"]] == [("15 3 * * *", False)]
+    assert [(one["schedule"]["cron"], one["active"]) for one in now["schedules"]] == [
+        ("15 3 * * *", False)
+    ]
     assert now["parameters"] == {"workers": 1}
     back = {"schedule": found["schedules"][0]["schedule"], "active": True}
     again = f"/deployments/{found['id']}/schedules/{now['schedules'][0]['id']}"
     assert served.api.patch(again, json=back).status_code == 204
     served.api.patch(f"/deployments/{found['id']}", json={"parameters": {}})
-    until(lambda: served.log.read_text().count("its flow runs only") > told, "the worker's own port")
+    until(
+        lambda: served.log.read_text().count("its flow runs only") > told, "the worker's own port"
+    )
 
 
-def test_a_second_one_says_where_the_first_is_or_whose_port_it_cannot_have(served, tmp_path, monkeypatch):
+def test_a_second_one_says_where_the_first_is_or_whose_port_it_cannot_have(
+    served, tmp_path, monkeypatch
+):
     monkeypatch.setattr(os, "environ", dict(served.environment))
     said, plan = [], Plan("rpg.__main__", served.port, served.dashboard_port, None, "")
     assert serve(served.layout, plan, said.append) == 0
@@ -104,14 +119,19 @@ def test_a_bad_value_is_refused_with_its_field_before_anything_starts(served, pa
         lambda: "additionalProperties" in served.api.get("/deployments/name/sweep/sweep").text,
         "a refresh of the form",
     )
-    answer = served.begin("sweep", **{name: value for name, value in given.items() if value is not None})
+    answer = served.begin(
+        "sweep", **{name: value for name, value in given.items() if value is not None}
+    )
     assert answer.status_code in (409, 422) and reason in answer.text
 
 
 @pytest.mark.long
 def test_a_sweep_from_the_form_is_the_sweep_of_the_command(served):
-    """The flow run completes with artifacts; `rpg sweep` on the same file then finds everything done."""
-    run = served.run_id("sweep", config="own/trivial · about 3 min · A line that a schedule has kept.")
+    """The flow run completes with artifacts; `rpg sweep` on the same file then finds everything
+    done."""
+    run = served.run_id(
+        "sweep", config="own/trivial · about 3 min · A line that a schedule has kept."
+    )
     assert served.finished(run)[0] == "COMPLETED"
     assert served.api.get(f"/flow_runs/{run}").json()["name"] == "sweep own/trivial"
     folders = served.layout.run_folders("trivial")
@@ -123,19 +143,28 @@ def test_a_sweep_from_the_form_is_the_sweep_of_the_command(served):
     assert "GRPO" in result and "data:image/png;base64," in result
     tasks = {one["name"]: one["state_type"] for one in served.tasks(run)}
     trained = {f"train {folder.name}" for folder in served.layout.run_folders("trivial")}
-    assert trained < set(tasks) and set(tasks.values()) == {"COMPLETED"}, "its tasks are on its page"
+    assert trained < set(tasks) and set(tasks.values()) == {"COMPLETED"}, (
+        "its tasks are on its page"
+    )
     flows = {"flows": {"name": {"any_": ["sweep"]}}}
     started = served.api.post("/flow_runs/filter", json=flows).json()
-    assert not [one for one in started if one["name"].startswith("sweep trivial:")], "one flow run a sweep"
+    assert not [one for one in started if one["name"].startswith("sweep trivial:")], (
+        "one flow run a sweep"
+    )
     file = served.home / "configs" / "trivial.yaml"
     command = [sys.executable, "-m", "rpg", "sweep", str(file), "--home", str(served.home)]
-    again = subprocess.run(command, capture_output=True, text=True, env=served.environment, timeout=HANG)
+    again = subprocess.run(
+        command, capture_output=True, text=True, env=served.environment, timeout=HANG
+    )
     assert again.returncode == 0 and "nothing was trained" in again.stdout
 
 
 def test_cancelled_from_the_api_the_whole_tree_ends(served):
     run = served.run_id("sweep", config="own/trivial", steps=5000, name="cancelled")
-    trainers, worker = until(served.trainers, "a training", pause=0.3), served.part("serve.flow_runner")
+    trainers, worker = (
+        until(served.trainers, "a training", pause=0.3),
+        served.part("serve.flow_runner"),
+    )
     tree = worker.children(recursive=True)
     assert set(trainers) <= set(tree)
     wanted = {"state": {"type": "CANCELLING"}, "force": False}
@@ -148,12 +177,15 @@ def test_cancelled_from_the_api_the_whole_tree_ends(served):
     until(over, "the end of the tasks", pause=0.3)
     reconcile(served.layout, f"{served.ui}/api")
     assert {one["state_type"] for one in served.tasks(run)} == {"COMPLETED", "CANCELLED"}
-    assert worker.is_running() and served.part("serve.flow_runner") == worker, "other flow runs go on"
+    assert worker.is_running() and served.part("serve.flow_runner") == worker, (
+        "other flow runs go on"
+    )
 
 
 @pytest.mark.long
 def test_a_failed_training_and_a_killed_worker_are_told_and_retry_goes_on(served):
-    """Retry is pressed at once, while repairs go on: what the first attempt left is not taken for the second one's."""
+    """Retry is pressed at once, while repairs go on: what the first attempt left is not taken for
+    the second one's."""
     run = served.run_id("sweep", config="own/trivial", steps=30, name="failing")
     until(served.trainers, "a training", pause=0.3)[0].kill()
     kind, message = served.finished(run)

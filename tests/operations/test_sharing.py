@@ -1,4 +1,5 @@
-"""Two sweeps with common runs at once, real processes, trivial trainings: everything once, and nobody waits in silence."""
+"""Two sweeps with common runs at once, real processes, trivial trainings: everything once, and
+nobody waits in silence."""
 
 import os
 import signal
@@ -27,13 +28,20 @@ def start(tmp_path, prefect):
         file = tmp_path / f"{name}.yaml"
         file.write_text(SWEEP.format(name=name, steps=steps, every=2, seeds=list(seeds)))
         environment = {
-            **os.environ, "PYTHONPATH": str(ROOT), **prefect, SECONDS: str(seconds),
-            "RPG_SLOTS_FOLDER": str(tmp_path / "slots"), "RPG_SLOTS": "4", **environment,
-        }  # fmt: skip
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            **prefect,
+            SECONDS: str(seconds),
+            "RPG_SLOTS_FOLDER": str(tmp_path / "slots"),
+            "RPG_SLOTS": "4",
+            **environment,
+        }
         log = (tmp_path / f"{name}.log").open("ab")
         command = [sys.executable, "-m", "benchmarks.trivial", "sweep", str(file)]
         command += ["--home", str(tmp_path / "data"), "-w", "2"]
-        begun.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=tmp_path))
+        begun.append(
+            subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=tmp_path)
+        )
         return begun[-1]
 
     yield begin
@@ -44,12 +52,16 @@ def start(tmp_path, prefect):
 
 def numbers(folder):
     rows = [(row["step"], row["reward"]) for row in folder.read_metrics()]
-    evals = {s: read_eval(folder, "chain-easy", s).to_pylist() for s in folder.eval_steps("chain-easy")}
+    evals = {
+        s: read_eval(folder, "chain-easy", s).to_pylist() for s in folder.eval_steps("chain-easy")
+    }
     return rows, evals
 
 
 @pytest.mark.long
-def test_common_runs_are_trained_once_in_the_one_slot_of_the_machine_for_both_sweeps(start, tmp_path):
+def test_common_runs_are_trained_once_in_the_one_slot_of_the_machine_for_both_sweeps(
+    start, tmp_path
+):
     layout, said, most = Layout.at(tmp_path / "data"), set(), 0
     sweeps = [start("one", range(2), RPG_SLOTS="1"), start("two", range(1, 3), RPG_SLOTS="1")]
     while any(one.poll() is None for one in sweeps):
@@ -57,7 +69,9 @@ def test_common_runs_are_trained_once_in_the_one_slot_of_the_machine_for_both_sw
         most = max(most, sum(folder.lease() is not None for folder in folders))
         said |= {folder.waiting() for folder in folders} - {None}
         time.sleep(0.1)
-    assert [one.returncode for one in sweeps] == [0, 0] and most == 1, (tmp_path / "two.log").read_text()
+    assert [one.returncode for one in sweeps] == [0, 0] and most == 1, (
+        tmp_path / "two.log"
+    ).read_text()
     assert any("waits for a slot: 1 of 1 on this machine taken by" in why for why in said), said
     by_id = {}
     for folder in (*layout.run_folders("one"), *layout.run_folders("two")):
@@ -79,7 +93,9 @@ def test_a_killed_sweep_is_taken_over_where_it_was(start, tmp_path):
     until(lambda: any(len(f.read_metrics()) >= 5 for f in layout.run_folders("one")), "five steps")
     second = start("two", [0], steps=12)
     runs = layout.run_folders
-    until(lambda: any(f.waiting() for f in runs("two")), "a wait", lambda: second.poll() is not None)
+    until(
+        lambda: any(f.waiting() for f in runs("two")), "a wait", lambda: second.poll() is not None
+    )
     told = [f.waiting() for f in layout.run_folders("two")]
     first.send_signal(signal.SIGKILL)
     before = [row["step"] for row in layout.run_folders("one")[0].read_metrics()]
@@ -92,16 +108,31 @@ def test_a_killed_sweep_is_taken_over_where_it_was(start, tmp_path):
 
 
 def test_taking_over_can_be_interrupted_anywhere_and_done_again(tmp_path, monkeypatch):
-    """A kill is imitated by an error at every single link or copy, and each time it is simply done again."""
+    """A kill is imitated by an error at every single link or copy, and each time it is simply done
+    again."""
     layout = Layout.at(tmp_path)
     source = layout.run("old", "x-s0-0123abcd")
     steps = (0, 2, 4)
     manifest = {
-        "run_id": "0123abcd", "variant": "x", "algorithm": "x", "seed": 0, "spec": {}, "created": 0.0, "steps": 4,
-        "eval_steps": list(steps), "benchmarks": ["b"],
-    }  # fmt: skip
+        "run_id": "0123abcd",
+        "variant": "x",
+        "algorithm": "x",
+        "seed": 0,
+        "spec": {},
+        "created": 0.0,
+        "steps": 4,
+        "eval_steps": list(steps),
+        "benchmarks": ["b"],
+    }
     write_manifest(source, manifest)
-    row = {"sample": 0, "extracted": None, "correct": True, "reason": "", "tokens": 1, "truncated": False}
+    row = {
+        "sample": 0,
+        "extracted": None,
+        "correct": True,
+        "reason": "",
+        "tokens": 1,
+        "truncated": False,
+    }
     row |= dict.fromkeys(("problem_id", "problem", "answer", "response"), "?")
     for step in steps:
         (source.checkpoint(step) / "training").mkdir(parents=True)
@@ -134,4 +165,6 @@ def test_taking_over_can_be_interrupted_anywhere_and_done_again(tmp_path, monkey
         assert (folder.checkpoint(4) / "training" / "state").read_text() == "4"
         assert [row["step"] for row in folder.read_metrics()] == [0, 2, 4]
     assert calls == 9
-    assert Claims(layout).duplicate(layout.run("new1", "x-s0-0123abcd")) is None, "nobody is further"
+    assert Claims(layout).duplicate(layout.run("new1", "x-s0-0123abcd")) is None, (
+        "nobody is further"
+    )

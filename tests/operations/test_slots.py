@@ -1,4 +1,5 @@
-"""Slots are kernel locks: never more than there are, free when the holder is gone, and they say who holds them."""
+"""Slots are kernel locks: never more than there are, free when the holder is gone, and they say who
+holds them."""
 
 import subprocess
 import sys
@@ -46,7 +47,9 @@ def test_a_holder_that_is_killed_leaves_nothing_behind(two):
 
 def test_a_child_that_inherits_a_slot_keeps_it_when_the_parent_lets_go(two):
     held = two.take(Need("cpu", 2), "a/b")
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=held.fds)
+    child = subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=held.fds
+    )
     held.close()
     assert two.take(CPU, "c/d") is None
     child.communicate(b"\n")
@@ -72,7 +75,9 @@ def test_only_who_waits_for_the_same_slots_is_before_another(tmp_path, kind):
         with closing(both.take(need, "b/several", several)) as held:
             assert [lock.path.name for lock in held.locks] == [f"{kind}-1"]
     with one.gate(need, "a/later") as later:
-        assert one.take(need, "a/later", later) is None and "; first comes b/several" in one.why(need, later)
+        assert one.take(need, "a/later", later) is None and "; first comes b/several" in one.why(
+            need, later
+        )
         assert len(both.take(Need(kind, 2), "b/several", several).locks) == 2
 
 
@@ -80,16 +85,27 @@ def test_what_a_back_end_needs(two):
     assert need_of(LocalBackend(), two) == CPU
     assert need_of(LocalBackend(device="cuda"), two) == Need("gpu", 1)
     verl, server = BACKENDS["verl"], {"type": "vllm"}
-    assert need_of(verl(type="verl", device="cuda", gpus_per_node=3, rollout=server), two) == Need("gpu", 3)
+    assert need_of(verl(type="verl", device="cuda", gpus_per_node=3, rollout=server), two) == Need(
+        "gpu", 3
+    )
     assert need_of(verl(type="verl", gpus_per_node=3), two) == Need("cpu", 2)
-    for address, need in {"auto": Need("gpu", 3), "127.0.0.1:9": Need("gpu", 3), "head:9": None}.items():
+    for address, need in {
+        "auto": Need("gpu", 3),
+        "127.0.0.1:9": Need("gpu", 3),
+        "head:9": None,
+    }.items():
         ray = {"type": "address", "address": address}
         on_cluster = verl(type="verl", device="cuda", gpus_per_node=8, rollout=server, ray=ray)
-        assert (need_of(on_cluster, two), need_of(on_cluster, Machine(two.folder, 2, ()))) == (need, None)
+        assert (need_of(on_cluster, two), need_of(on_cluster, Machine(two.folder, 2, ()))) == (
+            need,
+            None,
+        )
 
 
 def test_the_environment_says_how_many_and_where(tmp_path):
-    here = machine({"RPG_SLOTS": "7", "RPG_SLOTS_FOLDER": str(tmp_path / "s"), "CUDA_VISIBLE_DEVICES": "3,5"})
+    here = machine(
+        {"RPG_SLOTS": "7", "RPG_SLOTS_FOLDER": str(tmp_path / "s"), "CUDA_VISIBLE_DEVICES": "3,5"}
+    )
     assert here.cpu == 7 and here.gpus == ("3", "5")
     assert (tmp_path / "s").stat().st_mode & 0o7777 == 0o1777
     with pytest.raises(UserError, match="RPG_SLOTS='many'"):

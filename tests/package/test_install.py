@@ -1,4 +1,5 @@
-"""`.ci/install.py`: uv is told what pip is told on this machine, and pip does the job where there is no uv."""
+"""`.ci/install.py`: uv is told what pip is told on this machine, and pip does the job where there
+is no uv."""
 
 import importlib.util
 import os
@@ -52,8 +53,12 @@ def shelf(tmp_path):
         with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
             wheel.writestr(f"{name}.py", "HERE = True\n")
             place = f"{name}-1.0.dist-info"
-            wheel.writestr(f"{place}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-            wheel.writestr(f"{place}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            wheel.writestr(
+                f"{place}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+            )
+            wheel.writestr(
+                f"{place}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            )
             names = (f"{name}.py", f"{place}/METADATA", f"{place}/WHEEL", f"{place}/RECORD")
             wheel.writestr(f"{place}/RECORD", "".join(f"{name},,\n" for name in names))
     return folder
@@ -99,10 +104,19 @@ def test_what_is_compiled_does_not_depend_on_where_the_environment_lies(place):
     packages = f"{place}/.venv/lib/python3.11/site-packages"
     left_out = [
         name
-        for name in ("torch/nn/modules.py", "transformers/modeling_utils.py", "pandas/tests/io/a.py", "torch/testing/b.py",
-                     "transformers/models/bert/c.py", "ray/data/d.py", "ray/util/e.py", "pip/f.py", "contests/g.py")
+        for name in (
+            "torch/nn/modules.py",
+            "transformers/modeling_utils.py",
+            "pandas/tests/io/a.py",
+            "torch/testing/b.py",
+            "transformers/models/bert/c.py",
+            "ray/data/d.py",
+            "ray/util/e.py",
+            "pip/f.py",
+            "contests/g.py",
+        )
         if re.search(install.HARDLY_NEEDED, f"{packages}/{name}")
-    ]  # fmt: skip
+    ]
     assert left_out == [
         "pandas/tests/io/a.py",
         "torch/testing/b.py",

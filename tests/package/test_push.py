@@ -31,7 +31,9 @@ class Hub(BaseHTTPRequestHandler):
             for line in body.splitlines():
                 record = json.loads(line)
                 if record["key"] == "file":
-                    self.server.files[record["value"]["path"]] = base64.b64decode(record["value"]["content"])
+                    self.server.files[record["value"]["path"]] = base64.b64decode(
+                        record["value"]["content"]
+                    )
             url = f"{self.server.url}/me/model/commit/1"
             return self.answer({"commitUrl": url, "commitOid": "1", "success": True})
         self.answer({"url": f"{self.server.url}/me/model", "warnings": [], "errors": []})
@@ -97,7 +99,9 @@ def test_mistakes_are_a_line(tmp_path, hub, monkeypatch):
     from rpg.config.errors import ConfigError
 
     step = checkpoint(tmp_path)
-    with pytest.raises(ConfigError, match="not a checkpoint of a run; expected SWEEP/RUN/step-000040"):
+    with pytest.raises(
+        ConfigError, match="not a checkpoint of a run; expected SWEEP/RUN/step-000040"
+    ):
         push([str(tmp_path), "me/model"], home=tmp_path)
     with pytest.raises(ConfigError, match=r"SWEEP/RUN/step-000040 .*\. sweep/one has step-000003"):
         push(["sweep/one/step-000004", "me/model"], home=tmp_path)

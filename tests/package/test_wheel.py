@@ -1,6 +1,8 @@
-"""The package as somebody has it who installed it: a wheel, in an environment of its own, far from the repository.
+"""The package as somebody has it who installed it: a wheel, in an environment of its own, far from
+the repository.
 
-The folder they work in is as unkind as it can be: it has folders `flows`, `dashboard` and `rpg` of their own.
+The folder they work in is as unkind as it can be: it has folders `flows`, `dashboard` and `rpg` of
+their own.
 """
 
 import os
@@ -40,7 +42,9 @@ def wheel(tmp_path_factory):
 
 def environment(**more):
     """This one, without what would lead back to the repository."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "RPG_HOME", "PREFECT"))}
+    kept = {
+        k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "RPG_HOME", "PREFECT"))
+    }
     return kept | more
 
 
@@ -51,7 +55,8 @@ def pip(*words):
 
 
 def installed(wheel, place, lend_packages):
-    """`bin/` of a new environment with the wheel; others' packages are lent from here, but nothing of ours is."""
+    """`bin/` of a new environment with the wheel; others' packages are lent from here, but nothing
+    of ours is."""
     venv.create(place, with_pip=False, symlinks=True)
     pip("--python", place / "bin" / "python", "install", "-q", "--no-deps", "--no-index", wheel)
     if lend_packages:
@@ -85,7 +90,9 @@ def lab(bin_, tmp_path_factory):
 
 def rpg(bin_, folder, *words, **more):
     alone = environment(OMP_NUM_THREADS="1", **more)
-    return subprocess.run([bin_ / "rpg", *words], cwd=folder, env=alone, capture_output=True, text=True)
+    return subprocess.run(
+        [bin_ / "rpg", *words], cwd=folder, env=alone, capture_output=True, text=True
+    )
 
 
 def test_every_file_of_the_packages_is_in_the_wheel(wheel):
@@ -157,9 +164,12 @@ def test_the_dashboard_shows_it(bin_, lab):
         "print([one.options for one in page.selectbox])"
     )
     done = subprocess.run(
-        [bin_ / "python", "-P", "-c", page], cwd=lab, env=environment(RPG_HOME=str(lab / "rpg-data")),
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [bin_ / "python", "-P", "-c", page],
+        cwd=lab,
+        env=environment(RPG_HOME=str(lab / "rpg-data")),
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0 and "first" in done.stdout, done.stdout + done.stderr
 
 

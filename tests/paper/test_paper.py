@@ -18,8 +18,16 @@ def rules(findings):
 
 
 def test_the_tables_are_complete():
-    counts = frame().groupby("table", sort=False).agg(rows=("row", "nunique"), values=("last", "size"))
-    assert counts["rows"].to_dict() == {"Table 3": 6, "Table 5": 8, "Table 6": 6, "Table 7": 8, "Table 8": 12}
+    counts = (
+        frame().groupby("table", sort=False).agg(rows=("row", "nunique"), values=("last", "size"))
+    )
+    assert counts["rows"].to_dict() == {
+        "Table 3": 6,
+        "Table 5": 8,
+        "Table 6": 6,
+        "Table 7": 8,
+        "Table 8": 12,
+    }
     assert counts["values"].sum() == 6 * 3 + 8 * 3 + 6 * 2 + 8 * 2 + 12 * 3
     assert ((frame()["last"] > 0) & (frame()["best"] < 1)).all()
 
@@ -66,14 +74,19 @@ def test_attainable():
 def test_every_possible_value_passes():
     for samples, problems in ((32, 30), (32, 40), (4, 50)):
         total = samples * problems
-        assert all(attainable(float(f"{count / total:.4f}"), problems, samples) for count in range(total + 1))
+        assert all(
+            attainable(float(f"{count / total:.4f}"), problems, samples)
+            for count in range(total + 1)
+        )
 
 
 def test_rules_one_by_one():
     assert lint([entry()]) == []
     above = lint([entry(last=0.501, best=0.2656)])
     assert rules(above) == [("last above best", "Table 0", "A", "AIME24", "last, best")]
-    assert rules(lint([entry(), entry(row="B")])) == [("repeated", "Table 0", "A", "AIME24", "last, best")]
+    assert rules(lint([entry(), entry(row="B")])) == [
+        ("repeated", "Table 0", "A", "AIME24", "last, best")
+    ]
     assert lint([entry(), entry(row="B", best=0.751)]) == []
     other_copy = lint([entry(problems=675)])
     assert rules(other_copy) == [("unchecked", "Table 0", "all rows", "AIME24", "last, best")]
@@ -89,7 +102,12 @@ def test_few_values_on_a_coarse_grid_are_no_finding():
 
 
 def test_rows_match_whatever_their_spelling():
-    assert {one.table for one in match("rpg-ufkl", "aime24")} == {"Table 3", "Table 5", "Table 6", "Table 8"}
+    assert {one.table for one in match("rpg-ufkl", "aime24")} == {
+        "Table 3",
+        "Table 5",
+        "Table 6",
+        "Table 8",
+    }
     assert {one.row for one in match("REINFORCE++", "amc23")} == {"REINFORCE++"}
     assert match("rpg-ufkl", "chain-easy") == []
 
@@ -100,5 +118,9 @@ def test_what_is_printed():
     console.print(in_terminal(lint()))
     console.print(in_terminal([]))
     text = console.export_text()
-    assert "0.5938 / 0.6177" in text and "last 0.5261 is above best 0.4938" in text and "no findings" in text
+    assert (
+        "0.5938 / 0.6177" in text
+        and "last 0.5261 is above best 0.4938" in text
+        and "no findings" in text
+    )
     assert "by about ±0.015" in text, "sampling alone"

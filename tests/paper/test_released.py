@@ -1,7 +1,8 @@
 """The 60 released launch scripts, rendered through our configurations and compared key by key.
 
-Every key of the scripts is in RENAMED or in exactly one list of released_keys.yaml, every key we set is accounted for, and
-wherever the two sides are meant to differ both values are written down: a change of either is a failure here.
+Every key of the scripts is in RENAMED or in exactly one list of released_keys.yaml, every key we
+set is accounted for, and wherever the two sides are meant to differ both values are written down: a
+change of either is a failure here.
 """
 
 import importlib.util
@@ -99,7 +100,8 @@ def _overlong(value):
     return lambda r: value(r, r.algorithm["overlong"]) if r.algorithm["overlong"] else NOT_READ
 
 
-# The same thing said elsewhere or otherwise: released key -> its value as it follows from what we render.
+# The same thing said elsewhere or otherwise: released key -> its value as it follows from what we
+# render.
 RENAMED = {
     f"{ACTOR}.grad_clip": lambda r: r[f"{ACTOR}.optim.clip_grad"],
     f"{ACTOR}.loss_agg_mode": lambda r: r.algorithm["loss_agg_mode"],
@@ -157,7 +159,9 @@ OURS = {
     f"{ROLLOUT}.seed": 0,
     f"{ROLLOUT}.dtype": "bfloat16",
     f"{ROLLOUT}.max_model_len": 4096,
-    "rpg.algorithm": lambda r: json.dumps({"name": r.spec.algorithm.name, **r.spec.algorithm.settings()}),
+    "rpg.algorithm": lambda r: json.dumps(
+        {"name": r.spec.algorithm.name, **r.spec.algorithm.settings()}
+    ),
     "rpg.verifier": json.dumps(
         {"type": "math", "rules": "default", "fallback": "none", "relative_tolerance": 0.0}
     ),
@@ -191,7 +195,10 @@ def scripts():
     keys = {key for own in data["runs"].values() for key in own}
     read = lambda text: None if text is None else parse_yaml(text, "a script")  # noqa: E731
     return {
-        name: {key: read(value) for key, value in {**dict.fromkeys(keys), **data["common"], **own}.items()}
+        name: {
+            key: read(value)
+            for key, value in {**dict.fromkeys(keys), **data["common"], **own}.items()
+        }
         for name, own in data["runs"].items()
     }
 
@@ -207,8 +214,12 @@ def differences(script, r):
         else:
             continue
         if key == f"{ACTOR}.kl_loss_type" and theirs:
-            theirs = theirs.removesuffix("_clip_ppo")  # with and without, dual-clip PPO is what is run
-        if ours is not NOT_READ and (ours != theirs or isinstance(ours, bool) != isinstance(theirs, bool)):
+            theirs = theirs.removesuffix(
+                "_clip_ppo"
+            )  # with and without, dual-clip PPO is what is run
+        if ours is not NOT_READ and (
+            ours != theirs or isinstance(ours, bool) != isinstance(theirs, bool)
+        ):
             found[key] = (theirs, ours)
     return found
 
@@ -224,7 +235,9 @@ def test_every_released_script_is_one_of_our_runs():
     for name, script in scripts().items():
         best = nearest(script)
         assert differences(script, best) == {}, f"{name}, nearest is {best.run.variant}"
-        assert taken.setdefault(best.run.folder, name) == name, f"{best.run.variant} stands for two scripts"
+        assert taken.setdefault(best.run.folder, name) == name, (
+            f"{best.run.variant} stands for two scripts"
+        )
 
 
 @needs_scripts
@@ -240,7 +253,9 @@ def test_every_key_of_the_scripts_is_accounted_for_once():
 def test_every_key_we_set_is_accounted_for():
     for r in runs():
         for key, value in r.set.items():
-            if key in SAME or key in DIFFERENT or key.startswith("ray_kwargs."):  # where it runs, not what
+            if (
+                key in SAME or key in DIFFERENT or key.startswith("ray_kwargs.")
+            ):  # where it runs, not what
                 continue
             assert key in OURS, f"{key}={value} is in no list"
             expected = OURS[key](r) if callable(OURS[key]) else OURS[key]
@@ -250,13 +265,16 @@ def test_every_key_we_set_is_accounted_for():
 
 @needs_scripts
 def test_a_changed_script_would_be_noticed():
-    """Each comparison can fail: of some script another value of the key is the one difference to its run."""
+    """Each comparison can fail: of some script another value of the key is the one difference to
+    its run."""
     pairs = [
         (scripts()[f"run_{name}"], nearest(scripts()[f"run_{name}"]))
         for name in ("rpg_7b_ufkl1e-4", "grpo_7b")
     ]
     for key in (*SAME, *RENAMED):
-        assert any(set(differences({**script, key: "another"}, r)) == {key} for script, r in pairs), key
+        assert any(
+            set(differences({**script, key: "another"}, r)) == {key} for script, r in pairs
+        ), key
 
 
 def test_the_differences_are_told_to_users():

@@ -10,7 +10,9 @@ from rpg.config.sweep_spec import load_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "configs/paper").glob("*.yaml"))
-needs_verl = pytest.mark.skipif(importlib.util.find_spec("verl") is None, reason="verl is not installed")
+needs_verl = pytest.mark.skipif(
+    importlib.util.find_spec("verl") is None, reason="verl is not installed"
+)
 
 
 def kinds():
@@ -30,7 +32,9 @@ def check(spec, *more):
 
     from rpg.backends.verl.main import compose, derive
 
-    paths = Paths(spec.model.path, Path("/train"), (Path("/aime24"),), Path("/state"), Path("/metrics"))
+    paths = Paths(
+        spec.model.path, Path("/train"), (Path("/aime24"),), Path("/state"), Path("/metrics")
+    )
     config = compose([*plan(spec, paths).arguments(), *more])
     derive(config)
     reference, parts = need_reference_policy(config), config.actor_rollout_ref
@@ -51,7 +55,8 @@ def test_verl_accepts_the_papers_runs():
 
 @needs_verl
 @pytest.mark.parametrize(
-    "override", ["actor_rollout_ref.actor.ppo_mini_batch_size=1024", "+actor_rollout_ref.actor.median=1"]
+    "override",
+    ["actor_rollout_ref.actor.ppo_mini_batch_size=1024", "+actor_rollout_ref.actor.median=1"],
 )
 def test_the_checks_do_look(override):
     [run, *_] = load_sweep(ROOT / "configs/paper/table6.yaml", {}, lambda _: "").runs

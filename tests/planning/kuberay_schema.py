@@ -1,7 +1,9 @@
-"""The part of KubeRay's published schema of a RayJob that our manifests use: `python -m tests.planning.kuberay_schema CRD`.
+"""The part of KubeRay's published schema of a RayJob that our manifests use: `python -m
+tests.planning.kuberay_schema CRD`.
 
-CRD is helm-chart/kuberay-operator/crds/ray.io_rayjobs.yaml of github.com/ray-project/kuberay. What is kept of it stands in
-kuberay_schema.json: the fields of a manifest with what they require; a field that is not there is not accepted.
+CRD is helm-chart/kuberay-operator/crds/ray.io_rayjobs.yaml of github.com/ray-project/kuberay. What
+is kept of it stands in kuberay_schema.json: the fields of a manifest with what they require; a
+field that is not there is not accepted.
 """
 
 import json
@@ -12,9 +14,7 @@ from pathlib import Path
 import yaml
 
 SCHEMA = Path(__file__).with_suffix(".json")
-KEPT = (
-    "type required enum pattern anyOf x-kubernetes-int-or-string maximum minimum additionalProperties".split()
-)
+KEPT = "type required enum pattern anyOf x-kubernetes-int-or-string maximum minimum additionalProperties".split()
 
 
 def pruned(schema, value):
@@ -26,7 +26,9 @@ def pruned(schema, value):
         out["properties"] = {name: pruned(fields[name], inner) for name, inner in known.items()}
         out["additionalProperties"] = False
     if isinstance(value, list) and value:
-        merged = {name: inner for item in value if isinstance(item, dict) for name, inner in item.items()}
+        merged = {
+            name: inner for item in value if isinstance(item, dict) for name, inner in item.items()
+        }
         out["items"] = pruned(schema["items"], merged or value[0])
     return out
 
@@ -41,5 +43,9 @@ if __name__ == "__main__":
     from tests.planning.test_manifests import jobs
 
     versions = yaml.load(Path(sys.argv[1]).read_text(), yaml.CSafeLoader)["spec"]["versions"]
-    [schema] = [version["schema"]["openAPIV3Schema"] for version in versions if version["name"] == "v1"]
-    SCHEMA.write_text(json.dumps(reduce(both, (pruned(schema, value) for value in jobs())), indent=1) + "\n")
+    [schema] = [
+        version["schema"]["openAPIV3Schema"] for version in versions if version["name"] == "v1"
+    ]
+    SCHEMA.write_text(
+        json.dumps(reduce(both, (pruned(schema, value) for value in jobs())), indent=1) + "\n"
+    )

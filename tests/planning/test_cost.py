@@ -14,10 +14,17 @@ def finished(spec, seconds):
 
 def test_runs_that_are_older_than_a_field_tell_their_time():
     spec = RunSpec().model_dump(mode="json")
-    older = spec | {"model": {name: value for name, value in spec["model"].items() if name != "lora"}}
+    older = spec | {
+        "model": {name: value for name, value in spec["model"].items() if name != "lora"}
+    }
     other = spec | {"rollout": spec["rollout"] | {"group_size": 4}}
     broken = {"spec": 1}
-    runs = [finished(older, 20.0), finished(spec, 40.0), finished(other, 90.0), finished(broken, 1.0)]
+    runs = [
+        finished(older, 20.0),
+        finished(spec, 40.0),
+        finished(other, 90.0),
+        finished(broken, 1.0),
+    ]
     layout = SimpleNamespace(sweeps=lambda: ["demo"], run_folders=lambda sweep: runs)
     assert older != spec and seconds_per_step(measured(layout), RunSpec()) == (3.0, 2)
 

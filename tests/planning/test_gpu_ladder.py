@@ -17,12 +17,26 @@ from rpg.planning.space import memory
 
 LADDER = sorted((Path(__file__).resolve().parents[2] / "configs" / "gpu").glob("*.yaml"))
 PUBLISHED = {  # billions of parameters, as the models' cards say
-    "Qwen/Qwen3-0.6B": 0.6, "Qwen/Qwen3-1.7B": 1.7, "Qwen/Qwen3-4B": 4.0, "Qwen/Qwen3-8B": 8.2, "Qwen/Qwen3-14B": 14.8,
-    "Qwen/Qwen3-32B": 32.8, "Qwen/Qwen2.5-0.5B": 0.49, "Qwen/Qwen2.5-1.5B": 1.54, "Qwen/Qwen2.5-3B": 3.09,
-    "Qwen/Qwen2.5-7B": 7.61, "Qwen/Qwen2.5-14B": 14.7, "Qwen/Qwen2.5-32B": 32.5, "meta-llama/Llama-3.2-1B": 1.23,
-    "meta-llama/Llama-3.2-3B": 3.21, "meta-llama/Meta-Llama-3.1-8B": 8.03, "HuggingFaceTB/SmolLM2-135M": 0.135,
-    "HuggingFaceTB/SmolLM2-360M": 0.362, "HuggingFaceTB/SmolLM2-1.7B": 1.71, "mistralai/Mistral-7B-v0.3": 7.25,
-}  # fmt: skip
+    "Qwen/Qwen3-0.6B": 0.6,
+    "Qwen/Qwen3-1.7B": 1.7,
+    "Qwen/Qwen3-4B": 4.0,
+    "Qwen/Qwen3-8B": 8.2,
+    "Qwen/Qwen3-14B": 14.8,
+    "Qwen/Qwen3-32B": 32.8,
+    "Qwen/Qwen2.5-0.5B": 0.49,
+    "Qwen/Qwen2.5-1.5B": 1.54,
+    "Qwen/Qwen2.5-3B": 3.09,
+    "Qwen/Qwen2.5-7B": 7.61,
+    "Qwen/Qwen2.5-14B": 14.7,
+    "Qwen/Qwen2.5-32B": 32.5,
+    "meta-llama/Llama-3.2-1B": 1.23,
+    "meta-llama/Llama-3.2-3B": 3.21,
+    "meta-llama/Meta-Llama-3.1-8B": 8.03,
+    "HuggingFaceTB/SmolLM2-135M": 0.135,
+    "HuggingFaceTB/SmolLM2-360M": 0.362,
+    "HuggingFaceTB/SmolLM2-1.7B": 1.71,
+    "mistralai/Mistral-7B-v0.3": 7.25,
+}
 
 
 @pytest.mark.parametrize("file", LADDER, ids=lambda path: path.stem)
@@ -61,10 +75,16 @@ def test_hours_and_memory_are_those_of_critic_teacher_and_vllm():
 
     teacher = {"reference": {"type": "model", "path": "Qwen/Qwen3-4B"}}
     changes = {}, {"beta": 0}, {"advantage": {"type": "gae"}}, teacher
-    fixed, bare, critic, taught = (hours(needed(change), machine_named("h100")) for change in changes)
-    assert (critic - fixed) / (fixed - bare) == pytest.approx(1 + 3), "scored and updated, as the policy is"
+    fixed, bare, critic, taught = (
+        hours(needed(change), machine_named("h100")) for change in changes
+    )
+    assert (critic - fixed) / (fixed - bare) == pytest.approx(1 + 3), (
+        "scored and updated, as the policy is"
+    )
     assert 5 < (taught - bare) / (fixed - bare) < 8
-    assert "gpu_memory_utilization=0.4" in nearest_change(needed(engine="vllm"), machine_named("24GB"))
+    assert "gpu_memory_utilization=0.4" in nearest_change(
+        needed(engine="vllm"), machine_named("24GB")
+    )
 
 
 def test_where_nothing_else_helps_a_smaller_model_is_named():
@@ -93,10 +113,16 @@ def test_the_count_is_that_of_transformers_in_the_table_and_in_a_folder(tmp_path
     """A model of these sizes on the meta device has exactly as many parameters."""
     shape = KNOWN[name]
     config = AutoConfig.for_model(
-        kind, vocab_size=shape.vocabulary, hidden_size=shape.hidden, num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads, head_dim=shape.head_dim,
-        intermediate_size=shape.intermediate, tie_word_embeddings=shape.tied,
-    )  # fmt: skip
+        kind,
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.hidden,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        intermediate_size=shape.intermediate,
+        tie_word_embeddings=shape.tied,
+    )
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     model.tie_weights()
@@ -110,9 +136,13 @@ def test_the_count_is_that_of_transformers_in_the_table_and_in_a_folder(tmp_path
 def test_sizes_are_read_from_a_folder_or_the_hub_s_cache_first(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     config = {
-        "model_type": "qwen3", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 100,
+        "model_type": "qwen3",
+        "num_hidden_layers": 2,
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "vocab_size": 100,
         "intermediate_size": 96,
-    }  # fmt: skip
+    }
     for folder in (tmp_path / "model", tmp_path / "hub/models--some--model/snapshots/0123"):
         folder.mkdir(parents=True)
         (folder / "config.json").write_text(json.dumps(config))

@@ -1,4 +1,5 @@
-"""`rpg render --slurm, --kuberay, --skypilot`: what a cluster takes, and what then runs is the same sweep."""
+"""`rpg render --slurm, --kuberay, --skypilot`: what a cluster takes, and what then runs is the same
+sweep."""
 
 import json
 import shlex
@@ -16,15 +17,33 @@ from rpg.planning.manifests import Job, kuberay, skypilot, slurm_script
 from tests.config.test_identity import CONFIGS
 from tests.planning.kuberay_schema import SCHEMA
 
-VERL = VerlBackend(type="verl", device="cuda", nodes=2, gpus_per_node=8, rollout={"type": "vllm"},
-                   ray={"type": "address", "address": "auto"})  # fmt: skip
+VERL = VerlBackend(
+    type="verl",
+    device="cuda",
+    nodes=2,
+    gpus_per_node=8,
+    rollout={"type": "vllm"},
+    ray={"type": "address", "address": "auto"},
+)
 CUDA = LocalBackend(device="cuda", place={"type": "ray", "gpus": 1})
 BACKENDS = {"cpu": LocalBackend(), "cuda": CUDA, "verl": VERL}
 
 
 def job(backend, name="a-sweep", nodes=3):
-    return Job(name, "sweep", "/shared/a b.yaml", "name: a-sweep\n", ("seed=[0, 1]",), backend, "/shared/data", "image:1",
-               "claim", nodes, "H100", 64)  # fmt: skip
+    return Job(
+        name,
+        "sweep",
+        "/shared/a b.yaml",
+        "name: a-sweep\n",
+        ("seed=[0, 1]",),
+        backend,
+        "/shared/data",
+        "image:1",
+        "claim",
+        nodes,
+        "H100",
+        64,
+    )
 
 
 def jobs():
@@ -51,7 +70,9 @@ def test_a_head_conducts_and_workers_have_the_gpus():
     head = str(spec["rayClusterSpec"]["headGroupSpec"])
     assert "nvidia.com/gpu': 1" in head and "num-gpus': '0'" in head, "a GPU for evaluations alone"
     assert (group["replicas"], group["minReplicas"], spec["backoffLimit"]) == (2, 2, 3)
-    assert spec["entrypoint"] == "bash /config/run.sh", "words that Ray's own quoting leaves as they are"
+    assert spec["entrypoint"] == "bash /config/run.sh", (
+        "words that Ray's own quoting leaves as they are"
+    )
     words = shlex.split(config["data"]["run.sh"])[1:]
     assert words[:5] == ["rpg", "sweep", "/config/sweep.yaml", "--home", "/data"]
     assignments = parse_assignments(words[6::2])
@@ -63,8 +84,14 @@ def test_a_head_conducts_and_workers_have_the_gpus():
 
 def test_a_batch_script_brings_a_ray_of_its_own_for_several_nodes():
     script = slurm_script(job(VERL))
-    assert "#SBATCH --nodes=2\n" in script and "#SBATCH --gpus-per-node=8\n" in script and "srun" in script
-    assert "'backend.ray={type: address, address: auto}'" in script and "'/shared/a b.yaml'" in script
+    assert (
+        "#SBATCH --nodes=2\n" in script
+        and "#SBATCH --gpus-per-node=8\n" in script
+        and "srun" in script
+    )
+    assert (
+        "'backend.ray={type: address, address: auto}'" in script and "'/shared/a b.yaml'" in script
+    )
     alone = slurm_script(job(LocalBackend(), nodes=1))
     assert "srun" not in alone
     for text in (script, alone, JOB_SCRIPT.read_text(), skypilot(job(VERL))["run"]):
@@ -80,22 +107,28 @@ def test_the_file_in_a_manifest_needs_no_other_file_and_gives_the_same_runs(comm
     config, _ = yaml.safe_load_all(out)
     (tmp_path / "sweep.yaml").write_text(config["data"]["sweep.yaml"])
     overrides = parse_assignments(shlex.split(config["data"]["run.sh"])[7::2])
-    one, other = (load_file(path, extra, lambda spec: "d") for path, extra in
-                  ((file, {}), (tmp_path / "sweep.yaml", overrides)))  # fmt: skip
+    one, other = (
+        load_file(path, extra, lambda spec: "d")
+        for path, extra in ((file, {}), (tmp_path / "sweep.yaml", overrides))
+    )
     assert [run.run_id for run in one.runs] == [run.run_id for run in other.runs]
     assert other.runs[0].spec.backend.place.type == "ray"
 
 
 def test_what_is_printed_can_run_there_or_what_it_lacks_is_said(command_line, tmp_path):
     on_cpus = "backend={type: verl, nodes: 2, ray: {type: address, address: auto}}"
-    for words, why in (("verl-ci --kuberay", "backend.place: unknown field"),
-                       ("environments/guessing --kuberay", "evaluation.place this machine"),
-                       ("chain --skypilot --set", "runs on verl need 'cuda'")):  # fmt: skip
+    for words, why in (
+        ("verl-ci --kuberay", "backend.place: unknown field"),
+        ("environments/guessing --kuberay", "evaluation.place this machine"),
+        ("chain --skypilot --set", "runs on verl need 'cuda'"),
+    ):
         code, out, said = command_line(
             "render", "--home", tmp_path, *words.split(), *[on_cpus] * ("--set" in words)
         )
         assert code != 0 and not out and why in said
-    code, out, said = command_line("render", "environments/guessing", "--skypilot", "--home", tmp_path)
+    code, out, said = command_line(
+        "render", "environments/guessing", "--skypilot", "--home", tmp_path
+    )
     assert code == 0 and all(
         f"environments{name} is not in the job" in said for name in ("", "/guessing.jsonl")
     )

@@ -32,9 +32,14 @@ SHAPES = [  # layers, hidden, heads, key-value heads, head size, intermediate, v
 
 def lean(shape):
     lm = model(
-        num_hidden_layers=shape.layers, hidden_size=shape.hidden, num_attention_heads=shape.heads, head_dim=shape.head_dim,
-        num_key_value_heads=shape.kv_heads, intermediate_size=shape.intermediate, vocab_size=shape.vocabulary,
-    )  # fmt: skip
+        num_hidden_layers=shape.layers,
+        hidden_size=shape.hidden,
+        num_attention_heads=shape.heads,
+        head_dim=shape.head_dim,
+        num_key_value_heads=shape.kv_heads,
+        intermediate_size=shape.intermediate,
+        vocab_size=shape.vocabulary,
+    )
     return Policy(lm, Tokenizer())
 
 
@@ -52,19 +57,31 @@ def test_bfloat16_on_a_gpu_is_weights_beside_masters_and_half_of_what_a_pass_kee
     model = {"type": "pretrained", "path": "smollm2-135m", "dtype": "bfloat16"}
     run = {"model": model, "algorithm": "grpo", "training": {"micro_batch_tokens": 2048}}
     run["rollout"] = {"max_response_tokens": 512}
-    cpu, gpu = (memory(resolve({**run, "backend": {"device": device}}, "x")) for device in ("cpu", "cuda"))
+    cpu, gpu = (
+        memory(resolve({**run, "backend": {"device": device}}, "x")) for device in ("cpu", "cuda")
+    )
     weights = 134_515_008
     # A reference, a weight, its gradient and two moments; and beside the weight a master.
     assert cpu.fixed - PROCESS == pytest.approx(weights * 4 * 5, rel=1e-3)
     assert gpu.fixed - CONTEXT == pytest.approx(weights * (2 + 2 + 4 * 4), rel=1e-3)
-    assert gpu.update < 0.8 * cpu.update  # but for the logits, of which a part at a time is there in float32
-    other = {"backend": {"device": "cuda"}, "algorithm": {"name": "grpo", "advantage": {"type": "gae"}}}
-    other["rollout"] = {"max_response_tokens": 512, "engine": {"type": "vllm", "gpu_memory_utilization": 0.3}}
+    assert (
+        gpu.update < 0.8 * cpu.update
+    )  # but for the logits, of which a part at a time is there in float32
+    other = {
+        "backend": {"device": "cuda"},
+        "algorithm": {"name": "grpo", "advantage": {"type": "gae"}},
+    }
+    other["rollout"] = {
+        "max_response_tokens": 512,
+        "engine": {"type": "vllm", "gpu_memory_utilization": 0.3},
+    }
     other = memory(resolve({**run, **other}, "x"), 24e9)
     assert other.fixed - gpu.fixed == pytest.approx(weights * (2 + 4 * 4), rel=1e-3), (
         "a critic has a master, too"
     )
-    assert other.rollout == 0.3 * 24e9 and other.most == other.fixed + other.rollout, "vLLM takes its share"
+    assert other.rollout == 0.3 * 24e9 and other.most == other.fixed + other.rollout, (
+        "vLLM takes its share"
+    )
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -89,7 +106,11 @@ def test_too_little_memory_is_said_before_anything_starts(tmp_path, monkeypatch)
     need = memory(spec).most
     for free, said in ((need * 1.1, 0), (need * 0.9, 1)):
         monkeypatch.setattr(preflight, "free_memory", lambda free=free: free)
-        lines = [line for line in preflight.preflight([spec], Layout(tmp_path)) if line.startswith("memory:")]
+        lines = [
+            line
+            for line in preflight.preflight([spec], Layout(tmp_path))
+            if line.startswith("memory:")
+        ]
         assert len(lines) == said
     assert "GB are free; with backend.gradient_checkpointing: true," in lines[0]
 
@@ -107,13 +128,23 @@ def test_qwen3_0_6b_with_long_responses_fits_a_card_of_24_gb_in_parts():
     whole, parts = memory(spec), memory(spec, 24e9)
     assert whole.most > 240e9 and whole.rows_at_once == 512
     assert parts.most < 24e9 and 8 <= parts.rows_at_once < 64
-    # All keys and values of that many rows, counted apart from the estimate: 28 layers of 8 heads of 128, in bfloat16.
+    # All keys and values of that many rows, counted apart from the estimate: 28 layers of 8 heads
+    # of 128, in bfloat16.
     caches = parts.rows_at_once * (512 + 4096) * 2 * 28 * 8 * 128 * 2
     assert caches < parts.rollout < caches + 2.5e9
-    one_more = resolve(file | {"rollout": file["rollout"] | {"rows_at_once": parts.rows_at_once + 4}}, "x")
-    assert parts.fixed + parts.rollout <= ROOM * 24e9 < memory(one_more).fixed + memory(one_more).rollout
+    one_more = resolve(
+        file | {"rollout": file["rollout"] | {"rows_at_once": parts.rows_at_once + 4}}, "x"
+    )
+    assert (
+        parts.fixed + parts.rollout
+        <= ROOM * 24e9
+        < memory(one_more).fixed + memory(one_more).rollout
+    )
 
 
 def test_what_fits_is_drawn_at_once():
     spec = make_spec()
-    assert memory(spec, 24e9).rows_at_once == spec.rollout_rows() and memory(spec, 1.0).rows_at_once == 1
+    assert (
+        memory(spec, 24e9).rows_at_once == spec.rollout_rows()
+        and memory(spec, 1.0).rows_at_once == 1
+    )

@@ -36,15 +36,28 @@ def test_files_that_are_missing_empty_or_folders_are_named_with_their_field(tmp_
         "benchmarks": {"a": str(tmp_path / "empty.jsonl"), "b": str(tmp_path)},
     }
     lines = mistakes([resolve({"task": {"type": "file", **files}}, "x")], Layout(tmp_path))
-    assert [line.split(":")[0] for line in lines] == ["task.train", "task.benchmarks.a", "task.benchmarks.b"]
-    assert "no such file" in lines[0] and "the file is empty" in lines[1] and "is a folder" in lines[2]
+    assert [line.split(":")[0] for line in lines] == [
+        "task.train",
+        "task.benchmarks.a",
+        "task.benchmarks.b",
+    ]
+    assert (
+        "no such file" in lines[0] and "the file is empty" in lines[1] and "is a folder" in lines[2]
+    )
 
 
 @pytest.mark.parametrize(
     ("path", "found"),
-    [("/nowhere/model", True), ("./model", True), ("Qwen/Qwen3-0.6B", False), ("smollm2-135m", False)],
+    [
+        ("/nowhere/model", True),
+        ("./model", True),
+        ("Qwen/Qwen3-0.6B", False),
+        ("smollm2-135m", False),
+    ],
 )
-def test_a_model_that_cannot_be_is_found_and_one_that_may_be_on_the_hub_is_not(tmp_path, path, found):
+def test_a_model_that_cannot_be_is_found_and_one_that_may_be_on_the_hub_is_not(
+    tmp_path, path, found
+):
     spec = resolve({"model": {"type": "pretrained", "path": path}}, "x")
     assert any("model.path" in line for line in mistakes([spec], Layout(tmp_path))) is found
 
@@ -129,20 +142,36 @@ def test_doctor_asks_the_ports_that_the_runs_need(tmp_path, monkeypatch):
         assert unreachable([resolve({"backend": verl}, "x")]) == []
 
 
-@pytest.mark.parametrize(("answer", "said"), [
-    ("because #### 2", "train-00002: field answer: 'because #### 2' contains a whole solution: only what follows #### is "
-     "the answer; write '2'"),
-    ("because 1 and 1 make two of them and never any more than that as everybody knows",
-     "1 gold answers are whole sentences, which hardly any response will match, e.g. train-00002"),
-])  # fmt: skip
-def test_rpg_data_says_which_gold_answers_no_response_can_equal(tmp_path, command_line, answer, said):
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            "because #### 2",
+            "train-00002: field answer: 'because #### 2' contains a whole solution: only what follows #### is "
+            "the answer; write '2'",
+        ),
+        (
+            "because 1 and 1 make two of them and never any more than that as everybody knows",
+            "1 gold answers are whole sentences, which hardly any response will match, e.g. train-00002",
+        ),
+    ],
+)
+def test_rpg_data_says_which_gold_answers_no_response_can_equal(
+    tmp_path, command_line, answer, said
+):
     file = file_task(tmp_path, [("a", "1"), ("b", answer)])
     code, out, errors = command_line("data", file, "--home", tmp_path / "data")
     assert code == (2 if "####" in answer else 0) and said in f"{' '.join(out.split())} {errors}"
 
 
 def test_too_little_disk_is_foretold(tmp_path):
-    sizes = {"hidden_size": 2**18, "layers": 900, "heads": 4096, "kv_heads": 4096, "intermediate_size": 2**20}
+    sizes = {
+        "hidden_size": 2**18,
+        "layers": 900,
+        "heads": 4096,
+        "kv_heads": 4096,
+        "intermediate_size": 2**20,
+    }
     lines = preflight([resolve({"model": {"type": "tiny", **sizes}}, "x")], Layout(tmp_path))
     assert any("MB are free" in line and "keep_checkpoints: last" in line for line in lines), lines
 
@@ -165,7 +194,9 @@ def test_show_and_render_need_neither_network_nor_data(command_line, tmp_path, m
     assert code == 0 and "identities are unknown" in errors, errors
     runs = json.loads(command_line("show", file, "--json")[1])["runs"]
     assert all(run["run_id"] is None and run["run"].endswith("????????") for run in runs)
-    code, rendered, errors = command_line("render", file, "--run", runs[0]["run"].removesuffix("????????"))
+    code, rendered, errors = command_line(
+        "render", file, "--run", runs[0]["run"].removesuffix("????????")
+    )
     assert code == 0, errors
     assert "not-known-yet" in rendered and "identity is not known yet" in errors
 
@@ -183,20 +214,33 @@ def test_doctor_of_a_file_lists_all_that_is_wrong(command_line, tmp_path):
     ("change", "words"),
     [
         ({"train.jsonl": ROWS + '{"prompt": "torn'}, "train.jsonl: line 41: not JSON"),
-        ({"held.jsonl": '{"prompt": "x", "answer": NaN}'}, "held.jsonl: line 1: column answer: expected text or a number"),
-        ({"train.jsonl": ROWS.replace("demonstration", "shown")}, "train.jsonl: field demonstration is missing"),
+        (
+            {"held.jsonl": '{"prompt": "x", "answer": NaN}'},
+            "held.jsonl: line 1: column answer: expected text or a number",
+        ),
+        (
+            {"train.jsonl": ROWS.replace("demonstration", "shown")},
+            "train.jsonl: field demonstration is missing",
+        ),
         ({"held.jsonl": None}, "held.jsonl: cannot be read: No such file"),
-        ({"run.yaml": RUN + "model: {type: pretrained, path: ./nowhere}\n"}, "model.path: nowhere: no such folder"),
+        (
+            {"run.yaml": RUN + "model: {type: pretrained, path: ./nowhere}\n"},
+            "model.path: nowhere: no such folder",
+        ),
         ({"run.yaml": RUN + "model: {type: pretrained, path: no/such}\n"}, "model 'no/such' is n"),
         ({"run.yaml": RUN + "trainin: {steps: 3}\n"}, "run.yaml:8: trainin: unknown field"),
     ],
-)  # fmt: skip
+)
 def test_data_and_configuration_are_checked_before_any_server_or_training_starts(
     tmp_path, monkeypatch, command_line, change, words
 ):
     from flows.sweep import conductor
 
-    files = {"train.jsonl": ROWS, "held.jsonl": '{"prompt": "x", "answer": "1"}', "run.yaml": RUN} | change
+    files = {
+        "train.jsonl": ROWS,
+        "held.jsonl": '{"prompt": "x", "answer": "1"}',
+        "run.yaml": RUN,
+    } | change
     for name, text in files.items():
         if text is not None:
             (tmp_path / name).write_text(text)
@@ -204,4 +248,6 @@ def test_data_and_configuration_are_checked_before_any_server_or_training_starts
     monkeypatch.chdir(tmp_path)
     code, _, errors = command_line("train", "run.yaml", "--home", "data")
     assert code == 2 and words in errors
-    assert not (tmp_path / "data" / "prefect").exists() and not (tmp_path / "data" / "runs").exists()
+    assert (
+        not (tmp_path / "data" / "prefect").exists() and not (tmp_path / "data" / "runs").exists()
+    )

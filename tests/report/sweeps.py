@@ -23,7 +23,9 @@ def summary(layout, **options):
 
 def row(found, variant, benchmark):
     table = found.table
-    [one] = table[(table["variant"] == variant) & (table["benchmark"] == benchmark)].to_dict("records")
+    [one] = table[(table["variant"] == variant) & (table["benchmark"] == benchmark)].to_dict(
+        "records"
+    )
     return one
 
 

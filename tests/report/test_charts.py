@@ -1,4 +1,5 @@
-"""Colours, bands and panels of charts; a KL to the reference is never drawn beside one to another reference."""
+"""Colours, bands and panels of charts; a KL to the reference is never drawn beside one to another
+reference."""
 
 import colorsys
 import itertools
@@ -23,11 +24,24 @@ def test_a_family_shares_its_colour_and_no_two_variants_look_the_same():
 
 
 def test_two_seeds_get_a_range_and_three_an_interval():
-    third_failed = {"seeds": [3, 2], "low": [0.9, -9.0], "high": [1.1, 9.0], "x": [1, 2], "step": [1, 2]}
-    data = pandas.DataFrame({"label": "a", "mean": 1.0, "lowest": 0.8, "highest": 1.2, **third_failed})
+    third_failed = {
+        "seeds": [3, 2],
+        "low": [0.9, -9.0],
+        "high": [1.1, 9.0],
+        "x": [1, 2],
+        "step": [1, 2],
+    }
+    data = pandas.DataFrame(
+        {"label": "a", "mean": 1.0, "lowest": 0.8, "highest": 1.2, **third_failed}
+    )
     shown = curves.panel(data, ["a"], name="reward").data[["bottom", "top"]]
     assert shown.to_numpy().tolist() == [[0.9, 1.1], [0.8, 1.2]]
-    for seeds, scores, first in ((1, (), "mean"), (2, (), "lowest"), (3, (), "low"), (2, ("reward",), "low")):
+    for seeds, scores, first in (
+        (1, (), "mean"),
+        (2, (), "lowest"),
+        (3, (), "low"),
+        (2, ("reward",), "low"),
+    ):
         [drawn] = curves.panels(data.assign(name="reward", seeds=seeds), ["a"], ["reward"], scores)
         assert drawn.layer[0].encoding.y.shorthand == f"{first}:Q"
     assert "where two seeds are left from one to the other" in curves.explanation(data)[0]
@@ -46,14 +60,23 @@ def test_no_two_colours_of_lines_look_alike(shades):
 def test_a_variant_keeps_its_colour_on_dark_pages_but_for_black():
     for light, dark in theme.ON_DARK.items():
         if light in theme.COLOURS and light != theme.COLOURS[0]:
-            parts = [[int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)] for colour in (light, dark)]
+            parts = [
+                [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)] for colour in (light, dark)
+            ]
             hues = [colorsys.rgb_to_hls(*part)[0] for part in parts]
             assert abs(hues[0] - hues[1]) < 0.03
 
 
 def test_panels_that_never_change_are_one_line():
-    made = (("ratio_mean", 1.0, 0.0), ("entropy", 1.0, 0.2), ("reward", 0.0, 0.0), ("reward", 1.0, 0.0))
-    rows = [{"name": name, "mean": x, "lowest": x, "highest": x + spread} for name, x, spread in made]
+    made = (
+        ("ratio_mean", 1.0, 0.0),
+        ("entropy", 1.0, 0.2),
+        ("reward", 0.0, 0.0),
+        ("reward", 1.0, 0.0),
+    )
+    rows = [
+        {"name": name, "mean": x, "lowest": x, "highest": x + spread} for name, x, spread in made
+    ]
     drawn, [line] = curves.folded(pandas.DataFrame(rows), ["ratio_mean", "entropy", "reward"], ())
     assert drawn == ["entropy", "reward"] and line.endswith("not drawn: Mean importance ratio: 1.")
 
@@ -61,13 +84,17 @@ def test_panels_that_never_change_are_one_line():
 def test_numbers_at_a_frontier_leave_each_other_room_and_the_ends_of_paths_come_first():
     paths = (("a", 0, 0.0), ("a", 9, 0.9), ("b", 0, 0.01), ("b", 9, 1.0), ("b", 8, 0.98))
     numbers = ("x", "accuracy", "lowest", "highest", "seeds")
-    rows = [{"label": label, "place": place} | dict.fromkeys(numbers, x) for label, place, x in paths]
+    rows = [
+        {"label": label, "place": place} | dict.fromkeys(numbers, x) for label, place, x in paths
+    ]
     chart = charts.frontier(pandas.DataFrame(rows), ["a", "b"], name="training step", x="KL")
     assert chart.layer[3].data["x"].tolist() == [0.0, 0.9, 1.0]
 
 
 def test_tokens_whose_numbers_are_not_finite_are_in_no_bin():
-    chart = charts.histogram({"a": [1.0, 2.0, math.inf, math.nan], "b": [math.nan]}, ["a", "b"], "ratio")
+    chart = charts.histogram(
+        {"a": [1.0, 2.0, math.inf, math.nan], "b": [math.nan]}, ["a", "b"], "ratio"
+    )
     assert chart.data.groupby("label")["share"].sum().to_dict() == {"a": 0.5, "b": 0.0}
 
 
@@ -91,8 +118,10 @@ def test_each_reference_has_one_panel_of_its_own_that_names_it():
         "KL(policy || reference) (nats per token) · reference: the old policy",
     ]
     assert [set(found[found["name"] == panel]["variant"]) for panel in panels] == [
-        {"grpo", "rpg-urkl"}, {"grpo"}, {"rpg-urkl"},
-    ]  # fmt: skip
+        {"grpo", "rpg-urkl"},
+        {"grpo"},
+        {"rpg-urkl"},
+    ]
     assert curves.metric_of(panels[1]).scale == "decades"
     same = dict.fromkeys(references, "the initial model")
     assert len(curves.panels_of(curves.by_reference(DATA, same), ["kl_policy_to_ref"])) == 1

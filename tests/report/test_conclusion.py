@@ -1,4 +1,5 @@
-"""One sentence says what a sweep has found, and no more than its table does; labels say what differs."""
+"""One sentence says what a sweep has found, and no more than its table does; labels say what
+differs."""
 
 import json
 
@@ -35,8 +36,12 @@ def test_the_sentence_is_that_of_the_table(tmp_path):
     at = table.assign(step=table["step"] - 4 * (table.index == "dapo")).reset_index()
     assert conclusion(changed._replace(table=at)).endswith("DAPO, +25.0 points [+13.0, +37.0].")
     noise = table.assign(verdict=table["verdict"].replace("better", "within noise")).reset_index()
-    assert conclusion(found._replace(table=noise)).startswith("None of two differs from GRPO beyond noise.")
-    assert conclusion(found._replace(table=found.table[:0])).startswith("No checkpoint has been evaluated")
+    assert conclusion(found._replace(table=noise)).startswith(
+        "None of two differs from GRPO beyond noise."
+    )
+    assert conclusion(found._replace(table=found.table[:0])).startswith(
+        "No checkpoint has been evaluated"
+    )
 
 
 def test_without_a_verdict_the_sentence_gives_none(tmp_path):
@@ -49,13 +54,17 @@ def test_without_a_verdict_the_sentence_gives_none(tmp_path):
 
 def named(*variants, given=None):
     algorithms = [variant.partition("(")[0].partition(" ")[0] for variant in variants]
-    frame = pandas.DataFrame({"variant": variants, "algorithm": algorithms, "labels": json.dumps(given)})
+    frame = pandas.DataFrame(
+        {"variant": variants, "algorithm": algorithms, "labels": json.dumps(given)}
+    )
     return list(labels(frame.assign(display_name=frame["algorithm"].str.upper())).values())
 
 
 def test_labels_leave_out_what_is_common_and_say_the_rest_in_words():
     assert named("grpo(beta=0.3)", "dapo", "rloo(beta=0.3)") == ["GRPO", "DAPO", "RLOO"]
-    exact = named("grpo", "grpo(kl=objective(divergence=fkl))", "grpo(kl=objective(divergence=rkl))")
+    exact = named(
+        "grpo", "grpo(kl=objective(divergence=fkl))", "grpo(kl=objective(divergence=rkl))"
+    )
     assert exact == ["GRPO", "GRPO, exact FKL", "GRPO, exact RKL"]
     stale = named("grpo(clip=none) rollout.staleness=0", "grpo rollout.staleness=2")
     assert stale == ["GRPO, no clip, staleness 0", "GRPO, staleness 2"]

@@ -1,4 +1,5 @@
-"""Each rule speaks where it should, with its evidence and what to do, and is silent about healthy runs."""
+"""Each rule speaks where it should, with its evidence and what to do, and is silent about healthy
+runs."""
 
 import math
 
@@ -17,9 +18,18 @@ from rpg.store.samples import read_eval, write_eval
 from tests.report.sweeps import rewritten
 
 HEALTHY = {
-    "reward": -0.2, "accuracy": 0.4, "truncation_rate": 0.02, "groups_kept": 12, "kl_policy_to_old": 0.002,
-    "kl_policy_to_ref": 0.01, "ratio_max": 3.0, "entropy": 0.6, "response_length": 40.0, "loss": 0.01, "grad_norm": 0.7,
-}  # fmt: skip
+    "reward": -0.2,
+    "accuracy": 0.4,
+    "truncation_rate": 0.02,
+    "groups_kept": 12,
+    "kl_policy_to_old": 0.002,
+    "kl_policy_to_ref": 0.01,
+    "ratio_max": 3.0,
+    "entropy": 0.6,
+    "response_length": 40.0,
+    "loss": 0.01,
+    "grad_norm": 0.7,
+}
 
 
 def steps(count=20, **changes):
@@ -27,7 +37,9 @@ def steps(count=20, **changes):
     rows = []
     for step in range(1, count + 1):
         row = {"step": step, **HEALTHY, "reward": -0.2 + 0.01 * step}
-        rows.append(row | {k: v(step) if callable(v) else v for k, v in changes.items() if step > 9})
+        rows.append(
+            row | {k: v(step) if callable(v) else v for k, v in changes.items() if step > 9}
+        )
     return rows
 
 
@@ -37,15 +49,39 @@ def test_a_healthy_run_says_nothing():
 
 
 CASES = [
-    ({"reward": -1.0, "accuracy": 0.0}, "the reward was -1.000 in each of the last 8 steps", "no response was ever right"),
-    ({"truncation_rate": 1.0}, "every response of the last 8 steps was cut off", "raise rollout.max_response_tokens"),
-    ({"groups_kept": 0}, "no group was left to learn from in the last 8 steps", "rollout.group_size"),
-    ({"kl_policy_to_old": lambda s: 0.9 if s % 2 else 0}, "above 0.5 nats per token in 4 of the last 8", "learning rate"),
+    (
+        {"reward": -1.0, "accuracy": 0.0},
+        "the reward was -1.000 in each of the last 8 steps",
+        "no response was ever right",
+    ),
+    (
+        {"truncation_rate": 1.0},
+        "every response of the last 8 steps was cut off",
+        "raise rollout.max_response_tokens",
+    ),
+    (
+        {"groups_kept": 0},
+        "no group was left to learn from in the last 8 steps",
+        "rollout.group_size",
+    ),
+    (
+        {"kl_policy_to_old": lambda s: 0.9 if s % 2 else 0},
+        "above 0.5 nats per token in 4 of the last 8",
+        "learning rate",
+    ),
     ({"kl_policy_to_ref": 20.0}, "KL(policy || the reference) was above 10 nats", "a larger beta"),
-    ({"ratio_max": 5e4}, "an importance ratio was above 1000 in 8 of the last 8 steps, 5e+04", "clipping"),
+    (
+        {"ratio_max": 5e4},
+        "an importance ratio was above 1000 in 8 of the last 8 steps, 5e+04",
+        "clipping",
+    ),
     ({"entropy": 0.01}, "the entropy fell from 0.6 to 0.01 nats, 1.7%", "stopped trying"),
-    ({"loss": math.nan}, "loss is not a finite number at step 13", "the previous checkpoint is intact"),
-]  # fmt: skip
+    (
+        {"loss": math.nan},
+        "loss is not a finite number at step 13",
+        "the previous checkpoint is intact",
+    ),
+]
 
 
 @pytest.mark.parametrize(
@@ -59,11 +95,18 @@ def test_each_rule_says_what_it_saw_and_what_to_do(changes, evidence, advice):
 
 LOOKALIKES = {
     "it has learnt all": {"reward": 1.0, "accuracy": 1.0},
-    "it has learnt all, and groups without a signal are left out": {"groups_kept": 0, "accuracy": 0.97},
+    "it has learnt all, and groups without a signal are left out": {
+        "groups_kept": 0,
+        "accuracy": 0.97,
+    },
     "answers of a fixed length, and right": {"truncation_rate": 1.0, "accuracy": 0.95},
     "two responses a step, one of them right": {"reward": 0.0, "accuracy": 0.5},
     "sure because it is right": {"entropy": 0.01, "accuracy": 0.97},
-    "sure of most tokens of a long response": {"entropy": 0.01, "response_length": 900.0, "accuracy": 0.5},
+    "sure of most tokens of a long response": {
+        "entropy": 0.01,
+        "response_length": 900.0,
+        "accuracy": 0.5,
+    },
     "a log without accuracies whose reward rose": {"entropy": 0.01, "accuracy": None},
     "one wild step": {"kl_policy_to_old": lambda step: 0.9 if step == 15 else 0.0},
     "two wild steps": {"ratio_max": lambda step: 1e9 if step in (14, 15) else 2.0},
@@ -85,7 +128,10 @@ def test_a_collapse_on_the_way_to_half_the_problems_is_one():
 
 def test_problems_that_teach_nothing_from_the_start_on_are_too_easy():
     [finding] = diagnostics.of_training([row | {"reward": 1.0, "accuracy": 1.0} for row in steps()])
-    assert "+1.000 in each of the last 8" in finding.evidence and "too easy to learn from" in finding.advice
+    assert (
+        "+1.000 in each of the last 8" in finding.evidence
+        and "too easy to learn from" in finding.advice
+    )
     # A reward that ignores the answers is constant, too.
     [finding] = diagnostics.of_training(steps(reward=0.0, accuracy=lambda step: 0.3 + 0.01 * step))
     assert finding.rule == "reward constant"
@@ -94,17 +140,23 @@ def test_problems_that_teach_nothing_from_the_start_on_are_too_easy():
 def test_answers_that_are_not_found():
     [finding] = diagnostics.of_answers("aime24", 40, 0.97, "1", 0.02, 0.01)
     assert "no answer is found in 97% of the responses to aime24 at step 40" in finding.evidence
-    assert "template" in finding.advice and not [*diagnostics.of_answers("aime24", 40, 0.5, "1", 0.1, 0.5)]
+    assert "template" in finding.advice and not [
+        *diagnostics.of_answers("aime24", 40, 0.5, "1", 0.1, 0.5)
+    ]
     assert not [*diagnostics.of_answers("yes-or-no", 40, 0.0, "yes", 0.96, 0.95)], "the golds are"
 
 
 @pytest.fixture
 def ill(tmp_path):
     """A sweep of two variants of which one teaches nothing."""
-    shape = Shape(steps=12, eval_every=6, problems=8, samples=2, benchmarks=("easy", "hard"), metrics=12)
+    shape = Shape(
+        steps=12, eval_every=6, problems=8, samples=2, benchmarks=("easy", "hard"), metrics=12
+    )
     layout = write_sweep(tmp_path, "demo", ("grpo", "dapo"), (0, 1), shape)
     for seed in (0, 1):
-        rewritten(layout.run("demo", f"dapo-seed{seed}"), lambda row: {"reward": -1.0, "accuracy": 0.0})
+        rewritten(
+            layout.run("demo", f"dapo-seed{seed}"), lambda row: {"reward": -1.0, "accuracy": 0.0}
+        )
     return layout
 
 
@@ -122,7 +174,7 @@ def test_findings_are_in_status_and_in_the_report(ill):
 
 @pytest.mark.parametrize(
     ("answer", "words"), [(None, "no answer is found in 100%"), ("1", "100% of the responses to")]
-)  # fmt: skip
+)
 def test_silent_responses_and_one_answer_to_everything_are_in_the_report(ill, answer, words):
     run = ill.run("demo", "grpo-seed0")
     wrong = {"extracted": answer, "correct": False}
@@ -137,9 +189,14 @@ def test_silent_responses_and_one_answer_to_everything_are_in_the_report(ill, an
 
 
 def test_answers_that_could_not_be_read():
-    forms = {f"not read: {word}": count for word, count in zip("abcdefghijkl", range(1, 13), strict=True)}
+    forms = {
+        f"not read: {word}": count for word, count in zip("abcdefghijkl", range(1, 13), strict=True)
+    }
     [finding] = diagnostics.of_unread("aime24", 40, 0.03, forms, (0.5, 0.52))
     assert "3.0% of the answers to aime24 at step 40 could not be read" in str(finding)
     assert "52.0% instead of 50.0%" in str(finding)
-    assert finding.advice.startswith("not read: l (12); not read: k (11)") and finding.advice.count(";") == 9
+    assert (
+        finding.advice.startswith("not read: l (12); not read: k (11)")
+        and finding.advice.count(";") == 9
+    )
     assert not [*diagnostics.of_unread("aime24", 40, 0.02, forms, (0.5, None))]

@@ -1,4 +1,5 @@
-"""A night says that bits changed, in which run, at which step, by which metric, and what may have done it."""
+"""A night says that bits changed, in which run, at which step, by which metric, and what may have
+done it."""
 
 import json
 
@@ -33,14 +34,18 @@ def test_the_earliest_step_and_its_metric_are_named():
     later = {"reward": "aaaaaaaabbbbbbbb", "grad_norm": "ccccccccXXXXXXXX"}
     early = {"reward": "aaaaaaaabbbbbbbb", "grad_norm": "XXXXXXXXXXXXXXXX"}
     before = {name: digest() for name in ("a", "b", "c")}
-    change = compare_digests({"a": digest(metrics=later), "b": digest(metrics=early), "c": digest()}, before)
+    change = compare_digests(
+        {"a": digest(metrics=later), "b": digest(metrics=early), "c": digest()}, before
+    )
     assert str(change) == "2 of 3 runs, first at step 1, metric grad_norm (b)"
     assert compare_digests(before, dict(before)) is None
     assert "first: weights" in compare_digests({"a": digest(weights="v")}, before)
     other = {"a": digest(samples={"b at step 2": "y"})}
     assert "samples of b at step 2" in str(compare_digests(other, before))
     shorter = {"a": digest(steps=[1], metrics={"reward": "aaaaaaaa", "grad_norm": "cccccccc"})}
-    assert "first at step 2" in str(compare_digests(shorter, before)), "a step that is missing is a change"
+    assert "first at step 2" in str(compare_digests(shorter, before)), (
+        "a step that is missing is a change"
+    )
 
 
 def test_a_change_is_red_until_it_is_accepted_or_taken_back():
@@ -77,14 +82,27 @@ REPORTED = {"s / table": {"p": "1", "verdict": "2"}}
 @pytest.mark.parametrize(
     ("lost", "named"),
     [
-        ({"digests": {"s / grpo / seed 0": digest(spec="0")}}, "no more runs: s / rloo / seed 0; no more losses: rloo"),
+        (
+            {"digests": {"s / grpo / seed 0": digest(spec="0")}},
+            "no more runs: s / rloo / seed 0; no more losses: rloo",
+        ),
         ({"digests": {f"t / {name}": digest(spec="2") for name in "ab"}}, "compared 0 of 2 runs"),
         ({"digests": {}}, "compared 0 of 2 runs, 0 of 2 metrics, 0 of 2 losses, 0 of 1 back ends"),
-        ({"digests": {name: run | {"metrics": {"reward": run["metrics"]["reward"]}} for name, run in FULL.items()}},
-         "no more metrics: grad_norm"),
-        ({"statistics": {"s / table": {"p": "1"}}}, "no more report statistics: s / table: verdict"),
+        (
+            {
+                "digests": {
+                    name: run | {"metrics": {"reward": run["metrics"]["reward"]}}
+                    for name, run in FULL.items()
+                }
+            },
+            "no more metrics: grad_norm",
+        ),
+        (
+            {"statistics": {"s / table": {"p": "1"}}},
+            "no more report statistics: s / table: verdict",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_night_that_compares_less_is_red_and_no_reference_until_it_is_accepted(lost, named):
     nights = [night("1", FULL, statistics=REPORTED)]
     tonight = night("2", FULL, statistics=REPORTED) | lost
@@ -99,18 +117,28 @@ def test_a_night_that_compares_less_is_red_and_no_reference_until_it_is_accepted
 
 
 def test_what_is_new_is_a_note():
-    more = {name: run | {"metrics": run["metrics"] | {"brand_new": "ffff"}} for name, run in FULL.items()}
+    more = {
+        name: run | {"metrics": run["metrics"] | {"brand_new": "ffff"}}
+        for name, run in FULL.items()
+    }
     more["new / grpo / seed 0"] = digest()
     reported = {"s / table": {**REPORTED["s / table"], "new": "3"}, "new / table": {}}
-    said, red = verdict(night("2", more, statistics=reported), [night("1", FULL, statistics=REPORTED)])
-    assert not red and "2 of 2 runs, 2 of 2 metrics, 2 of 2 losses, 1 of 1 back ends, 2 of 2 report" in said
+    said, red = verdict(
+        night("2", more, statistics=reported), [night("1", FULL, statistics=REPORTED)]
+    )
+    assert (
+        not red
+        and "2 of 2 runs, 2 of 2 metrics, 2 of 2 losses, 1 of 1 back ends, 2 of 2 report" in said
+    )
     words = "new runs: new / grpo / seed 0; new metrics: brand_new; new report statistics: s / table: new"
     assert words in said
 
 
 def test_a_report_statistic_that_changed_is_red():
     changed = {"s / table": {"p": "X", "verdict": "2"}}
-    said, red = verdict(night("2", FULL, statistics=changed), [night("1", FULL, statistics=REPORTED)])
+    said, red = verdict(
+        night("2", FULL, statistics=changed), [night("1", FULL, statistics=REPORTED)]
+    )
     assert red and said.startswith("report statistics changed since") and "s / table: p" in said
 
 
@@ -129,7 +157,8 @@ def test_a_sweep_whose_file_was_renamed_is_the_same_sweep_its_bands_included():
 
 @pytest.fixture(scope="module")
 def two_nights(tmp_path_factory):
-    """The same sweep under the names of two nights, in two data folders, beside another sweep in one of them."""
+    """The same sweep under the names of two nights, in two data folders, beside another sweep in
+    one of them."""
     shape = Shape(steps=4, eval_every=4, problems=6, samples=4, benchmarks=("easy", "hard"))
     layouts = [
         write_sweep(tmp_path_factory.mktemp(name), name, ("grpo", "rpg-urkl"), (0, 1, 2), shape)
@@ -140,22 +169,40 @@ def two_nights(tmp_path_factory):
     write_manifest(beside, fields | {"created": 0, "steps": 1, "benchmarks": []})
     append_metrics(beside, 1, {"step": 1, "a_metric_of_another_sweep": 0.5})
     before, again = (statistics(layout, {"s": layout.sweeps()[-1]}) for layout in layouts)
-    assert {"s / table", "s / view scores", "s / view paired", "s / curves", "s / notes"} <= set(before)
+    assert {"s / table", "s / view scores", "s / view paired", "s / curves", "s / notes"} <= set(
+        before
+    )
     assert again == before, "the name of a night is no part of its digests"
     return layouts[1], before
 
 
 FAULTS = {
     "p-values": (stats.Family, "p_values", lambda real: lambda self, *at: real(self, *at) / 2),
-    "intervals": (stats.Family, "intervals", lambda real: lambda self, level: real(self, level / 2)),
-    "the verdict's bound": (stats, "verdict", lambda real: lambda difference, p: real(difference, p * 2)),
+    "intervals": (
+        stats.Family,
+        "intervals",
+        lambda real: lambda self, level: real(self, level / 2),
+    ),
+    "the verdict's bound": (
+        stats,
+        "verdict",
+        lambda real: lambda difference, p: real(difference, p * 2),
+    ),
     "the power of a design": (stats, "detectable", lambda real: lambda *a: real(*a) + 1e-6),
     "mean accuracy": (stats, "accuracy", lambda real: lambda a: real(a)._replace(mean=0.5)),
     "a curve's interval": (queries, "t_quantile", lambda real: lambda df: real(df) * 1.01),
     "a printed number": (tables, "number", lambda real: lambda value: f"{value:.2f}"),
-    "the last checkpoint": (summary, "_complete", lambda real: lambda *a: {0: max(real(*a).items())[1]}),
-    "rows that are read": (database, "ingest", lambda real: lambda db, at, runs, rest: real(db, at, runs[:-1], rest)),
-}  # fmt: skip
+    "the last checkpoint": (
+        summary,
+        "_complete",
+        lambda real: lambda *a: {0: max(real(*a).items())[1]},
+    ),
+    "rows that are read": (
+        database,
+        "ingest",
+        lambda real: lambda db, at, runs, rest: real(db, at, runs[:-1], rest),
+    ),
+}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -195,20 +242,43 @@ def test_a_band_is_as_wide_as_seeds_scatter_and_begins_anew_when_a_change_is_acc
 def test_the_digest_of_a_run_sees_numbers_weights_and_samples_and_no_clock(tmp_path):
     def run(name, reward=0.5, seconds=1.0, weights="w", correct=True):
         folder = Layout.at(tmp_path).run("s", name)
-        write_manifest(folder, {"run_id": name, "variant": "v", "algorithm": "grpo", "seed": 0, "spec": {},
-                               "created": 0, "steps": 1, "benchmarks": ["b"]})  # fmt: skip
+        write_manifest(
+            folder,
+            {
+                "run_id": name,
+                "variant": "v",
+                "algorithm": "grpo",
+                "seed": 0,
+                "spec": {},
+                "created": 0,
+                "steps": 1,
+                "benchmarks": ["b"],
+            },
+        )
         clock = {"seconds_step": seconds, "tokens_per_second": seconds}
         append_metrics(folder, 1, {"step": 1, "reward": reward} | clock)
         end = folder.checkpoint(1)
         end.mkdir(parents=True)
         files = {"model.safetensors": {"sha256": weights}}
         (end / "checkpoint.json").write_text(json.dumps({"files": files}))
-        row = {"problem_id": "p", "sample": 0, "problem": "1+1", "answer": "2", "response": "2", "extracted": "2",
-               "correct": correct, "reason": "", "tokens": 1, "truncated": False}  # fmt: skip
+        row = {
+            "problem_id": "p",
+            "sample": 0,
+            "problem": "1+1",
+            "answer": "2",
+            "response": "2",
+            "extracted": "2",
+            "correct": correct,
+            "reason": "",
+            "tokens": 1,
+            "truncated": False,
+        }
         write_eval(folder, "b", 1, [row])
         return run_digest(folder)
 
     first = run("one")
     assert run("two", seconds=9.0) == first and json.loads(json.dumps(first)) == first
-    for number, changes in enumerate(({"reward": 0.5 + 2**-50}, {"weights": "v"}, {"correct": False})):
+    for number, changes in enumerate(
+        ({"reward": 0.5 + 2**-50}, {"weights": "v"}, {"correct": False})
+    ):
         assert compare_digests({"r": run(f"other-{number}", **changes)}, {"r": first}) is not None

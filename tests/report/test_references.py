@@ -52,7 +52,9 @@ def test_a_run_that_did_not_write_its_reference_has_an_unknown_one(tmp_path):
     layout = write_sweep(tmp_path, "demo", ("grpo",), (0,), shape)
     [folder] = layout.run_folders("demo")
     lines = [json.loads(line) for line in folder.metrics_path(1).read_text().splitlines()]
-    kept = [{name: value for name, value in line.items() if name != "reference_age"} for line in lines]
+    kept = [
+        {name: value for name, value in line.items() if name != "reference_age"} for line in lines
+    ]
     folder.metrics_path(1).write_text("".join(json.dumps(line) + "\n" for line in kept))
     build(layout)
     with closing(connect(layout)) as db:

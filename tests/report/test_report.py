@@ -34,7 +34,11 @@ def test_the_main_table_says_how_many_answers_could_not_be_read(layout):
     folder = layout.run("demo", "grpo-seed0")
     samples = read_eval(folder, "easy", 8).to_pylist()
     for sample in samples[:6]:
-        sample |= {"correct": False, "extracted": "?", "reason": "answer line: not read: unclear; read as ?"}
+        sample |= {
+            "correct": False,
+            "extracted": "?",
+            "reason": "answer line: not read: unclear; read as ?",
+        }
     folder.eval_path("easy", 8).unlink()
     write_eval(folder, "easy", 8, samples)
     # 6 of 24 answers of one of three seeds, to one of two benchmarks
@@ -56,7 +60,9 @@ def test_nothing_at_all_yet(tmp_path):
     layout = Layout.at(tmp_path)
     record = {"name": "demo", "source": "", "baseline": "grpo", "created": 1.0}
     layout.write_sweep(record | {"runs": ["grpo-seed0"]})
-    layout.write_sweep(record | {"name": "other", "runs": [], "description": "Only this one has a question."})
+    layout.write_sweep(
+        record | {"name": "other", "runs": [], "description": "Only this one has a question."}
+    )
     assert "not started: grpo-seed0" in shown(layout)
     assert "report.png" not in {path.name for path in write_report(layout, "demo")}
     assert (layout.reports("demo") / "verdict.txt").read_text().startswith("\n\nNo checkpoint")
@@ -76,27 +82,41 @@ def test_terminal_table_holds_the_numbers(layout):
     interval = tables.plus_minus(found["last"], found["low"], found["high"])
     lines = [re.split(r"\s{2,}", line.strip()) for line in shown(layout).splitlines()]
     [cells] = [cells for cells in lines if cells[0] == "RPG-URKL" and interval in cells]
-    assert cells[:4] == ["RPG-URKL", "3", f"{found['first']:.3f}", interval] and cells[-1] == found["verdict"]
+    assert (
+        cells[:4] == ["RPG-URKL", "3", f"{found['first']:.3f}", interval]
+        and cells[-1] == found["verdict"]
+    )
 
 
-@pytest.mark.parametrize(("low", "high", "shown_as"), [
-    (0.4, 0.6, "0.500 ± 0.100"), (0.3, 0.6, "0.500 [0.300, 0.600]"), (0.4996, 0.5004, "0.500 ± 0.000"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("low", "high", "shown_as"),
+    [
+        (0.4, 0.6, "0.500 ± 0.100"),
+        (0.3, 0.6, "0.500 [0.300, 0.600]"),
+        (0.4996, 0.5004, "0.500 ± 0.000"),
+    ],
+)
 def test_an_interval_is_plus_minus_only_where_it_is_symmetric(low, high, shown_as):
     assert tables.plus_minus(0.5, low, high) == shown_as
 
 
 def test_a_figure_says_which_differences_are_real():
     def said(*verdicts):
-        rows = [("mean", "GRPO", 0.0, "")] + [("mean", name, by, verdict) for name, by, verdict in verdicts]
+        rows = [("mean", "GRPO", 0.0, "")] + [
+            ("mean", name, by, verdict) for name, by, verdict in verdicts
+        ]
         table = pandas.DataFrame(rows, columns=["benchmark", "label", "difference", "verdict"])
         found = Summary("demo", "grpo", ["a", "b"], ["grpo"], {"grpo": "GRPO"}, table, [], [])
         return " ".join(tables.significant(found))
 
     assert said() == said(("X", 0.1, "too few seeds")) == ""
     assert said(("X", 0.1, "within noise")).endswith("no difference is significant.")
-    found = said(("A", 0.1, "better"), ("B", 0.2, "better"), ("C", -0.3, "worse"), ("D", 0.5, "within noise"))
-    assert "against GRPO" in found and found.endswith("better: B +0.200, A +0.100; worse: C −0.300.")
+    found = said(
+        ("A", 0.1, "better"), ("B", 0.2, "better"), ("C", -0.3, "worse"), ("D", 0.5, "within noise")
+    )
+    assert "against GRPO" in found and found.endswith(
+        "better: B +0.200, A +0.100; worse: C −0.300."
+    )
 
 
 def values(spec):
@@ -130,11 +150,15 @@ def test_files_are_whole_and_nothing_is_unescaped(tmp_path):
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", page)
     specs = specs_of(page)
     assert [HOSTILE in values(spec) for spec in specs] == [True, True]
-    assert any(text.endswith(f", too few seeds: {HOSTILE}") for text in values(specs[0]))  # cut at its end
+    assert any(
+        text.endswith(f", too few seeds: {HOSTILE}") for text in values(specs[0])
+    )  # cut at its end
     for spec in specs:
         alt.Chart.from_dict(spec)  # raises where it is none
     assert "&lt;script&gt;alert(&#34;1&#34;)&lt;/script&gt;[bold]" in page
-    assert r"\textbackslash{}textbf\{a\}\_b" in paths["table.tex"].read_text().replace(r"\allowbreak{}", "")
+    assert r"\textbackslash{}textbf\{a\}\_b" in paths["table.tex"].read_text().replace(
+        r"\allowbreak{}", ""
+    )
     assert r"\<script\>" in paths["table.md"].read_text()
     assert "2 training problems are in &lt;i&gt;aime24&lt;/i&gt; too" in page
     assert "[bold]" in (said := shown(layout)) and "! 2 training problems are in" in said
@@ -152,10 +176,19 @@ def test_several_sweeps_are_one_page_with_what_was_chosen(tmp_path):
     with connect(layout) as db:
         names = series_labels(queries.variants(db, both), dict.fromkeys(both, "grpo"), both)
         page = shared_page(layout, db, names, ("mean", "easy", "hard", "reward"))
-        chosen = {key: label for key, label in names.items() if key.sweep == "other" or key.variant == "grpo"}
+        chosen = {
+            key: label
+            for key, label in names.items()
+            if key.sweep == "other" or key.variant == "grpo"
+        }
         some = shared_page(layout, db, chosen, ("easy", "entropy"))
-    assert "<script>alert" not in page and "<b>the</b>" not in page and "note: after &lt;b&gt;" in page
-    assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", page) and "default-src 'none'" in page
+    assert (
+        "<script>alert" not in page and "<b>the</b>" not in page and "note: after &lt;b&gt;" in page
+    )
+    assert (
+        not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", page)
+        and "default-src 'none'" in page
+    )
     held = [f"demo · {HOSTILE}" in values(spec) for spec in specs_of(page)]
     assert held == [True, False, False]  # all curves, and what is real in either sweep
     for sweep in both:
@@ -171,7 +204,9 @@ def test_several_sweeps_are_one_page_with_what_was_chosen(tmp_path):
 
 
 def test_accuracy_curves_carry_the_intervals_of_the_table(layout):
-    layout.run("demo", "rpg-urkl-seed1").eval_path("hard", 8).unlink()  # the others have both benchmarks
+    layout.run("demo", "rpg-urkl-seed1").eval_path(
+        "hard", 8
+    ).unlink()  # the others have both benchmarks
     found = row(summary(layout), "rpg-urkl", "mean")
     with connect(layout) as db:
         curves = score_curves(db, [queries.Series("demo", "rpg-urkl")], ["mean", "easy"])
@@ -198,7 +233,9 @@ def test_a_diverged_run_has_a_gap_and_no_error(layout):
     build(layout)
     write_report(layout, "demo")
     curves = (layout.reports("demo") / "curves.csv").read_text()
-    rewards = [line for line in curves.splitlines() if line.startswith("reward") or ",reward," in line]
+    rewards = [
+        line for line in curves.splitlines() if line.startswith("reward") or ",reward," in line
+    ]
     assert len(rewards) == 2 * 8 - 1
 
 

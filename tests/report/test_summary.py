@@ -36,7 +36,13 @@ def test_last_first_and_best_by_hand(layout):
     assert found["best"] == pytest.approx(np.max(per_seed, axis=0).mean())
     estimate = stats.accuracy([last])
     assert (found["low"], found["high"]) == pytest.approx((estimate.low, estimate.high))
-    assert (found["seeds"], found["problems"], found["k"], found["step"], found["steps"]) == (3, 6, 4, 8, 8)
+    assert (found["seeds"], found["problems"], found["k"], found["step"], found["steps"]) == (
+        3,
+        6,
+        4,
+        8,
+        8,
+    )
 
 
 def test_mean_accuracy_its_difference_and_pass_at_k_by_hand(layout):
@@ -47,7 +53,9 @@ def test_mean_accuracy_its_difference_and_pass_at_k_by_hand(layout):
     low, high = expected.intervals(0.05)
     assert found["last"] == pytest.approx(np.mean([mine[0].mean(), mine[1].mean()]))
     assert found["difference"] == pytest.approx(expected.difference.item())
-    assert (found["difference_low"], found["difference_high"]) == pytest.approx((low.item(), high.item()))
+    assert (found["difference_low"], found["difference_high"]) == pytest.approx(
+        (low.item(), high.item())
+    )
     assert found["p"] == found["p_corrected"] == pytest.approx(expected.p_values().item())
     assert math.isnan(row(summary(layout), "grpo", "mean")["difference"])
     assert row(summary(layout), "grpo", "mean")["verdict"] == ""
@@ -88,11 +96,18 @@ def test_another_baseline_fewer_benchmarks_and_an_unknown_sweep(layout):
 
 
 def test_only_a_best_that_is_really_better_is_bold(layout, tmp_path):
-    """Of three variants one is far above: bold. Of two within noise of each other, for two benchmarks together, none is."""
+    """Of three variants one is far above: bold. Of two within noise of each other, for two
+    benchmarks together, none is."""
     assert "**" not in tables.markdown(summary(layout))
     clear = demo(tmp_path, ("grpo", "dapo", "rpg-urkl"))
-    nearly = {"rpg": lambda problem, sample: True, "dapo": lambda problem, sample: sample or problem % 2}
-    for rights in (nearly, {"rpg": lambda problem, sample: True, "dapo": lambda problem, sample: sample}):
+    nearly = {
+        "rpg": lambda problem, sample: True,
+        "dapo": lambda problem, sample: sample or problem % 2,
+    }
+    for rights in (
+        nearly,
+        {"rpg": lambda problem, sample: True, "dapo": lambda problem, sample: sample},
+    ):
         for run, (name, right) in itertools.product(clear.run_folders("demo"), rights.items()):
             if run.name.startswith(name):
                 answered(run, 8, right)
@@ -110,9 +125,12 @@ def test_only_a_best_that_is_really_better_is_bold(layout, tmp_path):
 
 
 def against_all(layout, best, benchmark):
-    """Corrected p-values of all others with `best` as the baseline; single benchmarks are one family."""
+    """Corrected p-values of all others with `best` as the baseline; single benchmarks are one
+    family."""
     order = sorted(("grpo", "dapo", "rpg-urkl"), key=lambda variant: variant != best)
-    arrays = [np.stack([array(layout, v, name, 8) for v in order])[None] for name in ("easy", "hard")]
+    arrays = [
+        np.stack([array(layout, v, name, 8) for v in order])[None] for name in ("easy", "hard")
+    ]
     tested = [arrays] if benchmark == "mean" else [[each] for each in arrays]
     p_values = stats.holm(np.concatenate([stats.family(strata).p_values()[0] for strata in tested]))
     return p_values[2:] if benchmark == "hard" else p_values[:2]
@@ -123,7 +141,10 @@ def test_two_seeds_give_an_interval_and_no_verdict(tmp_path):
     found = row(summary(layout), "rpg-urkl", "mean")
     assert found["verdict"] == "too few seeds" and math.isnan(found["p"])
     assert -1 <= found["difference_low"] < found["difference"] < found["difference_high"] <= 1
-    assert "Verdicts need three seeds" in (said := shown(layout)) and "tested as one family" not in said
+    assert (
+        "Verdicts need three seeds" in (said := shown(layout))
+        and "tested as one family" not in said
+    )
     assert not layout.read_looks("demo"), "nothing was decided"
 
 
@@ -149,14 +170,18 @@ def test_a_report_of_the_same_runs_is_the_same_look_and_more_seeds_are_the_next(
     again = summary(layout, past=history(layout, "demo")).look
     assert (again.level, again.planned) == (first["level"], 6), "as if no seeds had been added"
     demo(tmp_path, ("grpo", "rpg-urkl"), (0, 1, 2, 3))
-    assert "This is look 2 at these differences, with 8 finished runs of 6 planned at first" in shown(layout)
+    assert (
+        "This is look 2 at these differences, with 8 finished runs of 6 planned at first"
+        in shown(layout)
+    )
     assert shown(layout).count("This is look 2") == 1
     levels = {look["number"]: look["level"] for look in layout.read_looks("demo")}
     assert levels == pytest.approx({1: 0.05, 2: 0.01 * (1 - 6 / 8)})
 
 
 def test_runs_that_took_the_place_of_others_are_judged_by_themselves(tmp_path):
-    """A setting of all was changed: the former runs' verdict stood beside the difference of the new ones."""
+    """A setting of all was changed: the former runs' verdict stood beside the difference of the new
+    ones."""
     layout, runs = demo(tmp_path), demo(tmp_path).read_sweep("demo")["runs"]
     for name in runs:
         shutil.copytree(layout.run("demo", name).path, layout.run("demo", f"{name}-new").path)
@@ -169,22 +194,32 @@ def test_runs_that_took_the_place_of_others_are_judged_by_themselves(tmp_path):
 
 
 def test_what_is_left_for_a_look_is_what_earlier_ones_at_its_data_left():
-    """Whoever watched a training, or added a variant and seeds, had 5 % each time: verdicts were false in 27 and 17 %."""
+    """Whoever watched a training, or added a variant and seeds, had 5 % each time: verdicts were
+    false in 27 and 17 %."""
     looks, found = [], {json.dumps(["a", "mean"]): (0.1, 0.3, "better")}
 
     def level(variants, seeds, step=8, finished=True, baseline="0", prefix=""):
-        of = {v: verdicts.at_step({s: f"{prefix}{v}{s}" for s in range(seeds)}, step) for v in "0" + variants}
+        of = {
+            v: verdicts.at_step({s: f"{prefix}{v}{s}" for s in range(seeds)}, step)
+            for v in "0" + variants
+        }
         pairs = {v: (of[v], of["0"]) for v in variants}
         name = json.dumps([baseline, list(variants), [step], ["mean"]])
         runs = [run for side in of.values() for run, _ in side.values()] * finished
-        earlier, _, left = stats.next_look([*verdicts.grown(looks, name, pairs, {*runs})], name, runs, 9)
+        earlier, _, left = stats.next_look(
+            [*verdicts.grown(looks, name, pairs, {*runs})], name, runs, 9
+        )
         looks.append(stats.Look(name, runs, 9, 1, left, (), None, found))
         return left, [look.results for look in earlier]
 
     assert [level("ab", 3, step, finished=False) for step in (2, 4)] == [(1e-6, [])] * 2
-    assert level("ab", 3) == level("ab", 3, prefix="new ") == (0.05, []), "what took its place is other data"
+    assert level("ab", 3) == level("ab", 3, prefix="new ") == (0.05, []), (
+        "what took its place is other data"
+    )
     assert level("abcd", 4) == (pytest.approx(0.01 * (1 - 9 / 20)), [found])
-    assert level("abc", 3) == level("abc", 3, baseline="a") == (0.05, []), "nothing new; another question"
+    assert level("abc", 3) == level("abc", 3, baseline="a") == (0.05, []), (
+        "nothing new; another question"
+    )
     assert level("abcd", 4, step=9) == (1e-6, [{}] * 3), "found at another step"
 
 
@@ -198,7 +233,9 @@ def spend(layout, **per_step):
 def test_unequal_spending_is_said_and_compared_at_equal_tokens(layout):
     spend(layout, grpo=100, rpg=200)
     found = summary(layout)
-    unequal = "Unequal spending: RPG-URKL has spent 2.0 times as many tokens as GRPO (1,600 and 800)."
+    unequal = (
+        "Unequal spending: RPG-URKL has spent 2.0 times as many tokens as GRPO (1,600 and 800)."
+    )
     assert found.spending == unequal
     [equal] = [part for part in found.equal if part.axis == "tokens"]
     assert equal.budget == 800
@@ -209,13 +246,18 @@ def test_unequal_spending_is_said_and_compared_at_equal_tokens(layout):
     text = tables.markdown(found)
     parts = ("## Mean accuracy", "Unequal spending", "## At 800 tokens each")
     assert sorted(parts, key=text.index) == [*parts] and "RPG-URKL | 8 |" in text
-    layout.run("demo", "rpg-urkl-seed1").eval_path("hard", 4).unlink()  # which leaves no accuracy there
+    layout.run("demo", "rpg-urkl-seed1").eval_path(
+        "hard", 4
+    ).unlink()  # which leaves no accuracy there
     assert "rpg-urkl" in set(summary(layout).equal[0].table["variant"])
     for seed, name, step in itertools.product(range(3), SHAPE.benchmarks, (0, 4)):
         layout.run("demo", f"rpg-urkl-seed{seed}").eval_path(name, step).unlink(missing_ok=True)
     found = summary(layout)
     assert not [part for part in found.equal if part.axis == "tokens"]
-    assert "not compared at equal tokens: RPG-URKL (first evaluated when more had been spent)" in found.notes
+    assert (
+        "not compared at equal tokens: RPG-URKL (first evaluated when more had been spent)"
+        in found.notes
+    )
 
 
 def test_verdicts_at_equal_tokens_share_the_error_of_all_looks(layout):
@@ -232,7 +274,9 @@ def test_verdicts_at_equal_tokens_share_the_error_of_all_looks(layout):
     late, _ = at_tokens(before := look._replace(runs=look.runs[1:], results={}))
     assert (first["verdict"], late["verdict"]) == ("better", "within noise"), "little error is left"
     kept, _ = at_tokens(before._replace(results=look.results))
-    assert kept["verdict"] == "better" and kept["low"] == first["low"] > late["low"], "what was found stays"
+    assert kept["verdict"] == "better" and kept["low"] == first["low"] > late["low"], (
+        "what was found stays"
+    )
 
 
 @pytest.mark.parametrize(("budget", "compared"), [(400, 400), (1000, 800)])
@@ -244,7 +288,9 @@ def test_a_budget_of_tokens_is_where_variants_are_compared(layout, budget, compa
         found = summarise(db, "demo", past=history(layout, "demo"))
     [equal] = [part for part in found.equal if part.axis == "tokens"]
     assert equal.budget == compared
-    base = np.mean([array(layout, "grpo", name, compared // 100).mean() for name in ("easy", "hard")])
+    base = np.mean(
+        [array(layout, "grpo", name, compared // 100).mean() for name in ("easy", "hard")]
+    )
     assert equal.table.set_index("variant").loc["grpo", "accuracy"] == pytest.approx(base)
     short = [note for note in found.notes if "budget" in note]
     ended = "runs ended before the budget of 1,000 tokens: GRPO (800), RPG-URKL (800)"
@@ -269,7 +315,10 @@ def test_a_finished_sweep_says_what_it_could_find_with_the_fewest_samples_and_no
     rows = [one for one in read_samples(path).to_pylist() if one["sample"] < 3]
     write_samples(path, rows)
     assert summary(layout).notes == [design(layout, 3)]
-    assert row(summary(layout), "grpo", "hard")["k"] == 3 and row(summary(layout), "grpo", "easy")["k"] == 4
+    assert (
+        row(summary(layout), "grpo", "hard")["k"] == 3
+        and row(summary(layout), "grpo", "easy")["k"] == 4
+    )
 
 
 def test_runs_that_did_not_finish_are_left_out_and_named(layout):
@@ -282,7 +331,9 @@ def test_runs_that_did_not_finish_are_left_out_and_named(layout):
     numbers = row(found, "rpg-urkl", "easy")
     assert numbers["seeds"] == 2
     assert numbers["last"] == pytest.approx(array(layout, "rpg-urkl", "easy", 8, (0, 2)).mean())
-    expected = array(layout, "rpg-urkl", "easy", 8, (0, 2)) - array(layout, "grpo", "easy", 8, (0, 2))
+    expected = array(layout, "rpg-urkl", "easy", 8, (0, 2)) - array(
+        layout, "grpo", "easy", 8, (0, 2)
+    )
     assert numbers["difference"] == pytest.approx(expected.mean())  # only the seeds that both have
     assert "rpg-urkl-seed1 failed at step 8: ValueError: loss is nan at step 3" in found.notes
     assert "not started: dapo-seed0" in found.notes
@@ -317,16 +368,22 @@ def test_a_sweep_is_compared_at_the_last_step_at_which_both_have_samples(layout,
 def test_only_variants_that_agree_in_training_and_evaluation_are_called_identical(layout):
     """Equal accuracies alone (all at 0, say) are no proof, and change no test."""
     for seed in range(3):
-        source, target = (layout.run("demo", f"{name}-seed{seed}").path for name in ("grpo", "rpg-urkl"))
+        source, target = (
+            layout.run("demo", f"{name}-seed{seed}").path for name in ("grpo", "rpg-urkl")
+        )
         shutil.rmtree(target / "evals")
         shutil.copytree(source / "evals", target / "evals")
     found = summary(layout)
     assert not any("identical" in note for note in found.notes)
     assert row(found, "rpg-urkl", "mean")["verdict"] == "within noise"
     for seed in range(3):
-        source, target = (layout.run("demo", f"{name}-seed{seed}").path for name in ("grpo", "rpg-urkl"))
+        source, target = (
+            layout.run("demo", f"{name}-seed{seed}").path for name in ("grpo", "rpg-urkl")
+        )
         shutil.copy(*(next(path.glob("metrics-*.jsonl")) for path in (source, target)))
-    assert any(note.startswith("GRPO, RPG-URKL: identical in every step") for note in summary(layout).notes)
+    assert any(
+        note.startswith("GRPO, RPG-URKL: identical in every step") for note in summary(layout).notes
+    )
 
 
 def test_who_has_no_checkpoint_is_named_and_no_step_is_made_up(layout):
@@ -336,8 +393,9 @@ def test_who_has_no_checkpoint_is_named_and_no_step_is_made_up(layout):
     write_failed(ended, "E", step=3)
     ended.metrics_path(ended.attempts()[0]).unlink()
     assert summary(layout).notes == [
-        "rpg-urkl-seed0 failed: E", "no checkpoint evaluated on all benchmarks yet: RPG-URKL",
-    ]  # fmt: skip
+        "rpg-urkl-seed0 failed: E",
+        "no checkpoint evaluated on all benchmarks yet: RPG-URKL",
+    ]
     layout.write_sweep(layout.read_sweep("demo") | {"baseline": "dapo"})
     assert "the baseline dapo has no runs yet: nothing is compared with it" in summary(layout).notes
 
@@ -348,7 +406,10 @@ def test_a_table_whose_seeds_share_one_initial_model_says_so(tmp_path):
     def start(seed_of):
         for run in layout.run_folders("demo"):
             manifest = json.loads(run.manifest_path.read_text())
-            manifest["spec"]["model"] = {"type": "tiny", "warm_start": {"seed": seed_of(manifest["seed"])}}
+            manifest["spec"]["model"] = {
+                "type": "tiny",
+                "warm_start": {"seed": seed_of(manifest["seed"])},
+            }
             run.manifest_path.write_text(json.dumps(manifest))
         return " ".join(summary(layout).notes)
 
@@ -371,7 +432,9 @@ def imported(layout, tmp_path, curves, sweep="demo"):
 
 
 def test_scores_without_samples_have_an_interval_over_seeds(layout, tmp_path):
-    hard = {seed: {at: x / 2 for at, x in curve.items() if at or seed} for seed, curve in EASY.items()}
+    hard = {
+        seed: {at: x / 2 for at, x in curve.items() if at or seed} for seed, curve in EASY.items()
+    }
     imported(layout, tmp_path, {"easy": EASY, "hard": hard})
     found = summary(layout)
     last = np.array([curve[8] for curve in EASY.values()])
@@ -381,8 +444,12 @@ def test_scores_without_samples_have_an_interval_over_seeds(layout, tmp_path):
         assert one["last"] == pytest.approx(share * last.mean())
         bounds = (last.mean() - half, last.mean() + half)
         assert (one["low"] / share, one["high"] / share) == pytest.approx(bounds)
-        assert one["first"] == pytest.approx(share * np.mean([curve[step] for curve in EASY.values()]))
-        assert one["best"] == pytest.approx(share * (0.4 + 0.5 + 0.4) / 3), "the mean of each seed's best"
+        assert one["first"] == pytest.approx(
+            share * np.mean([curve[step] for curve in EASY.values()])
+        )
+        assert one["best"] == pytest.approx(share * (0.4 + 0.5 + 0.4) / 3), (
+            "the mean of each seed's best"
+        )
         assert (one["seeds"], one["problems"], one["k"]) == (3, 0, 0)
         assert (one["first_step"], one["step"], one["steps"]) == (step, 8, 10)
     assert found.notes[:2] == [
@@ -392,12 +459,18 @@ def test_scores_without_samples_have_an_interval_over_seeds(layout, tmp_path):
     ]
 
 
-def test_one_who_was_evaluated_on_less_has_no_mean_and_an_imported_sweep_what_it_has(layout, tmp_path):
+def test_one_who_was_evaluated_on_less_has_no_mean_and_an_imported_sweep_what_it_has(
+    layout, tmp_path
+):
     imported(layout, tmp_path, {"easy": EASY})
     found = summary(layout)
     assert set(found.table.loc[found.table["variant"] == "theirs", "benchmark"]) == {"easy"}
     assert "theirs: no score on hard, so it has no mean" in found.notes
-    assert set(found.table.loc[found.table["variant"] == "grpo", "benchmark"]) == {"easy", "hard", "mean"}
+    assert set(found.table.loc[found.table["variant"] == "grpo", "benchmark"]) == {
+        "easy",
+        "hard",
+        "mean",
+    }
     imported(layout, tmp_path, {"easy": EASY, "hard": EASY}, sweep="elsewhere")
     build(layout)
     with connect(layout) as db:

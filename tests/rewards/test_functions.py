@@ -1,4 +1,5 @@
-"""Reward functions of one's own: their forms, what they may return, their process, and what a mistake looks like."""
+"""Reward functions of one's own: their forms, what they may return, their process, and what a
+mistake looks like."""
 
 import os
 import sys
@@ -59,8 +60,14 @@ def test_the_three_forms_are_called_as_their_trainers_call_them():
 
 
 def test_named_values_come_as_lists_or_row_by_row_and_none_means_not_applicable():
-    assert call(returns({"a": [1, 2], "b": [None, 0.5]}), "m:f", BATCH) == {"a": [1, 2], "b": [None, 0.5]}
-    assert call(returns([{"a": 1}, {"a": 2, "b": 3}]), "m:f", BATCH) == {"a": [1, 2], "b": [None, 3]}
+    assert call(returns({"a": [1, 2], "b": [None, 0.5]}), "m:f", BATCH) == {
+        "a": [1, 2],
+        "b": [None, 0.5],
+    }
+    assert call(returns([{"a": 1}, {"a": 2, "b": 3}]), "m:f", BATCH) == {
+        "a": [1, 2],
+        "b": [None, 3],
+    }
 
 
 @pytest.mark.parametrize(
@@ -141,19 +148,30 @@ def test_parts_are_weighted_and_reported_without_their_weights(folder):
     from rpg.config.reward import CorrectnessReward, FormatReward, LengthReward
 
     found = scored(
-        folder, part(folder, "score", weight=0.5), part(folder, "parts", weights={"rare": 0.1}),
-        FormatReward(type="format", pattern="^a$", weight=2), LengthReward(type="length", full=5, zero=10),
+        folder,
+        part(folder, "score", weight=0.5),
+        part(folder, "parts", weights={"rare": 0.1}),
+        FormatReward(type="format", pattern="^a$", weight=2),
+        LengthReward(type="length", full=5, zero=10),
         CorrectnessReward(right=1, wrong=0),
-    )  # fmt: skip
+    )
     parts = {"score": 3.0, "parts_style": 1.0, "parts_rare": 4.0}
     parts |= {"format": 1.0, "length": 1.0, "correctness": 0.0}
     assert found[0].parts == parts and found[0].reward == pytest.approx(0.5 * 3 + 1 + 0.4 + 2 + 1)
-    assert found[1].parts == {**parts, "score": 0.0, "parts_rare": None, "format": 0.0, "length": 0.2}
+    assert found[1].parts == {
+        **parts,
+        "score": 0.0,
+        "parts_rare": None,
+        "format": 0.0,
+        "length": 0.2,
+    }
     assert found[1].reward == pytest.approx(1.2)
 
 
 def test_a_response_is_right_when_its_reward_reaches_the_threshold(folder):
-    found = scored(folder, part(folder, "score"), verifier=RewardVerifier(type="reward", at_least=3))
+    found = scored(
+        folder, part(folder, "score"), verifier=RewardVerifier(type="reward", at_least=3)
+    )
     assert [one.grade.correct for one in found] == [True, False]
     assert found[1].grade.reason == "reward 0, right from 3"
 
@@ -166,7 +184,9 @@ def test_it_runs_from_the_source_that_was_kept_whatever_lies_there_now(folder):
     (folder / "helper.py").unlink()
     with Scorer(MarkerVerifier(), (chosen,), max_response_tokens=10, sources=kept) as scorer:
         assert [one.reward for one in scorer.score(RESPONSES)] == [3.0, 0.0]
-    with pytest.raises(RewardError, match="mine:score: the run's manifest does not hold its source"):
+    with pytest.raises(
+        RewardError, match="mine:score: the run's manifest does not hold its source"
+    ):
         Scorer(MarkerVerifier(), (chosen,), max_response_tokens=10, sources={})
     planned = chosen.model_copy(update={"digest": "0" * 16})
     with pytest.raises(RewardError, match="is not the one it was planned with"):
@@ -198,11 +218,15 @@ def test_time_and_memory_limits_take_everything_that_a_function_has_started(fold
             scorer.score(RESPONSES)
         assert not left(), "one in a session of its own, and one whose parent has ended"
     big = PythonReward(type="python", function="starts:big", beside=folder, memory_gib=0.5)
-    with pytest.raises(RewardError, match=r"starts:big: raised MemoryError.* \(reward.memory_gib\)"):
+    with pytest.raises(
+        RewardError, match=r"starts:big: raised MemoryError.* \(reward.memory_gib\)"
+    ):
         scored(folder, big)
     many = big.model_copy(update={"function": "starts:many"})
     with Scorer(MarkerVerifier(), (many,), max_response_tokens=10) as scorer:
-        with pytest.raises(RewardError, match=r"its processes use .* GiB \(reward.memory_gib: 0.5\)"):
+        with pytest.raises(
+            RewardError, match=r"its processes use .* GiB \(reward.memory_gib: 0.5\)"
+        ):
             scorer.score(RESPONSES)
         assert not left()
 
@@ -289,18 +313,33 @@ def test_nothing_of_it_is_run_by_reading_a_file(folder):
 @pytest.mark.parametrize(
     ("reward", "words"),
     [
-        ("{type: python, function: 'mine:scor'}", "mine.py: has no function 'scor'; did you mean 'score'? Accepted: ends,"),
+        (
+            "{type: python, function: 'mine:scor'}",
+            "mine.py: has no function 'scor'; did you mean 'score'? Accepted: ends,",
+        ),
         ("{type: python, function: 'mina:score'}", "no module 'mina'; did you mean 'mine'?"),
-        ("{type: python, function: mine}", "reward.0.function: expected module:function, e.g. my_rewards:score"),
-        ("{type: python, function: 'mine:score', digest: 0123456789abcdef}", "reward.digest: '0123456789abcdef', but"),
-        ("{type: pyton, function: 'mine:score'}", "reward.0: unknown type 'pyton'; did you mean 'python'?"),
-        ("{type: format, pattern: '(a'}", "reward.0.pattern: not a regular expression: missing ), unterminated"),
+        (
+            "{type: python, function: mine}",
+            "reward.0.function: expected module:function, e.g. my_rewards:score",
+        ),
+        (
+            "{type: python, function: 'mine:score', digest: 0123456789abcdef}",
+            "reward.digest: '0123456789abcdef', but",
+        ),
+        (
+            "{type: pyton, function: 'mine:score'}",
+            "reward.0: unknown type 'pyton'; did you mean 'python'?",
+        ),
+        (
+            "{type: format, pattern: '(a'}",
+            "reward.0.pattern: not a regular expression: missing ), unterminated",
+        ),
         ("{type: format, patern: a}", "reward.0.patern: unknown field; did you mean 'pattern'?"),
         ("[]", "reward: reward must have at least one part"),
         ("[{type: length}, {type: length}]", "two parts of the reward are called 'length'"),
         ("{type: python, function: 'broken:score'}", "broken.py: line 1: "),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_names_file_field_and_what_would_be_accepted(folder, reward, words):
     (folder / "broken.py").write_text("def score(:\n")
     with pytest.raises(ConfigError) as error:

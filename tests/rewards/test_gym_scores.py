@@ -1,4 +1,5 @@
-"""Reasoning Gym's own scores: as its scorers give them, never by running what a response says, and all the way to a run."""
+"""Reasoning Gym's own scores: as its scorers give them, never by running what a response says, and
+all the way to a run."""
 
 import json
 import re
@@ -38,7 +39,9 @@ def grader():
 
 
 def score_by_hand(columns, answer):
-    made = pytest.importorskip("reasoning_gym").create_dataset(columns["dataset"], **columns["config"])
+    made = pytest.importorskip("reasoning_gym").create_dataset(
+        columns["dataset"], **columns["config"]
+    )
     return made.score_answer(answer, made[columns["index"]])
 
 
@@ -56,26 +59,44 @@ def test_a_score_is_the_scorers_own_and_the_answer_ends_with_its_line_or_the_res
     assert [grade.score for grade in grades] == expected and 0 < expected[1] < 1
     assert [grade.extracted for grade in grades] == [answer for *_, answer in cases]
     assert [grade.correct for grade in grades] == [score == 1 for score in expected]
-    none, cut = grader.grade([(chain.answer, chain.answer), (f"Answer: {chain.answer}", chain.answer, True)])
-    assert (none.score, none.reason, cut.score, cut.reason) == (0, "no 'Answer:'", 0, "answer cut off")
+    none, cut = grader.grade(
+        [(chain.answer, chain.answer), (f"Answer: {chain.answer}", chain.answer, True)]
+    )
+    assert (none.score, none.reason, cut.score, cut.reason) == (
+        0,
+        "no 'Answer:'",
+        0,
+        "answer cut off",
+    )
 
 
 def test_the_reward_lies_between_wrong_and_right_by_the_score(made):
     problem = made["chain_sum"]
     with Scorer(GymVerifier(at_least=0.1)) as scorer:
         text = f"Answer: {problem.answer} apples"
-        [scored] = scorer.score([Answered(text, 3, False, problem.answer, problem.text, problem.columns)])
+        [scored] = scorer.score(
+            [Answered(text, 3, False, problem.answer, problem.text, problem.columns)]
+        )
     score = score_by_hand(problem.columns, f"{problem.answer} apples")
     assert scored.grade.correct and scored.reward == pytest.approx(2 * score - 1)
     assert scored.parts == {SCORE: score, "correctness": scored.reward}
 
 
 def test_the_data_sets_that_evaluate_an_answer_are_those_that_are_guarded():
-    """The package's sources, at the release we pin: every `eval` and `parse_expr` stands in a module that we guard, or
-    evaluates what the package has written itself."""
-    own = {"codeio", "number_sorting", "bitwise_arithmetic", "basic_arithmetic", "propositional_logic",
-           "generators_00_49", "generators_50_99"}  # fmt: skip
-    uses = re.compile(r"\b(eval|exec|parse_expr|sympify|literal_eval)\(|pickle|os\.system|subprocess")
+    """The package's sources, at the release we pin: every `eval` and `parse_expr` stands in a
+    module that we guard, or evaluates what the package has written itself."""
+    own = {
+        "codeio",
+        "number_sorting",
+        "bitwise_arithmetic",
+        "basic_arithmetic",
+        "propositional_logic",
+        "generators_00_49",
+        "generators_50_99",
+    }
+    uses = re.compile(
+        r"\b(eval|exec|parse_expr|sympify|literal_eval)\(|pickle|os\.system|subprocess"
+    )
     package = Path(pytest.importorskip("reasoning_gym").__file__).parent
     files = {path.stem for path in package.rglob("*.py") if uses.search(path.read_text())}
     assert files - own == {*LITERALS, *EXPRESSIONS, *MORE}
@@ -84,16 +105,26 @@ def test_the_data_sets_that_evaluate_an_answer_are_those_that_are_guarded():
 @pytest.mark.parametrize(
     "hostile",
     [
-        "__import__('os').system('touch {}')", "[__import__('os').system('touch {}')]", "exec(chr(105))",
-        "(lambda: open('{}', 'w'))()", "x.__class__", "print(1)", "[c for c in 'ab']", "exit()",
+        "__import__('os').system('touch {}')",
+        "[__import__('os').system('touch {}')]",
+        "exec(chr(105))",
+        "(lambda: open('{}', 'w'))()",
+        "x.__class__",
+        "print(1)",
+        "[c for c in 'ab']",
+        "exit()",
     ],
-)  # fmt: skip
+)
 def test_nothing_that_a_response_says_is_run(grader, made, hostile, tmp_path):
     mark = tmp_path / "mark"
-    items = [Item(f"Answer: {hostile.format(mark)}", p.answer, False, p.columns) for p in made.values()]
+    items = [
+        Item(f"Answer: {hostile.format(mark)}", p.answer, False, p.columns) for p in made.values()
+    ]
     grades = grader.grade(items)
     assert not mark.exists() and not any(grade.correct for grade in grades)
-    right = grader.grade([Item(f"Answer: {p.answer}", p.answer, False, p.columns) for p in made.values()])
+    right = grader.grade(
+        [Item(f"Answer: {p.answer}", p.answer, False, p.columns) for p in made.values()]
+    )
     assert [grade.score for grade in right] == [1.0] * len(made)
 
 
@@ -102,7 +133,9 @@ def test_what_takes_for_ever_ends_and_costs_one_answer(made, monkeypatch):
     problem = made["countdown"]
     texts = ["Answer: 9**9**9**9", f"Answer: {problem.answer}"]
     with grader_for(GymVerifier()) as short:
-        stuck, right = short.grade([Item(text, problem.answer, False, problem.columns) for text in texts])
+        stuck, right = short.grade(
+            [Item(text, problem.answer, False, problem.columns) for text in texts]
+        )
     assert not stuck.correct and "limit" in stuck.reason and right.correct
 
 
@@ -111,7 +144,9 @@ def test_a_problem_that_the_package_now_makes_differently_is_an_error(grader, ma
     changed = {**columns, "index": columns["index"] + 1}
     with pytest.raises(GradingError, match="another problem than in the data; another version"):
         grader.grade([Item("Answer: 1", "1", False, changed)])
-    with pytest.raises(GradingError, match=r"needs the columns of problems of task.type: reasoning_gym"):
+    with pytest.raises(
+        GradingError, match=r"needs the columns of problems of task.type: reasoning_gym"
+    ):
         grader.grade([("Answer: 1", "1")])
 
 

@@ -1,4 +1,5 @@
-"""Answers that are meant to hang, crash, fill memory or be executed: each is graded wrong, in bounded time."""
+"""Answers that are meant to hang, crash, fill memory or be executed: each is graded wrong, in
+bounded time."""
 
 import json
 import subprocess
@@ -88,14 +89,19 @@ def grader():
 
 
 @pytest.mark.parametrize(
-    "gold", ["5", *(pytest.param(g, marks=pytest.mark.slow) for g in (r"x^2+\sqrt{2}", r"1, 2, \sqrt{3}"))]
+    "gold",
+    ["5", *(pytest.param(g, marks=pytest.mark.slow) for g in (r"x^2+\sqrt{2}", r"1, 2, \sqrt{3}"))],
 )
-def test_hostile_answers_are_wrong_in_bounded_time_and_change_no_verdict_beside_them(grader, gold, tmp_path):
+def test_hostile_answers_are_wrong_in_bounded_time_and_change_no_verdict_beside_them(
+    grader, gold, tmp_path
+):
     """Also where the worker that graded them had to be ended."""
     assert len(HOSTILE) >= 56
     marker = tmp_path / "executed"
     texts = {name: text.replace("{marker}", str(marker)) for name, text in HOSTILE.items()}
-    asked = [(text, gold) for text in texts.values()] + [(texts["sum"], r"\sum_{n=1}^{5} \frac{1}{n}")]
+    asked = [(text, gold) for text in texts.values()] + [
+        (texts["sum"], r"\sum_{n=1}^{5} \frac{1}{n}")
+    ]
     normal = [(case.response, case.gold) for case in cases(sample_golds())[::12]]
     expected = grader.grade(normal)
     with Grader(cpu_seconds=CPU) as own:
@@ -103,8 +109,12 @@ def test_hostile_answers_are_wrong_in_bounded_time_and_change_no_verdict_beside_
             beside = slice(number, None, len(asked))
             began = time.process_time(), time.monotonic()
             grade, *others = own.grade([(f"Thinking.\nAnswer: {text}", wanted), *normal[beside]])
-            assert time.process_time() - began[0] < 2.0, "extraction in this process has to be cheap"
-            assert time.monotonic() - began[1] < 60 * CPU, "one that hangs is given up after 20 times that"
+            assert time.process_time() - began[0] < 2.0, (
+                "extraction in this process has to be cheap"
+            )
+            assert time.monotonic() - began[1] < 60 * CPU, (
+                "one that hangs is given up after 20 times that"
+            )
             assert not grade.correct and grade.reason and others == expected[beside], text[:80]
             assert grade.extracted is None or grade.extracted.encode("utf-8") is not None
     assert not marker.exists()
@@ -127,11 +137,15 @@ def test_memory_is_limited():
         grade = grader.grade([("Answer: 2^{10^{10}} - 1", gold)])[0]
         assert grader.grade([(r"Answer: \sqrt{16} + k", "4 + k")])[0].correct
     assert not grade.correct
-    assert grade.reason in {"answer line: memory limit", "answer line: not equivalent (math-verify)"}
+    assert grade.reason in {
+        "answer line: memory limit",
+        "answer line: not equivalent (math-verify)",
+    }
 
 
 def test_a_killed_worker_costs_one_answer_and_no_more(grader):
-    """Killing workers from outside (as the kernel does when memory runs out) never stops or shifts the others."""
+    """Killing workers from outside (as the kernel does when memory runs out) never stops or shifts
+    the others."""
     items = [(rf"Answer: \sqrt{{{n * n}}} + k", f"{n} + k") for n in range(2, 30)]
     with Grader(workers=2) as own:
         assert all(g.correct for g in own.grade(items[:2]))
@@ -151,7 +165,9 @@ def test_workers_end_with_their_parent():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     pid = int(out.stdout)
-    until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    until(
+        lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    )
 
 
 def test_nothing_is_evaluated(monkeypatch):
@@ -162,12 +178,28 @@ def test_nothing_is_evaluated(monkeypatch):
     monkeypatch.setattr(sympy_parser, "eval_expr", sympy_parser.eval_expr)  # so that it is put back
     forbid_evaluation()
     assert sympy.Number("12") == 12 and sympy.Number("1.5") == sympy.Float("1.5")
-    for text in ("__import__('os').getpid()", "x+1", "(1).__class__", "Integer(1)+Integer(2)", "exp(1)"):
-        with pytest.raises((sympy.SympifyError, ValueError), match="evaluation of text is not allowed here"):
+    for text in (
+        "__import__('os').getpid()",
+        "x+1",
+        "(1).__class__",
+        "Integer(1)+Integer(2)",
+        "exp(1)",
+    ):
+        with pytest.raises(
+            (sympy.SympifyError, ValueError), match="evaluation of text is not allowed here"
+        ):
             sympy.sympify(text)
 
 
-LONG = ["a" * 2000, "ab " * 660, "m s " * 500, "1" * 2000, "1,111" * 400, "(" * 2000, "\\frac" * 400]
+LONG = [
+    "a" * 2000,
+    "ab " * 660,
+    "m s " * 500,
+    "1" * 2000,
+    "1,111" * 400,
+    "(" * 2000,
+    "\\frac" * 400,
+]
 LONG += ["\n" * 990, "$" * 900, ". " * 990, "5 " + "m " * 990 + "!"]
 
 
@@ -185,8 +217,9 @@ def seconds(text):
 
 @pytest.mark.parametrize("text", LONG)
 def test_the_rules_of_this_process_are_linear_enough(text):
-    """What runs outside of the killable workers may not explode on any text of the length it accepts: a quarter of it takes
-    a fourth of the time or more, and a sixteenth where time is quadratic. Other processes may disturb one look."""
+    """What runs outside of the killable workers may not explode on any text of the length it
+    accepts: a quarter of it takes a fourth of the time or more, and a sixteenth where time is
+    quadratic. Other processes may disturb one look."""
     assert any(seconds(text) < 6.5 * seconds(text[: len(text) // 4]) for _ in range(3))
 
 
@@ -194,7 +227,12 @@ def test_truncated_and_missing_answers(grader):
     cut = [Item(response, "12", True) for response in ("Answer: 12", "Answer: 12\n", "so 12")]
     grades = grader.grade([*cut, Item("so 12", "12")])
     assert [g.correct for g in grades] == [False, True, False, False]
-    said = ["answer cut off", "answer line: same text", "cut off before an answer", "no answer line"]
+    said = [
+        "answer cut off",
+        "answer line: same text",
+        "cut off before an answer",
+        "no answer line",
+    ]
     assert [g.reason for g in grades] == said
 
 
@@ -203,7 +241,9 @@ def test_a_box_counts_only_where_asked_for():
     with Grader() as strict, Grader(MathVerifier(fallback="boxed")) as lenient:
         assert strict.grade([(response, "0.5")])[0].reason == "no answer line"
         grade = lenient.grade([(response, "0.5")])[0]
-    assert grade.correct and grade.extracted == r"\frac{1}{2}" and grade.reason == "boxed: same number"
+    assert (
+        grade.correct and grade.extracted == r"\frac{1}{2}" and grade.reason == "boxed: same number"
+    )
 
 
 SECOND_READING = [
@@ -213,7 +253,9 @@ SECOND_READING = [
     (r"x \ne 3", r"\mathbb{R}\setminus\{4\}", False),
     *(
         ("5", hedge, None)
-        for hedge in r"5 or 6; not 5; 5, 6; 5...; \boxed{5}6; 2\boxed{5}; 5_6; 5'; ~5; 5*".split("; ")
+        for hedge in r"5 or 6; not 5; 5, 6; 5...; \boxed{5}6; 2\boxed{5}; 5_6; 5'; ~5; 5*".split(
+            "; "
+        )
     ),
     ("1/3", "0.333333", False),
     ("5", "9^{9^{9^{9}}}", None),

@@ -68,7 +68,8 @@ def test_number(text, value):
 @pytest.mark.parametrize(("every", "found"), [(False, ["5", "5", None]), (True, ["5"] * 3)])
 def test_the_beginning_of_the_assistants_turn_is_graded_where_it_was_written(every, found):
     answered = [
-        Answered(text, 1, False, "5", last=last) for text, last in (("5", None), ("5", "5"), ("6?75", "5"))
+        Answered(text, 1, False, "5", last=last)
+        for text, last in (("5", None), ("5", "5"), ("6?75", "5"))
     ]
     with Scorer(EXACT, prefix="#", prefix_every_turn=every) as scorer:
         assert [scored.grade.extracted for scored in scorer.score(answered)] == found

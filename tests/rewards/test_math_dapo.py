@@ -1,4 +1,5 @@
-"""The recipe's own rule, against verl's function where verl is installed, and examples of what it does."""
+"""The recipe's own rule, against verl's function where verl is installed, and examples of what it
+does."""
 
 import random
 
@@ -30,8 +31,22 @@ def test_the_same_verdicts_as_verls_function():
 
 
 PIECES = [
-    "Answer:", "answer :", "\n", "\\boxed{", "}", "{", "$", "=", "5", "1,000", "\\frac12", "\\text{m}", " a ", "cm", "\\"
-]  # fmt: skip
+    "Answer:",
+    "answer :",
+    "\n",
+    "\\boxed{",
+    "}",
+    "{",
+    "$",
+    "=",
+    "5",
+    "1,000",
+    "\\frac12",
+    "\\text{m}",
+    " a ",
+    "cm",
+    "\\",
+]
 
 
 @given(

@@ -1,4 +1,5 @@
-"""Differences of several variants to one baseline: what the test says, against formulas written out and simulations."""
+"""Differences of several variants to one baseline: what the test says, against formulas written out
+and simulations."""
 
 import math
 import re
@@ -36,7 +37,8 @@ def test_one_seed_is_a_t_test_over_problems():
 
 @pytest.mark.parametrize("count", [30, 10])
 def test_from_ten_seeds_on_the_degrees_of_freedom_are_satterthwaites(count):
-    """Seeds and problems both vary, so the degrees of freedom are neither's own; those of few problems count the noise."""
+    """Seeds and problems both vary, so the degrees of freedom are neither's own; those of few
+    problems count the noise."""
     rng = np.random.default_rng(6)
     of_problems, of_seeds = rng.normal(0.1, 0.2, (1, count)), rng.normal(0, 0.05, (10, 1))
     apart = of_problems + of_seeds + rng.normal(0, 0.3, (10, count))
@@ -64,9 +66,13 @@ def test_intervals_are_the_truths_that_are_not_rejected_and_never_impossible():
 
 
 def pooled_by_loops(means, noise, level):
-    """(weights, variances) of the pooled route, by the formulas of docs/statistics.md, one number at a time."""
+    """(weights, variances) of the pooled route, by the formulas of docs/statistics.md, one number
+    at a time."""
     variants, seeds = means.shape
-    every, grid = range(variants), [math.log(1e-3) + step * 2 * math.log(1e3) / 19 for step in range(20)]
+    every, grid = (
+        range(variants),
+        [math.log(1e-3) + step * 2 * math.log(1e3) / 19 for step in range(20)],
+    )
     relative = [max(each / max(level), 0.03) ** 2 for each in level]
 
     def around_the_shared_part(precision):
@@ -87,9 +93,13 @@ def pooled_by_loops(means, noise, level):
     total = [[scale * math.exp(point) * relative[v] + noise[v] for point in grid] for v in every]
     others = np.array([[kernel(width, t, k) for width, k in usual] for t in range(20)])
     first = np.array([[kernel(2.5, t, k) for _, k in usual] for t in range(20)])
-    prior = [scale * math.exp(grid[k]) / (scale * math.exp(grid[k]) + np.mean(noise)) for _, k in usual]
+    prior = [
+        scale * math.exp(grid[k]) / (scale * math.exp(grid[k]) + np.mean(noise)) for _, k in usual
+    ]
     for step in range(4):
-        log = [[-0.5 * (freedom[v] * math.log(x) + squares[v] / x) for x in total[v]] for v in every]
+        log = [
+            [-0.5 * (freedom[v] * math.log(x) + squares[v] / x) for x in total[v]] for v in every
+        ]
         log = np.array(log)
         likelihood = np.exp(log - log.max(1, keepdims=True))
         evidence = [likelihood[v] @ (others if v else first) for v in every]
@@ -133,11 +143,14 @@ def test_a_family_pools_spreads_in_logits_and_assumes_more_at_the_edges():
     weights, *_ = comparisons.posterior_pooled(means, comparisons.noise_of_answers(rest), level)
     assert found.pooled[0] == pytest.approx(weights)
     middles = [(share[0, 1:] + share[0, 0]) / 2 for share in shares]
-    assert found.edge[0] == pytest.approx(sum(0.15 * (1 - 4 * m * (1 - m)) / 20 for m in middles) / 4)
+    assert found.edge[0] == pytest.approx(
+        sum(0.15 * (1 - 4 * m * (1 - m)) / 20 for m in middles) / 4
+    )
 
 
 def test_a_variant_that_is_always_wrong_says_nothing_about_what_seeds_share():
-    """Seeds move all variants together by 0.1, and each by 0.01: only the latter is an error of differences."""
+    """Seeds move all variants together by 0.1, and each by 0.01: only the latter is an error of
+    differences."""
     rng = np.random.default_rng(12)
     together, alone = 0.1 * rng.standard_normal((1, 5, 1)), 0.01 * rng.standard_normal((4, 5, 1))
     scores = (0.5 + together + alone + rng.normal(0, 0.05, (4, 1, 40)))[None]
@@ -151,16 +164,22 @@ def test_a_variant_that_is_always_wrong_says_nothing_about_what_seeds_share():
 
 
 def test_the_smaller_p_of_the_two_routes_pays_for_the_choice():
-    """Normal errors on both routes, four differences, five seeds: shares 0.65 and 0.85, and a factor for the crowd."""
+    """Normal errors on both routes, four differences, five seeds: shares 0.65 and 0.85, and a
+    factor for the crowd."""
     none, ones = np.zeros((1, 4)), np.ones((1, 4))
-    pooled, pairwise = ((ones[..., None], spread**2 * ones[..., None], math.inf) for spread in (0.04, 0.05))
-    found = comparisons.Family(0.1 * ones, pooled, pairwise, (none, none, none), ones, none, (1.0, 0.0), 5)
+    pooled, pairwise = (
+        (ones[..., None], spread**2 * ones[..., None], math.inf) for spread in (0.04, 0.05)
+    )
+    found = comparisons.Family(
+        0.1 * ones, pooled, pairwise, (none, none, none), ones, none, (1.0, 0.0), 5
+    )
     expected = 2 * scipy_stats.norm.sf(2.5) / 0.65 * 2**0.1
     assert found.p_values() == pytest.approx(expected * ones, rel=1e-4)
 
 
 def test_a_difference_that_is_a_shift_in_logits_is_as_sure_with_problems_that_it_hardly_moves():
-    """Two problems of three are too hard or too easy to move: that says nothing against the shift, but how large it is."""
+    """Two problems of three are too hard or too easy to move: that says nothing against the shift,
+    but how large it is."""
     moves = np.tile([0.25, 0.0, 0.0], 10)
     baseline = np.tile([0.5, 0.0, 1.0], 10) - 0.1 * moves
     seeds = 0.004 * np.array([[-1.0], [0.0], [1.0]])
@@ -169,13 +188,18 @@ def test_a_difference_that_is_a_shift_in_logits_is_as_sure_with_problems_that_it
     slopes = 3 * moves / moves.max()
     truth = 0.02
     residuals = 0.2 * moves - (found.difference.item() - truth) * slopes
-    assert found.due_to_problems(truth).item() == pytest.approx(residuals.var(ddof=1) / 30, rel=1e-6)
+    assert found.due_to_problems(truth).item() == pytest.approx(
+        residuals.var(ddof=1) / 30, rel=1e-6
+    )
 
 
 def test_noise_counts_where_one_small_benchmark_decides_how_much_a_mean_varies():
-    """Ten seeds, problems that each suit other variants: equal ones differed in 9 to 12 % of sweeps with 5 and 500."""
+    """Ten seeds, problems that each suit other variants: equal ones differed in 9 to 12 % of sweeps
+    with 5 and 500."""
     rng, sizes = np.random.default_rng(10), ((5, 500), (25, 500))
-    small, large = (stats.family([normal(rng, 2, 10, n)[None] for n in each]).noise[0] for each in sizes)
+    small, large = (
+        stats.family([normal(rng, 2, 10, n)[None] for n in each]).noise[0] for each in sizes
+    )
     assert small.item() > 0 == large.item()
 
 
@@ -209,9 +233,14 @@ def test_verdicts_also_where_nothing_varies():
 
 
 def test_a_variant_that_is_always_wrong_says_nothing_about_the_others():
-    """Its seeds do not differ at all, which is unlike all others: no number is too small to compute with."""
+    """Its seeds do not differ at all, which is unlike all others: no number is too small to compute
+    with."""
     rng = np.random.default_rng(8)
-    chances = 0.2 + 0.08 * rng.standard_normal((50, 1, 10, 1)) + 0.04 * rng.standard_normal((50, 7, 10, 1))
+    chances = (
+        0.2
+        + 0.08 * rng.standard_normal((50, 1, 10, 1))
+        + 0.04 * rng.standard_normal((50, 7, 10, 1))
+    )
     scores = rng.binomial(4, np.broadcast_to(np.clip(chances, 0.02, 1), (50, 7, 10, 192))) / 4
     scores[:, 6] = 0
     p_values = stats.family([scores]).p_values()
@@ -237,14 +266,17 @@ def test_holm_by_hand():
     ids=lambda cell: f"{cell.variants}-{cell.seeds}-{cell.spread}-{cell.unequal}",
 )
 def test_a_slice_of_the_error_rates(cell):
-    """400 sweeps: three standard errors above 0.06 and below 0.94. The whole grid: python -m benchmarks.error_rates."""
+    """400 sweeps: three standard errors above 0.06 and below 0.94. The whole grid: python -m
+    benchmarks.error_rates."""
     equal = error_rates.simulated(cell, 400, 0, np.zeros(cell.variants))
     assert equal.false.mean() < 0.06 + 0.036 and equal.covered.mean() > 0.94 - 0.036
 
 
 def test_the_benchmark_judges_levels_and_coverage_beyond_the_error_of_its_simulation():
     def measured(false, covered, sweeps=1000, seeds=3):
-        events = [1 * (np.arange(sweeps) < share * sweeps) for share in (0.0, false, covered, 0.5, 0.5)]
+        events = [
+            1 * (np.arange(sweeps) < share * sweeps) for share in (0.0, false, covered, 0.5, 0.5)
+        ]
         outcomes = error_rates.Outcomes(*events, np.zeros((sweeps, 6)))
         return error_rates.Measured(error_rates.Cell(seeds=seeds), outcomes, outcomes)
 
@@ -253,13 +285,17 @@ def test_the_benchmark_judges_levels_and_coverage_beyond_the_error_of_its_simula
     assert error_rates.judgement([*good, measured(0.07, 0.93)])[1], within
     assert not error_rates.judgement([*good, measured(0.07, 0.95, 10_000)])[1]
     assert not error_rates.judgement([*good, measured(0.05, 0.93, 10_000)])[1]
-    assert error_rates.judgement([*good, measured(0.3, 0.7, seeds=2)])[1], "two seeds give no verdicts"
+    assert error_rates.judgement([*good, measured(0.3, 0.7, seeds=2)])[1], (
+        "two seeds give no verdicts"
+    )
 
 
 def test_the_documented_error_rates_are_those_of_the_cells():
     """By kind, with what is said of the worst of them, on one page; every cell on the other."""
     docs = Path(error_rates.__file__).parents[1] / "docs"
-    cells, summary = ((docs / name).read_text("utf-8") for name in ("error-rates.md", "statistics.md"))
+    cells, summary = (
+        (docs / name).read_text("utf-8") for name in ("error-rates.md", "statistics.md")
+    )
     lines = [line for line in cells.splitlines() if re.match(r"\| .*\d \|", line)]
     rows = [[cell.strip() for cell in line[1:-2].split("|")] for line in lines]
     assert [row[:6] for row in rows] == [cell.title for cell in error_rates.grid()]
@@ -268,7 +304,8 @@ def test_the_documented_error_rates_are_those_of_the_cells():
 
 
 def test_no_benchmark_tests_differences_in_a_way_of_its_own():
-    """Within the package only few rooms may use scipy (tests/rooms.yaml); three benchmarks simulate and judge with it."""
+    """Within the package only few rooms may use scipy (tests/rooms.yaml); three benchmarks simulate
+    and judge with it."""
     folder = Path(error_rates.__file__).parent
     texts = {path.name: path.read_text("utf-8") for path in folder.rglob("*.py")}
     own = {name for name, text in texts.items() if re.search(r"(?m)^ *(from|import) scipy", text)}
@@ -283,4 +320,6 @@ def test_a_shift_of_the_logits_leaves_nothing_of_itself_and_moves_benchmarks_by_
     rest, slopes = comparisons.without_shifts(arrays)
     assert np.mean([slope.mean() for slope in slopes]) == pytest.approx(1)
     moved = [array[:, 1:] - array[:, :1] for array in rest]
-    assert np.abs(moved).max() < 1e-3 * np.abs([array[:, 1:] - array[:, :1] for array in arrays]).max()
+    assert (
+        np.abs(moved).max() < 1e-3 * np.abs([array[:, 1:] - array[:, :1] for array in arrays]).max()
+    )

@@ -1,4 +1,5 @@
-"""Estimates agree with hand computation, with scipy, and with what they promise when the truth is known."""
+"""Estimates agree with hand computation, with scipy, and with what they promise when the truth is
+known."""
 
 import math
 from itertools import combinations
@@ -52,7 +53,8 @@ def test_crossed_by_hand():
 
 @pytest.mark.parametrize("table", [[[1, 0], [2, 3]], [[1, 2], [0, 3]]], ids=["seeds", "problems"])
 def test_no_interaction_takes_the_variance_below_that_of_seeds_or_problems(table):
-    """V of the one kind is 1, of the other 0, of their interaction 1/4: 1 + 0 - 1/4 is below the first alone."""
+    """V of the one kind is 1, of the other 0, of their interaction 1/4: 1 + 0 - 1/4 is below the
+    first alone."""
     assert stats.crossed([table]).standard_error == pytest.approx(1.0)
 
 
@@ -67,9 +69,13 @@ def test_benchmarks_weigh_the_same_and_their_spread_is_no_noise():
 def test_when_nothing_varies_the_interval_is_that_of_a_proportion():
     found = stats.accuracy([np.ones((2, 40))])
     assert (found.mean, found.high) == (1, 1)
-    assert found.low == pytest.approx(scipy_stats.binomtest(40, 40).proportion_ci(0.95, "exact").low)
+    assert found.low == pytest.approx(
+        scipy_stats.binomtest(40, 40).proportion_ci(0.95, "exact").low
+    )
     found = stats.accuracy([np.zeros((1, 40))])
-    assert found.high == pytest.approx(scipy_stats.binomtest(0, 40).proportion_ci(0.95, "exact").high)
+    assert found.high == pytest.approx(
+        scipy_stats.binomtest(0, 40).proportion_ci(0.95, "exact").high
+    )
 
 
 def test_one_problem_says_nothing_about_others():
@@ -96,13 +102,14 @@ def share(function, repeats=1500):
 
 
 def scores(rng, seeds, problems, k, seed_spread, problem_spread=1.2):
-    """Mean@k scores (S, P) from the logistic model: problems differ, seeds differ, samples are coin flips."""
+    """Mean@k scores (S, P) from the logistic model: problems differ, seeds differ, samples are coin
+    flips."""
     logits = rng.normal(0, problem_spread, problems) + rng.normal(0, seed_spread, (seeds, 1))
     return rng.binomial(k, 1 / (1 + np.exp(-logits))) / k
 
 
-# Seeds that differ as much as problems make the mean differ; two seeds are the hardest case. The bounds are
-# those that docs/statistics.md promises.
+# Seeds that differ as much as problems make the mean differ; two seeds are the hardest case. The
+# bounds are those that docs/statistics.md promises.
 @pytest.mark.parametrize(
     ("seeds", "problems", "k", "spread", "low"),
     [(1, 30, k, 0.0, 0.93) for k in (1, 8, 32)]
@@ -110,7 +117,8 @@ def scores(rng, seeds, problems, k, seed_spread, problem_spread=1.2):
     + [(3, 50, 8, 0.2, 0.94), (3, 50, 8, 0.6, 0.91), (5, 50, 8, 0.6, 0.92)],
 )
 def test_intervals_over_seeds_and_problems_cover(seeds, problems, k, spread, low):
-    """With one seed, resampling problems covers; the binomial standard error of all samples would not."""
+    """With one seed, resampling problems covers; the binomial standard error of all samples would
+    not."""
 
     def covers(rng):
         found = stats.accuracy([scores(rng, seeds, problems, k, spread)])

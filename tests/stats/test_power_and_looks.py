@@ -1,4 +1,5 @@
-"""What a design can find, and how much error a comparison may still make when it is looked at again."""
+"""What a design can find, and how much error a comparison may still make when it is looked at
+again."""
 
 import math
 
@@ -17,7 +18,9 @@ SPREADS = stats.Spreads(0.02, 0.4, 0.05)
 @pytest.mark.parametrize("variants", [2, 3, 7])
 @pytest.mark.parametrize("seeds", [3, 6])
 @pytest.mark.parametrize("spread", [0.0, 0.01, 0.03])
-def test_what_is_said_to_be_detectable_is_found_in_about_four_sweeps_of_five(variants, seeds, spread):
+def test_what_is_said_to_be_detectable_is_found_in_about_four_sweeps_of_five(
+    variants, seeds, spread
+):
     rng = np.random.default_rng(6)
     spreads = stats.Spreads(spread, 0.4, 0.05)
     smallest = stats.detectable(stats.Design(variants, seeds, (100,), 4), spreads)
@@ -35,15 +38,22 @@ def test_more_seeds_or_problems_find_smaller_differences():
     assert power.problems_needed(DESIGN, SPREADS._replace(seeds=0.2), 0.01) is None
     assert f"take about {seeds} seeds" in stats.sentence(DESIGN, SPREADS, 0.05)
     for seeds, words in ((2, "2 seeds give"), (1, "one seed gives")):
-        assert stats.sentence(DESIGN._replace(seeds=seeds), SPREADS, 0.05).startswith(f"{words} differences")
+        assert stats.sentence(DESIGN._replace(seeds=seeds), SPREADS, 0.05).startswith(
+            f"{words} differences"
+        )
     assert "no difference is found" in stats.sentence(DESIGN, SPREADS._replace(seeds=0.9), 0.05)
 
 
 def test_what_is_detectable_by_hand():
-    """Where only problems make a difference vary it is a t test over these; two halves are as good as the whole."""
+    """Where only problems make a difference vary it is a t test over these; two halves are as good
+    as the whole."""
     for problems in ((5,), (5, 10**6)):  # those of the small benchmark decide
-        found = stats.detectable(stats.Design(2, 100, problems, 10**6), stats.Spreads(0.0, 1e-6, 0.05))
-        expected = scipy_stats.t(4).ppf([0.975, 0.8]).sum() * math.sqrt(2 * 0.05**2 / 5) / len(problems)
+        found = stats.detectable(
+            stats.Design(2, 100, problems, 10**6), stats.Spreads(0.0, 1e-6, 0.05)
+        )
+        expected = (
+            scipy_stats.t(4).ppf([0.975, 0.8]).sum() * math.sqrt(2 * 0.05**2 / 5) / len(problems)
+        )
         assert found == pytest.approx(expected, rel=1e-3)
     halves = stats.detectable(DESIGN._replace(problems=(50, 50)), SPREADS)
     assert halves == pytest.approx(stats.detectable(DESIGN, SPREADS), rel=1e-2)
@@ -74,13 +84,19 @@ def test_looks_never_spend_more_than_six_percent():
         assert len(earlier) == len(looks) and planned == 9
         looks.append(stats.Look("a", tuple(runs), planned, len(looks) + 1, level, (), None, {}))
         levels.append(level)
-    assert levels[0] == pytest.approx(0.05 * (2 / 3) ** 3) and sum(levels[:2]) == pytest.approx(0.05)
+    assert levels[0] == pytest.approx(0.05 * (2 / 3) ** 3) and sum(levels[:2]) == pytest.approx(
+        0.05
+    )
     assert all(level > 0 for level in levels) and sum(levels) < 0.06
     again = stats.next_look(looks, "a", looks[2].runs, 12)
     assert len(again[0]) == 2 and again[1:] == (9, levels[2]), "the same runs are no new look"
-    assert stats.next_look(looks, "a", looks[0].runs[:5], 12)[1] == 9, "what was planned at first stays"
+    assert stats.next_look(looks, "a", looks[0].runs[:5], 12)[1] == 9, (
+        "what was planned at first stays"
+    )
 
 
 def test_seeds_that_are_added_one_by_one_do_not_add_up():
-    ours, naive = error_rates.looked_at(error_rates.Cell(variants=3, problems=50, spread=0.4), 12, 150)
+    ours, naive = error_rates.looked_at(
+        error_rates.Cell(variants=3, problems=50, spread=0.4), 12, 150
+    )
     assert ours < 0.06 + 0.04 < naive

@@ -81,7 +81,9 @@ def test_a_run_comes_back_as_it_was_and_its_checkpoint_on_demand(tmp_path, url):
     assert Layout(there).read_sweep("sweep")["runs"] == ["one", "two"]
     assert fetched(url, there, "step-000003") and not fetched(url, there, "step-000004")
     ours = contents(folder.path)
-    assert contents(run.path) == {name: ours[name] for name in ours if name not in ("lease.json", ".lock")}
+    assert contents(run.path) == {
+        name: ours[name] for name in ours if name not in ("lease.json", ".lock")
+    }
 
 
 def test_what_is_there_is_not_sent_again_and_is_never_lost(tmp_path, url):
@@ -91,7 +93,9 @@ def test_what_is_there_is_not_sent_again_and_is_never_lost(tmp_path, url):
     (folder.path / "notes.json").write_text("{'notes': []}")
     assert Archive(url).push(folder.path) == 13
     assert fetched(url, tmp_path / "there", "step-000003")
-    write_done(folder, seconds=2.0, attempts=2)  # trained again: not mixed with what was trained before
+    write_done(
+        folder, seconds=2.0, attempts=2
+    )  # trained again: not mixed with what was trained before
     Archive(url).push(folder.path)
     assert not fetched(url, tmp_path / "elsewhere", "step-000003")
     archive = Archive(url)
@@ -99,19 +103,27 @@ def test_what_is_there_is_not_sent_again_and_is_never_lost(tmp_path, url):
     assert archive.push(folder.path) == 0 and fetched(url, tmp_path / "again")
 
 
-def test_a_record_is_renamed_into_place_and_has_no_log_that_grew_meanwhile(tmp_path, url, monkeypatch):
+def test_a_record_is_renamed_into_place_and_has_no_log_that_grew_meanwhile(
+    tmp_path, url, monkeypatch
+):
     log, archive = finished(tmp_path / "here").path.parent / "evaluation.log", Archive(url)
     log.write_text("a line\n")
     store, put = type(archive._fs), type(archive._fs).put_file
-    monkeypatch.setattr(store, "put_file", lambda *a, **k: log.open("a").write("more") and put(*a, **k))
-    monkeypatch.setattr(shutil, "move", None)  # between two disks it copies, and a full one has half a record
+    monkeypatch.setattr(
+        store, "put_file", lambda *a, **k: log.open("a").write("more") and put(*a, **k)
+    )
+    monkeypatch.setattr(
+        shutil, "move", None
+    )  # between two disks it copies, and a full one has half a record
     archive.push(log.parent)
     archive.push(log.parent / "one")
     assert fetched(url, tmp_path / "there")
 
 
 @pytest.mark.parametrize("calls", range(7))
-def test_a_push_that_is_killed_is_never_taken_for_whole_and_continues(tmp_path, store, monkeypatch, calls):
+def test_a_push_that_is_killed_is_never_taken_for_whole_and_continues(
+    tmp_path, store, monkeypatch, calls
+):
     folder, left, whole = finished(tmp_path / "here"), iter(range(calls)), False
 
     def dying(self, real, *arguments, **options):
@@ -150,7 +162,9 @@ def test_a_damaged_file_is_not_taken(tmp_path, store):
     assert not contents(tmp_path / "there")
 
 
-def test_commands_push_what_is_finished_and_fetch_what_is_asked_for(tmp_path, store, monkeypatch, capsys):
+def test_commands_push_what_is_finished_and_fetch_what_is_asked_for(
+    tmp_path, store, monkeypatch, capsys
+):
     from rpg.cli import archive
     from rpg.cli.data_folder import aggregate, rm
     from rpg.cli.model import push
@@ -161,7 +175,9 @@ def test_commands_push_what_is_finished_and_fetch_what_is_asked_for(tmp_path, st
     out = capsys.readouterr()
     assert "runs sent: 1 (" in out.out and "! sweep/two is left out: pending" in out.err
     monkeypatch.setenv(archive.VARIABLE, MEMORY)
-    assert push(["sweep/one", "sweep/one"], home=tmp_path / "here") == 0  # not the hub, though two words
+    assert (
+        push(["sweep/one", "sweep/one"], home=tmp_path / "here") == 0
+    )  # not the hub, though two words
     assert "runs sent: 0 (0 B); there already: 1" in capsys.readouterr().out
     there = Layout(tmp_path / "there")
     aggregate(home=there.home)
@@ -172,19 +188,27 @@ def test_commands_push_what_is_finished_and_fetch_what_is_asked_for(tmp_path, st
     assert asked == archive.fetched(there, asked) == str(there.run("sweep", "one").checkpoint(3))
     assert archive.fetched(there, "Qwen/Qwen3-4B") == "Qwen/Qwen3-4B"
     rm(["sweep/one"], home=there.home)
-    assert f"what {MEMORY} has of it comes back with the next rpg aggregate" in capsys.readouterr().err
+    assert (
+        f"what {MEMORY} has of it comes back with the next rpg aggregate" in capsys.readouterr().err
+    )
     store.pipe_file("/bucket/lab/sweep/a.json", b"torn")
     aggregate(home=there.home)
     out = capsys.readouterr()
-    assert "sweep/a.json: cannot be used" in out.err and there.run("sweep", "one").done_path.exists()
+    assert (
+        "sweep/a.json: cannot be used" in out.err and there.run("sweep", "one").done_path.exists()
+    )
 
 
 def test_an_archive_that_cannot_be_reached_is_a_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "s3fs", None)
     monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "s3", raising=False)
-    with pytest.raises(StoreError, match=r"^s3://bucket/x: Install s3fs.*; install it with: .*\[archive\]"):
+    with pytest.raises(
+        StoreError, match=r"^s3://bucket/x: Install s3fs.*; install it with: .*\[archive\]"
+    ):
         Archive("s3://bucket/x")
-    with pytest.raises(StoreError, match=r"^what://x: Protocol not known: what; expected e\.g\. s3://"):
+    with pytest.raises(
+        StoreError, match=r"^what://x: Protocol not known: what; expected e\.g\. s3://"
+    ):
         Archive("what://x")
 
 

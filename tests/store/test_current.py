@@ -1,4 +1,5 @@
-"""A comparison shows the runs of the sweep's newest file and no others, in every view; older ones are named."""
+"""A comparison shows the runs of the sweep's newest file and no others, in every view; older ones
+are named."""
 
 import json
 import shutil
@@ -30,7 +31,8 @@ WHY = "training.optimizer.learning_rate=0.0001, now 0.02"
 
 @pytest.fixture
 def twice(tmp_path):
-    """A sweep, and the same name again with another learning rate: its old runs were good, its new ones are not."""
+    """A sweep, and the same name again with another learning rate: its old runs were good, its new
+    ones are not."""
     layout = write_sweep(tmp_path, "demo", VARIANTS, (0, 1), SHAPE)
     first = layout.read_sweep("demo")
     for name in first["runs"]:
@@ -59,14 +61,18 @@ def test_every_view_shows_the_newest_runs_only_and_the_older_ones_are_named(twic
     build(twice)
     with connect(twice) as db:
         for view in ("curves", "scores", "last_best"):
-            assert {run for (run,) in db.execute(f"SELECT DISTINCT run FROM {view}").fetchall()} == new, view
+            assert {
+                run for (run,) in db.execute(f"SELECT DISTINCT run FROM {view}").fetchall()
+            } == new, view
         pairs = db.execute("SELECT count(DISTINCT seed), count(*) FROM paired").fetchall()
         assert pairs == [(2, 2 * 2 * 6)]
         assert set(queries.runs(db, "demo")["run"]) == new
         assert queries.sweeps(db)[["runs", "done", "superseded"]].to_numpy().tolist() == [[4, 4, 4]]
         assert set(queries.variants(db, ["demo"])["variant"]) == set(VARIANTS)
         summary = summarise(db, "demo")
-        [older] = db.execute("SELECT min(variant) FROM runs WHERE superseded IS NOT NULL").fetchall()
+        [older] = db.execute(
+            "SELECT min(variant) FROM runs WHERE superseded IS NOT NULL"
+        ).fetchall()
         curves = queries.metric_curves(db, [queries.Series("demo", "grpo")], ["reward"])
         means = {
             (variant, name): mean
@@ -81,13 +87,17 @@ def test_every_view_shows_the_newest_runs_only_and_the_older_ones_are_named(twic
     assert set(curves["seeds"]) == {2}, "an old run was averaged in as a further seed"
     for row in summary.table.itertuples():
         assert row.last == pytest.approx(means[row.variant, row.benchmark])
-        numbers = [_accuracy(twice, f"new-{row.variant}-seed{seed}", row.benchmark) for seed in (0, 1)]
+        numbers = [
+            _accuracy(twice, f"new-{row.variant}-seed{seed}", row.benchmark) for seed in (0, 1)
+        ]
         assert row.last == pytest.approx(sum(numbers) / 2)
 
 
 def _accuracy(layout, run, benchmark):
     names = SHAPE.benchmarks if benchmark == "mean" else [benchmark]
-    shares = [read_eval(layout.run("demo", run), name, 4).to_pandas()["correct"].mean() for name in names]
+    shares = [
+        read_eval(layout.run("demo", run), name, 4).to_pandas()["correct"].mean() for name in names
+    ]
     return sum(shares) / len(shares)
 
 
@@ -97,7 +107,9 @@ def test_an_incremental_build_marks_and_unmarks(twice):
     twice.write_sweep(new | {"runs": [name.removeprefix("new-") for name in new["runs"]]})
     build(twice)
     with connect(twice) as db:
-        assert set(queries.runs(db, "demo")["run"]) == {name.removeprefix("new-") for name in new["runs"]}
+        assert set(queries.runs(db, "demo")["run"]) == {
+            name.removeprefix("new-") for name in new["runs"]
+        }
         variants = set(queries.runs(db, "demo", superseded=True)["variant"])
     assert "grpo [training.optimizer.learning_rate=0.02]" in variants and len(variants) == 4
 
@@ -111,39 +123,61 @@ def test_an_incremental_build_marks_and_unmarks(twice):
 )
 def test_runs_that_cannot_stand_in_one_table_are_refused(twice, old, kept, why):
     new = twice.read_sweep("demo")
-    twice.write_sweep(new | {"runs": new["runs"][:kept] + old})  # a fault of ours, or a file edited by hand
+    twice.write_sweep(
+        new | {"runs": new["runs"][:kept] + old}
+    )  # a fault of ours, or a file edited by hand
     build(twice)
     with connect(twice) as db, pytest.raises(NotComparable, match=why):
         summarise(db, "demo")
 
 
 def manifest(spec, seed=0, variant="grpo", axes=None, data="d", identified=True, **settings):
-    """Of a run whose settings are its spec, flat, or else `settings`; `identified` as since format 2."""
+    """Of a run whose settings are its spec, flat, or else `settings`; `identified` as since format
+    2."""
     record = {"settings": settings or flat(spec), "data": data} if identified else None
     return {"variant": variant, "seed": seed, "axes": axes, "spec": spec, "identity": record}
 
 
 def rewards(*digests):
     settings = {f"reward.{number}.digest": digest for number, digest in enumerate(digests)}
-    return manifest({"reward": [{"type": "python", "digest": digest} for digest in digests]}, **settings)
+    return manifest(
+        {"reward": [{"type": "python", "digest": digest} for digest in digests]}, **settings
+    )
 
 
 @pytest.mark.parametrize(
     ("old", "current", "why"),
     [
-        (manifest({"beta": 1}, 7), [manifest({"beta": 2}, 0), manifest({"beta": 3}, 1)], "beta=1, now 2"),
-        (manifest({"beta": 1}, 1), [manifest({"beta": 2}, 0), manifest({"beta": 3}, 1)], "beta=1, now 3"),
+        (
+            manifest({"beta": 1}, 7),
+            [manifest({"beta": 2}, 0), manifest({"beta": 3}, 1)],
+            "beta=1, now 2",
+        ),
+        (
+            manifest({"beta": 1}, 1),
+            [manifest({"beta": 2}, 0), manifest({"beta": 3}, 1)],
+            "beta=1, now 3",
+        ),
         (manifest({"beta": 1}), [manifest({"beta": 2}, variant="rloo")], "not in the newest file"),
         (manifest({"beta": 1}), [manifest({"beta": 1})], "not in the newest file"),
         (manifest({"beta": 1}), [manifest({"beta": 2}, identified=False)], "beta=1, now 2"),
         (manifest({"seed": 0, "name": "a"}), [manifest({"seed": 1, "name": "b"})], "name=a, now b"),
-        (manifest({"clip": {"low": 2}}), [manifest({"clip": None})], 'clip={"low": 2}, now null; clip.low=2, now null'),
-        (rewards("c655", "f1"), [rewards("65c0")], "reward.0.digest=c655, now 65c0; reward.1.digest=f1, now null"),
+        (
+            manifest({"clip": {"low": 2}}),
+            [manifest({"clip": None})],
+            'clip={"low": 2}, now null; clip.low=2, now null',
+        ),
+        (
+            rewards("c655", "f1"),
+            [rewards("65c0")],
+            "reward.0.digest=c655, now 65c0; reward.1.digest=f1, now null",
+        ),
         (manifest({"a": 1}), [manifest({"a": 1}, data="e")], "other data"),
     ],
-)  # fmt: skip
+)
 def test_why_a_run_is_superseded(old, current, why):
-    """The run of its seed in the newest file is what it is compared with, else the first of its variant."""
+    """The run of its seed in the newest file is what it is compared with, else the first of its
+    variant."""
     assert why_superseded({"old": old}, current) == {"old": why}
 
 
@@ -172,7 +206,9 @@ def test_an_axis_may_differ_and_so_may_all_fields_of_a_kind():
 def test_initial_models_may_differ_where_each_follows_its_seed():
     def table(*starts):
         specs = [{"model": {"warm_start": {"seed": start}}} for start in starts]
-        return {str(seed): manifest(spec, seed, axes={"seed": seed}) for seed, spec in enumerate(specs)}
+        return {
+            str(seed): manifest(spec, seed, axes={"seed": seed}) for seed, spec in enumerate(specs)
+        }
 
     require_comparable(table(0, 1, 2))
     require_comparable(table(0, 0, 0))
@@ -188,7 +224,9 @@ def test_a_run_deleted_by_hand_is_pending_in_every_view(twice):
         state = db.execute("SELECT state, error FROM runs WHERE run = ?", [gone.name]).fetchall()
         counted = queries.sweeps(db)[["pending", "failed"]].to_numpy().tolist()
         notes = summarise(db, "demo").notes
-    view = next(view for view in Watch(current_runs(twice, "demo")).views() if view.name == gone.name)
+    view = next(
+        view for view in Watch(current_runs(twice, "demo")).views() if view.name == gone.name
+    )
     assert gone.state() == view.state == "pending" and view.error is None
     assert state == [("pending", None)] and counted == [[1, 0]]
     assert f"not started: {gone.name}" in notes

@@ -1,4 +1,5 @@
-"""The database says what the run folders say, whatever they contain and whoever reads or builds meanwhile."""
+"""The database says what the run folders say, whatever they contain and whoever reads or builds
+meanwhile."""
 
 import math
 import os
@@ -42,15 +43,21 @@ def query(layout, sql, *parameters):
 
 
 def content(path):
-    """All tables as sorted rows (columns by name, sums in any order), without the time of the build."""
+    """All tables as sorted rows (columns by name, sums in any order), without the time of the
+    build."""
     with open_file(path) as db:
         tables = {}
         for name in TABLES:
             if name != "meta":
-                names = sorted(column[0] for column in db.execute(f"FROM {name} LIMIT 0").description)
+                names = sorted(
+                    column[0] for column in db.execute(f"FROM {name} LIMIT 0").description
+                )
                 columns = ", ".join(f'"{column}"' for column in names)
                 found = rows(db, f"SELECT {columns} FROM {name}")
-                tables[name] = names, sorted(repr([rounded(value) for value in row]) for row in found)
+                tables[name] = (
+                    names,
+                    sorted(repr([rounded(value) for value in row]) for row in found),
+                )
         return tables
 
 
@@ -72,15 +79,21 @@ def test_metrics_are_those_that_the_run_folder_reads(layout):
     with open(run.metrics_path(2), "ab") as handle:
         handle.write(garbage)
     expected = run.read_metrics()
-    assert [row["attempt"] for row in expected] == [1, 1, 2, 2, 10, 10, 10] and first[0] == expected[0]
+    assert [row["attempt"] for row in expected] == [1, 1, 2, 2, 10, 10, 10] and first[
+        0
+    ] == expected[0]
     columns = ("step", "attempt", "reward", "loss", "x")
-    found = query(layout, f"SELECT {', '.join(columns)} FROM metrics WHERE run = ? ORDER BY step", run.name)
+    found = query(
+        layout, f"SELECT {', '.join(columns)} FROM metrics WHERE run = ? ORDER BY step", run.name
+    )
     numbers = [tuple(row.get(name) for name in columns) for row in expected]
     assert [row[2] for row in numbers][2] == "high" and found[2][2] is None
     numbers[2] = (3, 2, None, None, None)
     assert repr(found) == repr(numbers)
     message = f"demo/{run.name}/metrics-2.jsonl: 11 unreadable lines left out"
-    assert query(layout, "SELECT sweep, run, message FROM warnings") == [("demo", run.name, message)]
+    assert query(layout, "SELECT sweep, run, message FROM warnings") == [
+        ("demo", run.name, message)
+    ]
 
 
 def test_evaluations_by_hand(tmp_path):
@@ -95,7 +108,14 @@ def test_evaluations_by_hand(tmp_path):
         "minority": [("2", False), ("2", False), ("1", True), (None, False), (None, False)],
         "silent": [(None, False)] * 5,
     }
-    row = {"problem": "?", "answer": "1", "response": "", "reason": "", "tokens": 8, "truncated": False}
+    row = {
+        "problem": "?",
+        "answer": "1",
+        "response": "",
+        "reason": "",
+        "tokens": 8,
+        "truncated": False,
+    }
     samples = [
         row | {"problem_id": problem, "sample": number, "extracted": extracted, "correct": correct}
         for problem, tries in answers.items()
@@ -109,8 +129,13 @@ def test_evaluations_by_hand(tmp_path):
     # The only file with this column.
     write_eval(run, "c", 1, [*read_again, samples[-1] | {"second_reading": True}])
     unread = "SELECT benchmark, unread, second_reading FROM samples WHERE unread IS NOT NULL ORDER BY ALL"
-    assert query(layout, unread) == [("b", "not read: unclear", None), ("c", "not read: unclear", True)]
-    [(with_it, without)] = query(layout, "SELECT second_reading, accuracy FROM evals WHERE benchmark = 'c'")
+    assert query(layout, unread) == [
+        ("b", "not read: unclear", None),
+        ("c", "not read: unclear", True),
+    ]
+    [(with_it, without)] = query(
+        layout, "SELECT second_reading, accuracy FROM evals WHERE benchmark = 'c'"
+    )
     assert with_it == pytest.approx(without + 1 / 5 / 5)
     run.eval_path("c", 1).unlink()
     [(problems, k, accuracy, error, passed, majority)] = query(
@@ -121,7 +146,9 @@ def test_evaluations_by_hand(tmp_path):
     assert (problems, k) == (5, 4)
     assert accuracy == pytest.approx(mean)
     assert error == pytest.approx(math.sqrt(sum((share - mean) ** 2 for share in shares) / 4 / 5))
-    assert passed == pytest.approx((1 + 1 + 1 + 4 / 5 + 0) / 5)  # one of the five subsets has none right
+    assert passed == pytest.approx(
+        (1 + 1 + 1 + 4 / 5 + 0) / 5
+    )  # one of the five subsets has none right
     assert majority == pytest.approx((1 + 1 + 1 / 2 + 0 + 0) / 5)
 
 
@@ -197,7 +224,9 @@ def test_an_incremental_build_equals_a_full_one(layout, tmp_path, monkeypatch):
 
 
 def test_states_and_promised_runs(layout):
-    layout.write_sweep(layout.read_sweep("demo") | {"runs": ["grpo-seed0", "grpo-seed1", "not begun"]})
+    layout.write_sweep(
+        layout.read_sweep("demo") | {"runs": ["grpo-seed0", "grpo-seed1", "not begun"]}
+    )
     failed = layout.run("demo", "grpo-seed1")
     write_failed(failed, "ValueError: the loss is nan", step=3)
     columns = "run, superseded, variant, state, error, step, steps, attempts"
@@ -211,12 +240,16 @@ def test_states_and_promised_runs(layout):
         ("rpg-urkl-seed1", why, old, "done", None, 6, 6, 1),
     ]
     assert query(layout, "SELECT runs, superseded FROM sweeps") == [(3, 2)]
-    layout.run("demo", "not begun").path.mkdir()  # a sweep that begins: the manifest comes a moment later
+    layout.run(
+        "demo", "not begun"
+    ).path.mkdir()  # a sweep that begins: the manifest comes a moment later
     assert query(layout, "SELECT state FROM runs WHERE run = 'not begun'") == [("pending",)]
     assert query(layout, "SELECT * FROM warnings") == []
     interrupted = layout.run("demo", "rpg-urkl-seed0")
     interrupted.done_path.unlink()
-    assert query(layout, "SELECT state FROM runs WHERE run = 'rpg-urkl-seed0'") == [("interrupted",)]
+    assert query(layout, "SELECT state FROM runs WHERE run = 'rpg-urkl-seed0'") == [
+        ("interrupted",)
+    ]
 
 
 def test_what_is_corrupt_is_a_warning_and_the_rest_is_there(layout):
@@ -230,10 +263,12 @@ def test_what_is_corrupt_is_a_warning_and_the_rest_is_there(layout):
     (layout.runs / "broken").mkdir()
     (layout.runs / "broken" / "sweep.json").write_text("[]")
     files = {
-        ("broken", None): "broken/sweep.json", ("demo", "grpo-seed0"): "manifest.json",
-        ("demo", "grpo-seed1"): "step-000003.parquet", ("demo", "rpg-urkl-seed0"): "metrics-2.jsonl",
+        ("broken", None): "broken/sweep.json",
+        ("demo", "grpo-seed0"): "manifest.json",
+        ("demo", "grpo-seed1"): "step-000003.parquet",
+        ("demo", "rpg-urkl-seed0"): "metrics-2.jsonl",
         ("demo", "rpg-urkl-seed1"): "step-000000.parquet",
-    }  # fmt: skip
+    }
     warnings = query(layout, "SELECT sweep, run, message FROM warnings")
     found = {(sweep, run): line for sweep, run, line in warnings}
     assert found.keys() == files.keys()
@@ -249,7 +284,9 @@ def test_names_are_names_whatever_they_contain(tmp_path):
     layout = Layout.at(tmp_path / "[h]*ome'")
     name = HOSTILE.replace("/", "∕")
     shape = Shape(3, 3, 2, 2, (name,), 3)
-    layout.write_sweep({"name": name, "source": HOSTILE, "baseline": HOSTILE, "created": 1, "runs": [name]})
+    layout.write_sweep(
+        {"name": name, "source": HOSTILE, "baseline": HOSTILE, "created": 1, "runs": [name]}
+    )
     run = layout.run(name, name)
     write_run(run, HOSTILE, 0, 0.2, shape, HOSTILE)
     keys = {HOSTILE: 0.5, "a'b\"c": 1.5, "filename": 1, "sweep": 2, "Reward": 7.0, "": 3}
@@ -284,7 +321,9 @@ def python(code, *arguments):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     code = f"import sys\nfrom rpg.store import Layout\n{code}"
-    return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], env=environment, **streams)
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)], env=environment, **streams
+    )
 
 
 BUILDER = """
@@ -355,7 +394,9 @@ def test_a_damaged_database_is_rebuilt(layout, damage):
     elif damage == "garbage":
         path.write_bytes(b"not a database" * 1000)
     elif damage == "other version":
-        with duckdb.connect(path) as db:  # nothing has changed in the run folders, but the columns have
+        with duckdb.connect(
+            path
+        ) as db:  # nothing has changed in the run folders, but the columns have
             db.execute("UPDATE meta SET schema_version = 0; ALTER TABLE runs DROP COLUMN variant")
     elif damage == "gone":
         path.unlink()
@@ -368,7 +409,9 @@ def test_a_damaged_database_is_rebuilt(layout, damage):
     else:  # by the first who reads it
         connect(layout).close()
         assert current(layout) != path
-    assert query(layout, "SELECT (SELECT count(*) FROM metrics), count(variant) FROM runs") == [(24, 4)]
+    assert query(layout, "SELECT (SELECT count(*) FROM metrics), count(variant) FROM runs") == [
+        (24, 4)
+    ]
 
 
 def test_an_empty_home_and_a_run_without_numbers(tmp_path):
@@ -405,7 +448,9 @@ def test_the_documentation_holds_the_schema(layout):
         assert found == {*TABLES, *VIEWS}
         for table, columns in TABLES.items():
             described = [(name, kind) for name, kind, *_ in rows(db, f"DESCRIBE {table}")]
-            assert described[: len(columns)] == [(name, kind) for name, (kind, _) in columns.items()]
+            assert described[: len(columns)] == [
+                (name, kind) for name, (kind, _) in columns.items()
+            ]
 
 
 @pytest.mark.parametrize(

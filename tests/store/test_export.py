@@ -30,7 +30,9 @@ def call(*arguments):
     return CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
 
 
-@pytest.mark.parametrize(("kind", "read"), [("parquet", pandas.read_parquet), ("csv", pandas.read_csv)])
+@pytest.mark.parametrize(
+    ("kind", "read"), [("parquet", pandas.read_parquet), ("csv", pandas.read_csv)]
+)
 def test_every_table_and_view_is_a_file_and_so_is_a_query(home, tmp_path, kind, read):
     assert call("export", tmp_path / "out", "--format", kind, "--home", home).exit_code == 0
     written = {path.name for path in (tmp_path / "out").iterdir()}
@@ -40,7 +42,9 @@ def test_every_table_and_view_is_a_file_and_so_is_a_query(home, tmp_path, kind, 
             [count] = db.execute(f"SELECT count(*) FROM {name}").fetchone()
             assert len(read(tmp_path / "out" / f"{name}.{kind}")) == count
         reward = db.execute("SELECT sum(reward) FROM metrics").fetchone()[0]
-    assert read(tmp_path / "out" / f"metrics.{kind}")["reward"].sum() == pytest.approx(reward, rel=1e-12)
+    assert read(tmp_path / "out" / f"metrics.{kind}")["reward"].sum() == pytest.approx(
+        reward, rel=1e-12
+    )
     assert HOSTILE in set(read(tmp_path / "out" / f"runs.{kind}")["variant"])
     for more in (["--sweep", "demo"], ["--online"]):
         with pytest.raises(UserError, match=more[0]):
@@ -51,9 +55,12 @@ def test_every_table_and_view_is_a_file_and_so_is_a_query(home, tmp_path, kind, 
 
 
 def test_ctrl_c_ends_a_query_that_would_take_a_minute(home):
-    """DuckDB itself hears of it where a part of a query ends, here with the sum, and raises an error of its own."""
+    """DuckDB itself hears of it where a part of a query ends, here with the sum, and raises an
+    error of its own."""
     endless = "SELECT sum(sin(a.range * b.range)) FROM range(100000) a, range(15000) b"
-    threading.Timer(1.0, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+    threading.Timer(
+        1.0, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)
+    ).start()
     assert call("sql", endless, "--home", home).exit_code
 
 
@@ -61,9 +68,16 @@ def test_what_is_null_is_empty_and_what_has_no_result_is_a_sentence(home, comman
     sql = "SELECT NULL::VARCHAR AS a, NULL::DOUBLE AS b, 'nan'::DOUBLE AS c, 7 AS d, 0.25 AS e"
     said = call("sql", sql, "--home", home)
     assert said.exit_code == 0 and said.output.splitlines()[-1].split() == ["nan", "7", "0.25"]
-    late = "SELECT if(i = 2999, 'x', '1')::INT FROM range(3000) t(i)"  # it fails while it is fetched
+    late = (
+        "SELECT if(i = 2999, 'x', '1')::INT FROM range(3000) t(i)"  # it fails while it is fetched
+    )
     for query, words in ((late, "sql: Conversion Error"), (" ", "sql: ' ' has no result")):
         assert words in command_line("sql", query, "--home", home)[2]
     assert "--home: is empty" in command_line("aggregate", "--home", "")[2]
     assert "without --json" in command_line("audit", "--field", "--json", "--output", "x.md")[2]
-    assert call("sql", "SELECT uuid() AS id", "--out", home.parent / "id.json", "--home", home).exit_code == 0
+    assert (
+        call(
+            "sql", "SELECT uuid() AS id", "--out", home.parent / "id.json", "--home", home
+        ).exit_code
+        == 0
+    )

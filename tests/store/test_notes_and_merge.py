@@ -37,9 +37,16 @@ def test_what_people_add_is_in_the_database_and_changes_no_run(layout):
     build(layout)
     with connect(layout) as db:
         [found] = queries.sweeps(db)[["sweep", "label", "tags", "notes"]].to_dict("records")
-        assert queries.marks(db) == {"quickstart": (label, ["paper"]), f"quickstart/{run}": ("", ["hidden"])}
+        assert queries.marks(db) == {
+            "quickstart": (label, ["paper"]),
+            f"quickstart/{run}": ("", ["hidden"]),
+        }
     assert list(found.values()) == ["quickstart", label, "hidden, paper", "the first\nodd curve"]
-    said = CliRunner().invoke(load(), ["status", "--home", str(layout.home)], catch_exceptions=False).output
+    said = (
+        CliRunner()
+        .invoke(load(), ["status", "--home", str(layout.home)], catch_exceptions=False)
+        .output
+    )
     assert f"{label} (quickstart)" in said and f"hidden: {run}" in said
     assert [note["text"] for note in read_marks(sweep)["notes"]] == ["the first"]
     with pytest.raises(StoreError, match=r"no such sweep .*; did you mean 'quickstart'"):
@@ -105,21 +112,37 @@ def test_two_machines_results_become_one_and_every_run_counts_once(layout, tmp_p
     assert len(counts) == 1
 
 
-def test_stored_samples_and_those_by_hand_are_merged_and_only_unusable_ones_are_garbage(layout, tmp_path):
-    """Both have drawn from one model; what was drawn from a checkpoint of a run goes when the checkpoint is gone."""
+def test_stored_samples_and_those_by_hand_are_merged_and_only_unusable_ones_are_garbage(
+    layout, tmp_path
+):
+    """Both have drawn from one model; what was drawn from a checkpoint of a run goes when the
+    checkpoint is gone."""
     other = half(layout, tmp_path / "other", [])
     keys = [Key("problem", "prompt", number) for number in (0, 1)]
     for number, home in enumerate((layout, other)):
-        Draws(home.home, {"model": "hub/model@1"}, "hub/model").add({keys[number]: Draw("?", 1, False)})
-    row = {"problem_id": "a", "problem": "?", "answer": "1", "response": "", "reason": "", "extracted": "1"}
+        Draws(home.home, {"model": "hub/model@1"}, "hub/model").add(
+            {keys[number]: Draw("?", 1, False)}
+        )
+    row = {
+        "problem_id": "a",
+        "problem": "?",
+        "answer": "1",
+        "response": "",
+        "reason": "",
+        "extracted": "1",
+    }
     row |= {"sample": 0, "correct": True, "tokens": 8, "truncated": False}
-    write_samples(other.evaluations / "hub--model" / "b.parquet", [row], "lines-2", {"model": "hub/model@1"})
+    write_samples(
+        other.evaluations / "hub--model" / "b.parquet", [row], "lines-2", {"model": "hub/model@1"}
+    )
     merge(layout, other)
     assert set(Draws(layout.home, {"model": "hub/model@1"}, "hub/model").read()) == set(keys)
     build(layout)
     with connect(layout) as db:
         sql = "SELECT run, benchmark, origin, model, accuracy, rules FROM evals WHERE origin <> 'sweep'"
-        assert db.execute(sql).fetchall() == [("hub--model", "b", "hand", "hub/model@1", 1, "lines-2")]
+        assert db.execute(sql).fetchall() == [
+            ("hub--model", "b", "hand", "hub/model@1", 1, "lines-2")
+        ]
     checkpoint = layout.run_folders("quickstart")[0].checkpoint(4)
     checkpoint.mkdir(parents=True)
     (checkpoint / "checkpoint.json").write_text(json.dumps({"files": digests(checkpoint)}))

@@ -1,4 +1,5 @@
-"""Runs of one table that were computed with something else are named: which runs, which versions, and what differs."""
+"""Runs of one table that were computed with something else are named: which runs, which versions,
+and what differs."""
 
 import importlib
 import json
@@ -22,13 +23,19 @@ def record(loss="1", revision="a" * 40, torch="2.6.0", processor="Xeon", **sourc
     machine = {"processor": processor, "host": "here"}
     versions = {"python": "3.11.7", "torch": torch}
     return {
-        "code": here.code(sources), "sources": sources, "git_revision": revision, "versions": versions, "machine": machine
-    }  # fmt: skip
+        "code": here.code(sources),
+        "sources": sources,
+        "git_revision": revision,
+        "versions": versions,
+        "machine": machine,
+    }
 
 
 CODE, OTHER = (f"{record(loss=loss)['code']} (commit aaaaaaaaaa)" for loss in "12")
 LOSS = "rpg/losses/policy_loss.py differs; what is removed (rpg rm) is trained again"
-REVISIONS = "trained at different git revisions: commit bbbbbbbbbb+: two; commit aaaaaaaaaa: one, three"
+REVISIONS = (
+    "trained at different git revisions: commit bbbbbbbbbb+: two; commit aaaaaaaaaa: one, three"
+)
 MACHINES = "trained on different machines, whose numbers may differ in the last digits"
 
 
@@ -37,13 +44,19 @@ MACHINES = "trained on different machines, whose numbers may differ in the last 
     [
         ([record(), record()], []),
         ([record(**{"rpg/tasks/math_problems.py": "1"})], []),  # what only one of them imports
-        ([record(loss="2")], [f"trained by different code: {OTHER}: two; {CODE}: one, three; {LOSS}"]),
+        (
+            [record(loss="2")],
+            [f"trained by different code: {OTHER}: two; {CODE}: one, three; {LOSS}"],
+        ),
         # resumed after an upgrade: it belongs to both
         (
             [record(), record(loss="2")],
             [f"trained by different code: {OTHER}: two; {CODE}: one, two, three; {LOSS}"],
         ),
-        ([record(revision="b" * 40 + "+")], [f"{REVISIONS}; the code that training imports is the same"]),
+        (
+            [record(revision="b" * 40 + "+")],
+            [f"{REVISIONS}; the code that training imports is the same"],
+        ),
         (
             [record(torch="2.7.0")],
             ["trained with different versions of torch: torch 2.7.0: two; torch 2.6.0: one, three"],
@@ -54,7 +67,9 @@ MACHINES = "trained on different machines, whose numbers may differ in the last 
 )
 def test_what_trainings_were_computed_with_is_said_where_it_differs(two, lines):
     assert differences({"one": [record()], "two": two, "three": [record()]}) == lines
-    assert differences({"one": [{}], "two": []}) == [], "of runs from before there is nothing to compare"
+    assert differences({"one": [{}], "two": []}) == [], (
+        "of runs from before there is nothing to compare"
+    )
 
 
 @pytest.fixture
@@ -79,8 +94,9 @@ def test_table_status_and_database_name_runs_of_other_code(tmp_path, tree):
             here._digest.cache_clear()
         run_provenance.write(folder, 1, ("rpg.losses",))
     assert of_other_code(recorded(folders.values())) == (
-        ["grpo-seed0", "grpo-seed1", "rpg-urkl-seed0"], ["rpg/losses/policy_loss.py"]
-    )  # fmt: skip
+        ["grpo-seed0", "grpo-seed1", "rpg-urkl-seed0"],
+        ["rpg/losses/policy_loss.py"],
+    )
     build(layout)
     with connect(layout) as db:
         summary = summarise(db, "demo")
@@ -122,7 +138,8 @@ def test_what_a_process_has_imported_is_ours_and_nobodys_packages():
 
 
 def test_a_file_that_is_edited_after_it_was_imported_is_what_it_was(tmp_path, monkeypatch):
-    """As in a process forked from one that imported it: the text of now is not what is computed with."""
+    """As in a process forked from one that imported it: the text of now is not what is computed
+    with."""
     path = tmp_path / "users_own_reward.py"
     path.write_text("ONE = 1\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -25,9 +25,17 @@ from rpg.store.samples import read_eval, write_eval
 from tests.waiting import until
 
 ROW = {
-    "problem_id": "p1", "sample": 0, "problem": "1+1?", "answer": "2", "response": "Answer: 2 <b>☃</b>", "extracted": "2",
-    "correct": True, "reason": "match", "tokens": 3, "truncated": False,
-}  # fmt: skip
+    "problem_id": "p1",
+    "sample": 0,
+    "problem": "1+1?",
+    "answer": "2",
+    "response": "Answer: 2 <b>☃</b>",
+    "extracted": "2",
+    "correct": True,
+    "reason": "match",
+    "tokens": 3,
+    "truncated": False,
+}
 
 
 @pytest.fixture
@@ -41,7 +49,14 @@ def run(layout):
 
 
 def manifest(**changes):
-    made = {"run_id": "abc", "variant": "grpo", "algorithm": "grpo", "seed": 0, "created": 1.0, "steps": 4}
+    made = {
+        "run_id": "abc",
+        "variant": "grpo",
+        "algorithm": "grpo",
+        "seed": 0,
+        "created": 1.0,
+        "steps": 4,
+    }
     return {**made, "spec": {"training": {"steps": 4}}, **changes}
 
 
@@ -65,7 +80,9 @@ def test_a_name_cannot_leave_the_data_folder(layout, name):
 
 
 def test_sweep_and_its_runs_that_nobody_has_begun(layout):
-    layout.write_sweep({"name": "s", "source": "", "baseline": None, "created": 1.0, "runs": ["b", "a"]})
+    layout.write_sweep(
+        {"name": "s", "source": "", "baseline": None, "created": 1.0, "runs": ["b", "a"]}
+    )
     write_manifest(layout.run("s", "c"), manifest())
     assert layout.sweeps() == ["s"]
     assert [run.name for run in layout.run_folders("s")] == ["a", "b", "c"]
@@ -124,7 +141,9 @@ def test_metrics_without_a_step_are_refused(run, step):
 def test_a_full_disk_is_one_readable_error(run):
     run.path.mkdir(parents=True)
     os.symlink("/dev/full", run.metrics_path(1))
-    with pytest.raises(StoreError, match=r"cannot append to .*metrics-1\.jsonl: no space left on the device"):
+    with pytest.raises(
+        StoreError, match=r"cannot append to .*metrics-1\.jsonl: no space left on the device"
+    ):
         append_metrics(run, 1, {"step": 1})
 
 
@@ -174,7 +193,12 @@ def test_evaluations_come_back_as_written(run):
 
 def test_evaluations_are_checked_when_written_and_when_read(run):
     with pytest.raises(StoreError, match=r"row 0 lacks \['tokens'\], has unknown \['token'\]"):
-        write_eval(run, "b", 1, [{"token" if key == "tokens" else key: value for key, value in ROW.items()}])
+        write_eval(
+            run,
+            "b",
+            1,
+            [{"token" if key == "tokens" else key: value for key, value in ROW.items()}],
+        )
     with pytest.raises(StoreError, match=r"step-000001\.parquet"):
         write_eval(run, "b", 1, [ROW | {"tokens": "many"}])
     with pytest.raises(StoreError, match="no such file"):
@@ -242,7 +266,9 @@ def test_a_reused_pid_is_somebody_else_and_a_clock_that_jumps_changes_nothing(ru
         assert run.state() == "running"
     run.lease_path.write_text(json.dumps(lease | {"birth": "another/12345"}))
     assert run.state() == "interrupted"
-    run.lease_path.write_text(json.dumps(lease | {"birth": None, "started": lease["started"] - 1e6}))
+    run.lease_path.write_text(
+        json.dumps(lease | {"birth": None, "started": lease["started"] - 1e6})
+    )
     assert run.state() == "interrupted"
 
 

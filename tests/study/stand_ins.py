@@ -1,4 +1,5 @@
-"""Studies whose trainings are made up: real records, run folders and grades, but nobody learns anything."""
+"""Studies whose trainings are made up: real records, run folders and grades, but nobody learns
+anything."""
 
 import json
 import math
@@ -24,18 +25,27 @@ FILE = {
     "name": "made-up",
     "base": "chain",
     "run": {
-        "task": {"tiers": {"easy": 2, "hard": 3}, "train_problems": 60, "benchmark_problems": 12, "tuning_problems": 4},
+        "task": {
+            "tiers": {"easy": 2, "hard": 3},
+            "train_problems": 60,
+            "benchmark_problems": 12,
+            "tuning_problems": 4,
+        },
         "model": {"warm_start": None},
         "training": {"steps": 2},
         "evaluation": {"every": 2},
     },
     "variants": {"one": {"algorithm": "grpo"}, "two": {"algorithm": "rpg-urkl"}},
     "tune": {
-        "space": {RATE: {"log": [1e-4, 1e-2]}}, "trials": 4, "batch": 2, "searches": 1, "seeds": [100, 101],
+        "space": {RATE: {"log": [1e-4, 1e-2]}},
+        "trials": 4,
+        "batch": 2,
+        "searches": 1,
+        "seeds": [100, 101],
         "prune": "successive-halving",
     },
     "report": {"seeds": [0, 1, 2], "matters": 0.05},
-}  # fmt: skip
+}
 
 
 def study_file(folder, **changes):
@@ -58,20 +68,33 @@ def train(folder, fails=lambda manifest: False, worse=lambda spec: False):
         return
     right = accuracy(manifest["spec"], manifest["run_id"]) - 0.5 * worse(manifest["spec"])
     step = manifest["steps"]
-    append_metrics(folder, 1, {"step": step, "optimizer_step": step, "tokens": 100.0 * step, "reward": right})
+    append_metrics(
+        folder, 1, {"step": step, "optimizer_step": step, "tokens": 100.0 * step, "reward": right}
+    )
     for benchmark in manifest["benchmarks"]:
         rows = [
-            {"problem_id": f"p{number}", "sample": 0, "problem": "?", "answer": "1", "response": "1", "extracted": "1",
-             "correct": number < 40 * right, "reason": "", "tokens": 1, "truncated": False}
+            {
+                "problem_id": f"p{number}",
+                "sample": 0,
+                "problem": "?",
+                "answer": "1",
+                "response": "1",
+                "extracted": "1",
+                "correct": number < 40 * right,
+                "reason": "",
+                "tokens": 1,
+                "truncated": False,
+            }
             for number in range(40)
-        ]  # fmt: skip
+        ]
         for at in manifest["eval_steps"]:
             write_eval(folder, benchmark, at, rows)
     write_done(folder, seconds=2.0, attempts=1)
 
 
 def run(home, path, only=STEPS, again=False, order=0, night="", **training):
-    """Run a study to its end; its trainings end in an order that `order` decides. `training`: as `train`."""
+    """Run a study to its end; its trainings end in an order that `order` decides. `training`: as
+    `train`."""
     layout, lines = Layout.at(home), []
 
     def conduct(sweep, wanted):
@@ -83,13 +106,16 @@ def run(home, path, only=STEPS, again=False, order=0, night="", **training):
                 train(folder, **training)
         return None
 
-    run_steps(only, Running(replace(load_study(path), night=night), layout, conduct, lines.append, again))
+    run_steps(
+        only, Running(replace(load_study(path), night=night), layout, conduct, lines.append, again)
+    )
     return lines
 
 
 def killed_after(writes, work):
-    """Do `work` in a forked process that is killed (SIGKILL) at its n-th atomic write, before or after the file is in place,
-    or after the first of a file of this name. Whether it came to its end."""
+    """Do `work` in a forked process that is killed (SIGKILL) at its n-th atomic write, before or
+    after the file is in place, or after the first of a file of this name. Whether it came to its
+    end."""
     child = os.fork()
     if child == 0:
         count, replace = [0], atomic_files.Path.replace
@@ -104,8 +130,12 @@ def killed_after(writes, work):
             return replaced
 
         atomic_files.Path.replace = counted
-        # The engine that draws the report has threads, which a fork leaves behind: a drawing would wait for them for ever.
-        vl_convert.vegalite_to_svg, vl_convert.svg_to_png = lambda *_, **__: "", lambda *_, **__: b""
+        # The engine that draws the report has threads, which a fork leaves behind: a drawing would
+        # wait for them for ever.
+        vl_convert.vegalite_to_svg, vl_convert.svg_to_png = (
+            lambda *_, **__: "",
+            lambda *_, **__: b"",
+        )
         code = 9
         try:
             work()
@@ -129,7 +159,11 @@ def contents(home):
         for name in AGES:
             record.pop(name, None)
     runs = {
-        f"{sweep}/{folder.name}": (folder.read_manifest()["run_id"], numbers(folder), answers(folder))
+        f"{sweep}/{folder.name}": (
+            folder.read_manifest()["run_id"],
+            numbers(folder),
+            answers(folder),
+        )
         for sweep in layout.sweeps()
         for folder in layout.run_folders(sweep)
         if folder.done_path.exists()

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from benchmarks.compute_fits import BUDGET, CURVES, FAR, WITHOUT, Planted, covered, study, without_saturation
+from benchmarks.compute_fits import (
+    BUDGET,
+    CURVES,
+    FAR,
+    WITHOUT,
+    Planted,
+    covered,
+    study,
+    without_saturation,
+)
 from rpg.stats import saturating_curves
 
 
@@ -41,7 +50,10 @@ def test_intervals_cover_planted_curves(seeds):
 @pytest.mark.parametrize("name", WITHOUT)
 def test_what_does_not_saturate_is_refused(name):
     rng = np.random.default_rng(0)
-    refused = [saturating_curves.fit(*without_saturation(rng, name, seeds)).refusal for seeds in (3, 10) * 5]
+    refused = [
+        saturating_curves.fit(*without_saturation(rng, name, seeds)).refusal
+        for seeds in (3, 10) * 5
+    ]
     assert sum(map(bool, refused)) >= 9, refused
 
 
@@ -61,7 +73,10 @@ def test_a_refusal_says_why_and_gives_no_numbers():
     later = Planted(0.2, 0.7, 0.2, 1.5)
     compute, accuracy = exact(later)
     accuracy[:, 11:] -= 0.1  # what the first half could not know
-    assert "predicts the second with an error of" in saturating_curves.fit(compute, accuracy + noise).refusal
+    assert (
+        "predicts the second with an error of"
+        in saturating_curves.fit(compute, accuracy + noise).refusal
+    )
 
 
 def test_shapes_are_checked():

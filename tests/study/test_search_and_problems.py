@@ -42,7 +42,9 @@ def test_who_wins_depends_on_the_number_of_trials():
 
 def test_the_good_region_is_what_lies_nearest_to_good_trials():
     line = np.array([[0.1], [0.5], [0.9]])
-    assert searches.good_region(line, np.array([False, True, False]), {}) == pytest.approx(0.4, abs=0.01)
+    assert searches.good_region(line, np.array([False, True, False]), {}) == pytest.approx(
+        0.4, abs=0.01
+    )
     # A third of the choices, and there the half on the side of the good trial.
     places = np.array([[0, 0.25], [0, 0.75], [1, 0.5], [2, 0.5]])
     share = searches.good_region(places, np.array([True, False, False, False]), {0: 3})
@@ -58,17 +60,23 @@ def scores(rng, seeds, problems, shift=0.0, samples=4):
 def test_summaries_over_problems_are_those_of_their_definition():
     rng = np.random.default_rng(0)
     first, other = scores(rng, 4, 24, 0.5), scores(rng, 4, 24)
-    assert over_problems.interquartile_mean(first).mean == pytest.approx(trim_mean(first, 0.25, axis=None))
+    assert over_problems.interquartile_mean(first).mean == pytest.approx(
+        trim_mean(first, 0.25, axis=None)
+    )
     wins = [
         (a > b) + (a == b) / 2
         for i, j in product(range(4), repeat=2)
         for a, b in zip(first[i], other[j], strict=True)
     ]
-    assert over_problems.probability_of_improvement(first, other).mean == pytest.approx(np.mean(wins))
+    assert over_problems.probability_of_improvement(first, other).mean == pytest.approx(
+        np.mean(wins)
+    )
     same = over_problems.probability_of_improvement(first, first)
     assert same.mean == 0.5 and same.low <= 0.5 <= same.high
     always = over_problems.probability_of_improvement(np.ones((4, 24)), np.zeros((4, 24)))
-    assert always.mean == 1 and 0.5 < always.low < always.high == 1, "other problems might not show it"
+    assert always.mean == 1 and 0.5 < always.low < always.high == 1, (
+        "other problems might not show it"
+    )
     near = over_problems.interquartile_mean(np.where(np.arange(24) < 7, 0.5, np.ones((4, 1))))
     assert near.high == 1 < 2 * near.mean - near.low, "an interval ends where scores do"
     alike = over_problems.interquartile_mean(np.where(np.arange(24) < 3, 1.0, np.zeros((4, 1))))
@@ -106,7 +114,9 @@ def test_two_seeds_exclude_no_rank():
     rng = np.random.default_rng(0)
     drawn = np.stack([scores(rng, 2, 50, shift) for shift in (0.0, 5.0)])
     assert [(one.low, one.high) for one in over_problems.ranks([drawn])] == [(1, 2), (1, 2)]
-    assert over_problems.ranks([scores(rng, 3, 50, 0.0)[None]]) == [(1, 1, 1)], "alone it is the first"
+    assert over_problems.ranks([scores(rng, 3, 50, 0.0)[None]]) == [(1, 1, 1)], (
+        "alone it is the first"
+    )
 
 
 @pytest.mark.parametrize("samples", [1, 4])
@@ -128,7 +138,9 @@ def test_planted_variance_components_are_found(samples):
     assert list(found[0]) == list(expected)
     for name, truth in expected.items():
         values = np.array([each[name] for each in found])
-        assert values.mean() == pytest.approx(truth, abs=4 * values.std() / studies**0.5 + 2e-4), name
+        assert values.mean() == pytest.approx(truth, abs=4 * values.std() / studies**0.5 + 2e-4), (
+            name
+        )
 
 
 def test_one_level_is_no_sample():

@@ -1,4 +1,5 @@
-"""A study ends with the same trials and the same runs, whatever interrupts it; what it compares is what was registered."""
+"""A study ends with the same trials and the same runs, whatever interrupts it; what it compares is
+what was registered."""
 
 import itertools
 import json
@@ -60,13 +61,19 @@ def test_a_study_that_moves_with_its_files_goes_on(tmp_path):
     run(home, moved / "study.yaml")
     after, runs = contents(home)
     del before["studies/made-up/study.json"]  # which names the folder
-    assert before.items() <= after.items() and len([name for name in runs if ".tuning/" not in name]) == 6
+    assert (
+        before.items() <= after.items()
+        and len([name for name in runs if ".tuning/" not in name]) == 6
+    )
     assert registration(Layout.at(home), "made-up").deviations == []
 
 
 def test_a_variants_own_problems_are_part_of_how_it_is_made(tmp_path):
     shutil.copytree(SHIPPED / "environments", tmp_path, dirs_exist_ok=True)
-    part, own = {"task": {"tuning_problems": 4}, "evaluation": {"every": 10}}, tmp_path / "own.jsonl"
+    part, own = (
+        {"task": {"tuning_problems": 4}, "evaluation": {"every": 10}},
+        tmp_path / "own.jsonl",
+    )
     rows = (tmp_path / "calculator-train.jsonl").read_text().splitlines(keepends=True)
     variants = {"one": {"algorithm": "grpo"}, "two": {"algorithm": "grpo", "task.train": str(own)}}
     raw = FILE | {"base": "calculator.yaml", "run": part, "variants": variants}
@@ -74,12 +81,18 @@ def test_a_variants_own_problems_are_part_of_how_it_is_made(tmp_path):
     made = []
     for count in (100, 200):
         own.write_text("".join(rows[:count]))
-        made += [tuning.digest for tuning in tunings_of(load_study(tmp_path / "study.yaml"), data_digest, {})]
+        made += [
+            tuning.digest
+            for tuning in tunings_of(load_study(tmp_path / "study.yaml"), data_digest, {})
+        ]
     assert made[0] == made[2] and len({*made}) == 3
 
 
 def test_what_was_tuned_in_november_2026_goes_on_under_its_digest(tmp_path):
-    study, before = load_study(study_file(tmp_path)), {"one": "1346b915300b9f88", "two": "another study's"}
+    study, before = (
+        load_study(study_file(tmp_path)),
+        {"one": "1346b915300b9f88", "two": "another study's"},
+    )
     made = (tunings_of(study, lambda run: "data", of) for of in ({}, before))
     fresh, kept = ([tuning.digest for tuning in of] for of in made)
     assert kept == [before["one"], fresh[1]] and fresh[0] != kept[0]
@@ -90,7 +103,8 @@ def test_trials_as_rows(undisturbed):
     assert list(rows.groupby("variant").size()) == [4, 4]
     assert list(rows["trial"]) == [0, 1, 2, 3] * 2 and list(rows["batch"]) == [0, 0, 1, 1] * 2
     assert rows[RATE].between(1e-4, 1e-2).all() and rows["objective"].between(0, 1).all()
-    # As much effort for each: half of each batch goes on to the second seed, and only those can win.
+    # As much effort for each: half of each batch goes on to the second seed, and only those can
+    # win.
     for _, mine in rows.groupby("variant"):
         assert sorted(mine["seeds"]) == [1, 1, 2, 2]
         assert sorted(mine["state"]) == ["finished"] * 2 + ["pruned"] * 2
@@ -123,7 +137,9 @@ def test_every_reported_seed_has_a_search_of_its_own(tmp_path):
     home, layout = tmp_path / "data", Layout.at(tmp_path / "data")
     run(home, study_file(tmp_path, tune={"searches": None, "trials": 2}))
     rows, record = trials(layout, "made-up"), registration(layout, "made-up")
-    assert list(rows.groupby(["search", RATE]).size()) == [2] * 6  # both variants try the same settings
+    assert (
+        list(rows.groupby(["search", RATE]).size()) == [2] * 6
+    )  # both variants try the same settings
     for one in record.runs.values():
         mine = rows[rows["variant"] == one["variant"]]
         search = mine[mine["search"] == record.seeds.index(one["seed"])]
@@ -140,7 +156,10 @@ def test_a_record_that_was_edited_is_shown(undisturbed, tmp_path):
     path.write_text(path.read_text().replace('"matters": 0.05', '"matters": 0.5'))
     [edited, file] = registration(layout, "made-up").deviations
     assert edited.startswith("the record was edited after it was written: its digest is")
-    assert file == "the study's file was changed after the registration: matters is 0.05, 0.5 was registered"
+    assert (
+        file
+        == "the study's file was changed after the registration: matters is 0.05, 0.5 was registered"
+    )
 
 
 def test_a_changed_file_is_registered_again_and_shown(undisturbed, tmp_path):
@@ -164,7 +183,11 @@ def test_a_changed_file_is_registered_again_and_shown(undisturbed, tmp_path):
     for path in (undisturbed[0], study_file(tmp_path, tune={"trials": 2}), undisturbed[0]):
         run(tonight.home, path, night="2026-01-02-0123abcd")
         fresh = registration(tonight, "made-up")
-        assert fresh.number == 1 and fresh.deviations == [] and len(trials(tonight, "made-up")) in (8, 4)
+        assert (
+            fresh.number == 1
+            and fresh.deviations == []
+            and len(trials(tonight, "made-up")) in (8, 4)
+        )
         assert tonight.sweeps() == [fresh.sweep, "made-up.tuning"], "a night begins from scratch"
 
 
@@ -219,12 +242,18 @@ def test_a_reported_run_that_fails_costs_no_look(tmp_path, command_line):
     home, layout = tmp_path / "data", Layout.at(tmp_path / "data")
     path = study_file(tmp_path, report={"seeds": [0, 1, 2, 3, 4]})
     run(home, path, fails=lambda manifest: manifest["variant"] == "two" and manifest["seed"] == 3)
-    sweep, status = registration(layout, "made-up").sweep, ("study", "status", "made-up", "--home", home)
+    sweep, status = (
+        registration(layout, "made-up").sweep,
+        ("study", "status", "made-up", "--home", home),
+    )
     assert not layout.read_looks(sweep) and f"report {sweep}" not in command_line(*status)[1]
     run(home, path)
     [look] = layout.read_looks(sweep)
     assert len(look["runs"]) == look["planned"] == 10 and look["level"] == pytest.approx(0.05)
-    assert not registration(layout, "made-up").deviations and f"report {sweep}" in command_line(*status)[1]
+    assert (
+        not registration(layout, "made-up").deviations
+        and f"report {sweep}" in command_line(*status)[1]
+    )
 
 
 def test_factors_are_crossed_with_the_seeds(tmp_path):
@@ -233,7 +262,9 @@ def test_factors_are_crossed_with_the_seeds(tmp_path):
     run(tmp_path / "data", path, only=["tune", "register"])
     record = registration(Layout.at(tmp_path / "data"), "made-up")
     runs = record.runs.values()
-    levels = [(one["variant"], one["factors"]["model.warm_start.seed"], one["seed"]) for one in runs]
+    levels = [
+        (one["variant"], one["factors"]["model.warm_start.seed"], one["seed"]) for one in runs
+    ]
     assert sorted(levels) == sorted(itertools.product(["one", "two"], [7, 8], [0, 1, 2]))
 
 
@@ -249,7 +280,10 @@ def test_levels_of_factors_decide_with_the_seeds_when_a_study_stops(tmp_path):
     )
     lines = run(home, path, worse=lambda spec: spec["training"]["optimizer"]["weight_decay"] == 0.5)
     record = registration(layout, "made-up")
-    assert "made-up: decided after 3 of 6 seeds, by the registered rule" in lines and record.deviations == []
+    assert (
+        "made-up: decided after 3 of 6 seeds, by the registered rule" in lines
+        and record.deviations == []
+    )
     done = [name for name in record.runs if layout.run(record.sweep, name).done_path.exists()]
     assert {record.runs[name]["seed"] for name in done} == {0, 1, 2} and len(done) == 2 * 3 * 3
     of_report, look = layout.read_looks(record.sweep)  # that of the report does not count

@@ -1,4 +1,5 @@
-"""`rpg study` as it is typed: two real studies at once, one of them killed while it tunes and within a reported run."""
+"""`rpg study` as it is typed: two real studies at once, one of them killed while it tunes and
+within a reported run."""
 
 import os
 import shlex
@@ -21,7 +22,9 @@ from tests.study.stand_ins import FILE, RATE, contents
 from tests.waiting import HANG, until
 
 WARM = {"warm_start": {"seed": 0, "behaviour_steps": 20}}
-RUN = tiny.merged(tiny.BASE, {"training": {"steps": 4}, "task": {"tuning_problems": 4}, "model": WARM})
+RUN = tiny.merged(
+    tiny.BASE, {"training": {"steps": 4}, "task": {"tuning_problems": 4}, "model": WARM}
+)
 TUNE = {"trials": 2, "seeds": [100], "prune": "none"}
 
 
@@ -40,13 +43,16 @@ def undisturbed(home, path):
 
 @pytest.mark.long
 def test_two_studies_at_once_one_of_them_killed(tmp_path, prefect, command_line):
-    """Both have the same variants and spaces, so all their trials are the same runs: each is trained once. They report other
-    seeds: a reported run that the other had trained before the registration would be shown."""
+    """Both have the same variants and spaces, so all their trials are the same runs: each is
+    trained once. They report other seeds: a reported run that the other had trained before the
+    registration would be shown."""
     home, layout = tmp_path / "data", Layout.at(tmp_path / "data")
     files, how = {}, {"home": home, **prefect}
     for name, seeds in {"first": [0, 1], "second": [2, 3]}.items():
         (tmp_path / name).mkdir()
-        study = tiny.merged(FILE, {"name": name, "tune": TUNE, "report": {"seeds": seeds}}) | {"run": RUN}
+        study = tiny.merged(FILE, {"name": name, "tune": TUNE, "report": {"seeds": seeds}}) | {
+            "run": RUN
+        }
         files[name] = tmp_path / name / "study.yaml"
         files[name].write_text(yaml.safe_dump(study))
 
@@ -68,7 +74,9 @@ def test_two_studies_at_once_one_of_them_killed(tmp_path, prefect, command_line)
     for path in files.values():
         undisturbed(tmp_path / "whole", path)
     (records, runs), (expected_records, expected) = contents(home), contents(tmp_path / "whole")
-    assert records == expected_records and runs.keys() == expected.keys() and len(runs) == 2 * (4 + 4)
+    assert (
+        records == expected_records and runs.keys() == expected.keys() and len(runs) == 2 * (4 + 4)
+    )
     for name, found in runs.items():
         assert found == expected[name], name
     assert [registration(layout, name).deviations for name in files] == [[], []]
@@ -76,12 +84,16 @@ def test_two_studies_at_once_one_of_them_killed(tmp_path, prefect, command_line)
     assert one.equals(two) and one[RATE].nunique() == 2
     folders = [folder for name in files for folder in layout.run_folders(f"{name}.tuning")]
     own = [
-        folder.read_manifest()["run_id"] for folder in folders if not (folder.path / "shared.json").exists()
+        folder.read_manifest()["run_id"]
+        for folder in folders
+        if not (folder.path / "shared.json").exists()
     ]
     assert len(folders) == 8 and len(own) == len({*own}) == 4
 
     lines = done.stdout.splitlines()
     [step] = [line.partition(": ")[2] for line in lines if line.startswith("compare the variants")]
-    code, printed, _ = command_line(*shlex.split(step)[3:], "--home", home)  # behind `python -m rpg`
+    code, printed, _ = command_line(
+        *shlex.split(step)[3:], "--home", home
+    )  # behind `python -m rpg`
     assert not code and "Mean accuracy" in printed
     assert (layout.study_folder("first") / "report" / "report.html").stat().st_size > 10_000

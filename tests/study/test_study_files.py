@@ -1,4 +1,5 @@
-"""What is wrong with a study file is said with the file, the field, the value and what would be accepted."""
+"""What is wrong with a study file is said with the file, the field, the value and what would be
+accepted."""
 
 import json
 from pathlib import Path
@@ -38,7 +39,11 @@ def test_problems_that_are_tuned_on_cannot_be_reported_under_another_name(tmp_pa
     path = study_file(tmp_path)
     content = yaml.safe_load(path.read_text())
     files = {"held": str(tmp_path / "held.jsonl"), "tune": str(tmp_path / "tune.jsonl")}
-    content["run"]["task"] = {"type": "file", "train": str(tmp_path / "train.jsonl"), "benchmarks": files}
+    content["run"]["task"] = {
+        "type": "file",
+        "train": str(tmp_path / "train.jsonl"),
+        "benchmarks": files,
+    }
     content["tune"]["objective"] = {"benchmarks": ["tune"]}
     path.write_text(yaml.safe_dump(content))
     with pytest.raises(ConfigError, match=r"a problem of tune is also in held"):
@@ -54,7 +59,13 @@ def test_the_better_half_goes_on_and_a_pruned_trial_cannot_win():
     batch = [of(number, value, None) for number, value in enumerate(first)]
     trials, due = judged(batch, True)
     assert due == [(1, 1), (2, 1)]  # of equal ones the earlier
-    ended = [of(0, 0.5, None), of(1, 0.9, 0.1), of(2, 0.7, 0.5), of(3, 0.7, None), of(4, float("nan"), None)]
+    ended = [
+        of(0, 0.5, None),
+        of(1, 0.9, 0.1),
+        of(2, 0.7, 0.5),
+        of(3, 0.7, None),
+        of(4, float("nan"), None),
+    ]
     trials, due = judged(ended, True)
     assert due == []
     assert [one.state for one in trials] == ["pruned", "finished", "finished", "pruned", "failed"]

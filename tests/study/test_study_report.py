@@ -46,9 +46,15 @@ def trials(*rows):
 
 def test_a_pruned_or_failed_trial_is_never_better_than_one_that_finished_beside_it():
     rows = trials(
-        (0, "finished", 0.6), (0, "pruned", 0.7), (0, "pruned", 0.2), (0, "failed", math.nan),
-        (1, "finished", 0.8), (1, "pruned", 0.7), (1, "pending", 0.9), (2, "pruned", 0.5),
-    )  # fmt: skip
+        (0, "finished", 0.6),
+        (0, "pruned", 0.7),
+        (0, "pruned", 0.2),
+        (0, "failed", math.nan),
+        (1, "finished", 0.8),
+        (1, "pruned", 0.7),
+        (1, "pending", 0.9),
+        (2, "pruned", 0.5),
+    )
     assert analysis.held(rows).tolist() == [0.6, 0.6, 0.2, 0.0, 0.8, 0.7, 0.5]
 
 
@@ -70,7 +76,10 @@ def test_what_k_trials_would_have_found_is_read_off_the_trials(found):
     values = {name: analysis.held(part) for name, part in found.trials.groupby("variant")}
     assert [row[0].text for row in grid.rows] == ["1", "2", "4"], "a search has no more"
     for row in grid.rows:
-        best = {name: searches.expected_best(each)[int(row[0].text) - 1] for name, each in values.items()}
+        best = {
+            name: searches.expected_best(each)[int(row[0].text) - 1]
+            for name, each in values.items()
+        }
         assert row[1].text == max(best, key=best.get) and row[2].text == f"{max(best.values()):.3f}"
         assert ("±" in row[3].text) == (int(row[0].text) <= 12 // 4)
 
@@ -87,7 +96,12 @@ def test_scores_are_those_of_the_samples_by_variant_level_and_seed(layout, found
     truth = {}
     for run, benchmark, _, value in rows:
         planned = found.registered.runs[run]
-        key = planned["variant"], planned["factors"]["model.warm_start.seed"], planned["seed"], benchmark
+        key = (
+            planned["variant"],
+            planned["factors"]["model.warm_start.seed"],
+            planned["seed"],
+            benchmark,
+        )
         truth.setdefault(key, []).append(value)
     for at, benchmark in enumerate(found.registered.benchmarks):
         expected = [
@@ -118,7 +132,9 @@ def test_a_difference_has_to_hold_for_other_levels_and_for_other_seeds():
     steady = analysis.over_levels(scores(np.full((3, 4), 0.2), 0.05), "one", 0.05)["two"]
     assert steady.verdict == "better" and steady.low < 0.2 < steady.high
     back = analysis.over_levels(scores(np.full((3, 4), 0.2), 0.05), "two", 0.05)["one"]
-    assert back.verdict == "worse" and back[:3] == pytest.approx((-steady[0], -steady[2], -steady[1]))
+    assert back.verdict == "worse" and back[:3] == pytest.approx(
+        (-steady[0], -steady[2], -steady[1])
+    )
     # The mean is as far from zero and either seeds or levels agree, but the other ones do not.
     uneven = np.array([0.55, 0.0, 0.05, 0.2])
     for differences in (np.tile(uneven[:3, None], 4), np.tile(uneven, (3, 1))):
@@ -166,14 +182,19 @@ def test_runs_trained_elsewhere_are_fitted(tmp_path):
             source = tmp_path / f"{seed}.json"
             source.write_text("{}")
             log = Log(steps, {"easy": curve}, [], [])
-            take_over(layout, log, kind="trl", source=source, sweep="theirs", variant=variant, seed=seed)
+            take_over(
+                layout, log, kind="trl", source=source, sweep="theirs", variant=variant, seed=seed
+            )
     build(layout)
     labels = {queries.Series("theirs", name): name for name in ("TRL GRPO", HOSTILE)}
     with connect(layout) as db:
         data = compute_curves.measured(db, labels, ["easy"], "tokens")
     made = compute_curves.fits(data, list(labels.values()))
     good, bad = made["TRL GRPO"], made[HOSTILE]
-    assert good.asymptote.low < 0.7 < good.asymptote.high and good.midpoint.low < 4000 < good.midpoint.high
+    assert (
+        good.asymptote.low < 0.7 < good.asymptote.high
+        and good.midpoint.low < 4000 < good.midpoint.high
+    )
     part = compute_curves.section(data, list(labels.values()), list(labels.values()), "tokens")
     assert part.notes == [f"{HOSTILE}: no extrapolation: {bad.refusal}."]
     assert "no saturation is in sight" in bad.refusal
@@ -189,7 +210,14 @@ def test_runs_without_any_compute_are_not_fitted(layout, found):
 def test_the_report_is_complete_and_its_texts_are_text(layout, found):
     study_report.write_study_report(layout, "kl-forms")
     paths = {path.name: path for path in (layout.study_folder("kl-forms") / "report").iterdir()}
-    names = {"report.html", "report.tex", "trials.csv", "search-1.png", "compute.svg", "profiles.png"}
+    names = {
+        "report.html",
+        "report.tex",
+        "trials.csv",
+        "search-1.png",
+        "compute.svg",
+        "profiles.png",
+    }
     assert names <= paths.keys()
     html, tex = paths["report.html"].read_text(), paths["report.tex"].read_text()
     assert "<img src=x" not in html and "&lt;img src=x" in html
@@ -212,7 +240,9 @@ def test_a_changed_record_is_shown_in_the_report(layout):
         part = study_report.registered(study_report.material(layout, "kl-forms"))
     finally:
         atomic_write_json(path, record)
-    assert plan.deviations and list(part.notes) == plan.deviations and "then changed" in part.lines[0]
+    assert (
+        plan.deviations and list(part.notes) == plan.deviations and "then changed" in part.lines[0]
+    )
 
 
 def test_before_anything_has_ended_every_part_says_so(tmp_path):
@@ -221,7 +251,9 @@ def test_before_anything_has_ended_every_part_says_so(tmp_path):
     build(layout)
     found = study_report.material(layout, "kl-forms")
     assert set(found.trials["state"]) == {"pending"}
-    assert study_report.fewer_trials(found).lines == ["This takes two variants with two ended trials each."]
+    assert study_report.fewer_trials(found).lines == [
+        "This takes two variants with two ended trials each."
+    ]
     assert study_report.search(found).grids[0].rows[0][4].text == ""
     proposed = study_report.search(found).charts[0][2][0].to_dict(validate=False)["layer"][1]
     assert proposed["mark"]["invalid"] is None

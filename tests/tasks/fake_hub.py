@@ -1,4 +1,5 @@
-"""A server on loopback that speaks as much of the Hugging Face hub as its own client needs to read a data set."""
+"""A server on loopback that speaks as much of the Hugging Face hub as its own client needs to read
+a data set."""
 
 import contextlib
 import hashlib
@@ -38,11 +39,17 @@ class _Hub(BaseHTTPRequestHandler):
             if file not in files:
                 return 404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit}, b""
             etag = hashlib.sha256(files[file]).hexdigest()
-            return 200, {"ETag": f'"{etag}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}, files[file]
+            return (
+                200,
+                {"ETag": f'"{etag}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"},
+                files[file],
+            )
         entries = [self._entry(file) for file in files]
         if path in (api, f"{api}/revision/{commit}"):
             siblings = [{"rfilename": file} for file in files]
-            return _json({"id": name, "sha": commit, "private": False, "tags": [], "siblings": siblings})
+            return _json(
+                {"id": name, "sha": commit, "private": False, "tags": [], "siblings": siblings}
+            )
         if path.startswith(f"{api}/revision/"):
             return 404, {"X-Error-Code": "RevisionNotFound"}, b"{}"
         if path.startswith(f"{api}/tree/{commit}"):
@@ -57,7 +64,12 @@ class _Hub(BaseHTTPRequestHandler):
 
     def _entry(self, file):
         data = self.server.files[file]
-        return {"type": "file", "path": file, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
+        return {
+            "type": "file",
+            "path": file,
+            "size": len(data),
+            "oid": hashlib.sha1(data).hexdigest(),
+        }
 
 
 def _json(value):
@@ -66,7 +78,8 @@ def _json(value):
 
 @contextlib.contextmanager
 def fake_hub(name, commit, files):
-    """Yields the server; `url` is its address, `asked` what it was asked. It holds one data set at one commit."""
+    """Yields the server; `url` is its address, `asked` what it was asked. It holds one data set at
+    one commit."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
     server.name, server.commit, server.files, server.asked = name, commit, files, []
     server.url = f"http://127.0.0.1:{server.server_port}"

@@ -92,7 +92,8 @@ def test_the_benchmarks_do_not_leak_into_each_other():
         assert leaks(problems, others) == []
 
 
-# ------------------------------------------------------------------------------------------------ one's own
+# ------------------------------------------------------------------------------------------------
+# one's own
 
 
 def write(folder, rows, text="source: {path: own.jsonl}\n"):
@@ -102,7 +103,9 @@ def write(folder, rows, text="source: {path: own.jsonl}\n"):
 
 
 def test_ones_own_benchmark_is_a_yaml_file_and_a_data_file(tmp_path):
-    path = write(tmp_path, [{"problem": "1+1?", "answer": 2}, {"problem": "1/2 of 1?", "answer": "1/2"}])
+    path = write(
+        tmp_path, [{"problem": "1+1?", "answer": 2}, {"problem": "1/2 of 1?", "answer": "1/2"}]
+    )
     loaded = load_benchmark(benchmark(path))
     assert [(p.text, p.answer) for p in loaded.problems] == [("1+1?", "2"), ("1/2 of 1?", "1/2")]
     assert loaded.problems[0].prompt == RECIPE_TEMPLATE.replace("{prompt}", "1+1?")
@@ -127,19 +130,26 @@ def test_copies_with_different_numbers_of_problems_are_benchmarks_of_different_n
         loaded = load_benchmark(benchmark(path))
         assert loaded.benchmark.name == name and len(loaded.problems) == count
         [note] = loaded.notes
-        assert note.startswith(f"{name}: copies have 1 or 2 problems, and numbers over different copies")
+        assert note.startswith(
+            f"{name}: copies have 1 or 2 problems, and numbers over different copies"
+        )
 
 
 def test_a_copy_with_another_digest_is_reported(tmp_path):
     text = "source: {path: own.jsonl}\ndigest: 0123456789abcdef\n"
-    [note] = load_benchmark(benchmark(write(tmp_path, [{"problem": "a", "answer": "1"}], text))).notes
+    [note] = load_benchmark(
+        benchmark(write(tmp_path, [{"problem": "a", "answer": "1"}], text))
+    ).notes
     assert "own.jsonl" in note and "0123456789abcdef" in note
 
 
 def test_answers_in_a_box_and_corrections(tmp_path):
     text = "source: {path: own.jsonl}\ncolumns: {answer: [answer, boxed(solution)]}\n"
     text += 'corrections: {"np.sqrt(2)": "\\\\sqrt{2}"}\n'
-    rows = [{"problem": "a", "solution": r"so \boxed{\frac{1}{2}}"}, {"problem": "b", "answer": "np.sqrt(2)"}]
+    rows = [
+        {"problem": "a", "solution": r"so \boxed{\frac{1}{2}}"},
+        {"problem": "b", "answer": "np.sqrt(2)"},
+    ]
     loaded = load_benchmark(benchmark(write(tmp_path, rows, text)))
     assert [p.answer for p in loaded.problems] == [r"\frac{1}{2}", r"\sqrt{2}"]
 
@@ -147,19 +157,42 @@ def test_answers_in_a_box_and_corrections(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "text", "message"),
     [
-        ([{"problem": "a"}], None, "line 1: no answer: the row has none of the columns answer, final_answer. Found"),
-        ([{"answer": "1"}], None, "no problem: the row has none of the columns problem, question, prompt"),
-        ([{"problem": "a", "answer": {"x": 1}}], None, "line 1: column answer: expected text, got dict"),
+        (
+            [{"problem": "a"}],
+            None,
+            "line 1: no answer: the row has none of the columns answer, final_answer. Found",
+        ),
+        (
+            [{"answer": "1"}],
+            None,
+            "no problem: the row has none of the columns problem, question, prompt",
+        ),
+        (
+            [{"problem": "a", "answer": {"x": 1}}],
+            None,
+            "line 1: column answer: expected text, got dict",
+        ),
         ([{"problem": " ", "answer": "1"}], None, "column problem: the text is empty"),
         ([], None, "own.jsonl: no rows"),
-        ([{"problem": "a", "answer": "1"}, {"problem": "a", "answer": "2"}], None,
-         "line 2: answer '2', but the same problem has the answer '1'"),
-        ([{"problem": "a", "answer": "1"}], "problems: 2\n", "1 distinct problems in 1 rows; own has 2"),
+        (
+            [{"problem": "a", "answer": "1"}, {"problem": "a", "answer": "2"}],
+            None,
+            "line 2: answer '2', but the same problem has the answer '1'",
+        ),
+        (
+            [{"problem": "a", "answer": "1"}],
+            "problems: 2\n",
+            "1 distinct problems in 1 rows; own has 2",
+        ),
         ([{"problem": "a", "answer": "1"}], "problems: [2, 3]\n", "own has 2 or 3"),
         ([{"problem": "a", "answer": "\ud800"}], None, "column answer: not valid Unicode"),
-        ([{"problem": "a", "s": "no box"}], "columns: {answer: [boxed(s)]}\n", "column s: contains no"),
+        (
+            [{"problem": "a", "s": "no box"}],
+            "columns: {answer: [boxed(s)]}\n",
+            "column s: contains no",
+        ),
     ],
-)  # fmt: skip
+)
 def test_rows_that_cannot_be_used(tmp_path, rows, text, message):
     path = write(tmp_path, rows, "source: {path: own.jsonl}\n" + (text or ""))
     with pytest.raises(DataError) as error:
@@ -188,7 +221,8 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def test_a_revision_is_read_from_the_hub(tmp_path, monkeypatch):
-    """The whole way, from the YAML file through the hub's own client to a server that speaks its protocol."""
+    """The whole way, from the YAML file through the hub's own client to a server that speaks its
+    protocol."""
     pytest.importorskip("datasets", reason="datasets is not installed (pip install '.[math]')")
     monkeypatch.delenv("RPG_DATA", raising=False)
     rows = [{"question": "a", "final_answer": ["1"]}, {"question": "a", "final_answer": ["1"]}]
@@ -196,7 +230,9 @@ def test_a_revision_is_read_from_the_hub(tmp_path, monkeypatch):
     path = tmp_path / "own.yaml"
 
     def read(source, hub="some/set"):
-        text = f"source: {{hub: {hub}, {source}}}\ncolumns: {{answer: [final_answer]}}\nproblems: 2\n"
+        text = (
+            f"source: {{hub: {hub}, {source}}}\ncolumns: {{answer: [final_answer]}}\nproblems: 2\n"
+        )
         path.write_text(text)
         loaded = load_benchmark(benchmark(path))
         return loaded.source, [(p.text, p.answer) for p in loaded.problems], loaded.rows
@@ -217,7 +253,9 @@ def test_a_revision_is_read_from_the_hub(tmp_path, monkeypatch):
 
 
 def test_without_file_and_hub_the_way_out_is_said(tmp_path, monkeypatch):
-    datasets = pytest.importorskip("datasets", reason="datasets is not installed (pip install '.[math]')")
+    datasets = pytest.importorskip(
+        "datasets", reason="datasets is not installed (pip install '.[math]')"
+    )
     unreachable = lambda *a, **k: (_ for _ in ()).throw(ConnectionError("no route\nat all"))  # noqa: E731
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
     with pytest.raises(DataError) as error:
@@ -227,7 +265,8 @@ def test_without_file_and_hub_the_way_out_is_said(tmp_path, monkeypatch):
         assert part in message and "\n" not in message
 
 
-# ----------------------------------------------------------------------------------------------------- leaks
+# -----------------------------------------------------------------------------------------------------
+# leaks
 
 
 def problem(name, text):
@@ -248,10 +287,13 @@ def test_similarity_is_that_of_all_pairs():
         for b in test:
             one, other = shingles(words(a.text)), shingles(words(b.text))
             jaccard = len(one & other) / len(one | other)
-            assert found.get((a.id, b.id), 0.0) == pytest.approx(jaccard if jaccard >= 0.05 else 0.0)
+            assert found.get((a.id, b.id), 0.0) == pytest.approx(
+                jaccard if jaccard >= 0.05 else 0.0
+            )
 
 
-# --------------------------------------------------------------------------------------------- as a run's task
+# --------------------------------------------------------------------------------------------- as a
+# run's task
 
 
 @needs_data
@@ -269,4 +311,6 @@ def test_mathematics_as_a_task(tmp_path):
     assert note == "1 training problems are also in a benchmark and were left out of training"
     assert prepared.digest == data_digest(spec)
     train.write_text(train.read_text().replace("plus", "and"))
-    assert data_digest(spec) != prepared.digest, "a process that has read the file before sees the change"
+    assert data_digest(spec) != prepared.digest, (
+        "a process that has read the file before sees the change"
+    )

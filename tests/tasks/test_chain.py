@@ -13,7 +13,8 @@ from rpg.tasks.chain import CHARACTERS, Chain, distinct
 
 
 def solve(prompt):
-    """The answer of a prompt, by other means than the generator's: left to right on the printed text."""
+    """The answer of a prompt, by other means than the generator's: left to right on the printed
+    text."""
     start, *rest = re.findall(r"[a-m]([-+*]?)(\d)", prompt.removesuffix("="))
     value = int(start[1])
     for op, digit in rest:
@@ -30,7 +31,11 @@ def test_problems_are_distinct_held_out_and_right():
     assert list(splits.benchmarks) == ["chain-easy", "chain-medium"]
     held_out = [p.prompt for problems in splits.benchmarks.values() for p in problems]
     assert len(set(held_out)) == 100 and not train & set(held_out)
-    everything = [*splits.train, *splits.benchmarks["chain-easy"], *splits.benchmarks["chain-medium"]]
+    everything = [
+        *splits.train,
+        *splits.benchmarks["chain-easy"],
+        *splits.benchmarks["chain-medium"],
+    ]
     assert len({p.id for p in everything}) == len(everything)
     for problem in everything[::37]:
         assert problem.answer == solve(problem.prompt)
@@ -70,7 +75,9 @@ def test_scratchpads_are_graded_right_and_corrupted_ones_stay_consistent():
         text = chain.scratchpad(0.3, rng)
         assert text[-1] == text[-3]  # the answer repeats the last running value
         wrong += not grade(verifier, text, chain.answer).correct
-    assert 100 < wrong < 280  # 1 - 0.7**4 = 0.76 would be wrong if an error could not repair another
+    assert (
+        100 < wrong < 280
+    )  # 1 - 0.7**4 = 0.76 would be wrong if an error could not repair another
 
 
 def test_demonstrations_hold_out_benchmarks_and_their_own_test():
@@ -84,6 +91,8 @@ def test_demonstrations_hold_out_benchmarks_and_their_own_test():
     shown += [demos.behaviour(rng, WarmStart()) for _ in range(2000)]
     assert not excluded & {prompt for prompt, _ in shown}
     verifier = verifier_of(task)
-    assert all(grade(verifier, response, solve(prompt)).correct for prompt, response in shown[:2000])
+    assert all(
+        grade(verifier, response, solve(prompt)).correct for prompt, response in shown[:2000]
+    )
     bare = [response.startswith("#") for _, response in shown[2000:]]
     assert 0.76 < sum(bare) / 2000 < 0.84

@@ -69,7 +69,9 @@ def test_digest_and_preparation_need_no_torch(tmp_path):
         f"prepare_data(RunSpec.model_validate({CHAIN!r}), Path({str(tmp_path)!r}))\n"
         "print([m for m in ('torch', 'transformers') if m in sys.modules])"
     )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert out.stdout.strip() == "[]"
 
 

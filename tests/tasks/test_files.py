@@ -17,7 +17,9 @@ from rpg.tasks.preparation import data_notes, prepare_data
 from rpg.tasks.problems import problem_characters
 
 GOOD = [{"prompt": "1+1", "answer": "2"}, {"prompt": "2+2", "answer": 4}]
-SHOWN = [{"prompt": f"p{i}", "answer": str(i), "demonstration": f"so Answer: {i}"} for i in range(40)]
+SHOWN = [
+    {"prompt": f"p{i}", "answer": str(i), "demonstration": f"so Answer: {i}"} for i in range(40)
+]
 
 
 def jsonl(path, rows):
@@ -27,36 +29,62 @@ def jsonl(path, rows):
 
 def task(tmp_path, train=GOOD, test=({"prompt": "3+3", "answer": "6"},), **fields):
     held = {"held": jsonl(tmp_path / "held.jsonl", test)}
-    return FileTask(type="file", train=jsonl(tmp_path / "train.jsonl", train), benchmarks=held, **fields)
+    return FileTask(
+        type="file", train=jsonl(tmp_path / "train.jsonl", train), benchmarks=held, **fields
+    )
 
 
 def test_rows_become_problems_and_a_byte_order_mark_and_empty_lines_do_not(tmp_path):
     files = task(tmp_path, template="Q: {prompt}\nA:")
     files.train[0].path.write_text("﻿" + json.dumps(GOOD[0]) + "\n\n" + json.dumps(GOOD[1]) + "\n")
     problems = [(p.id, p.text, p.prompt, p.answer) for p in load_problems(files).train]
-    first, second = ("train-00001", "1+1", "Q: 1+1\nA:", "2"), ("train-00002", "2+2", "Q: 2+2\nA:", "4")
+    first, second = (
+        ("train-00001", "1+1", "Q: 1+1\nA:", "2"),
+        ("train-00002", "2+2", "Q: 2+2\nA:", "4"),
+    )
     assert problems == [first, second]
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([GOOD[0], {"Prompt": "2+2", "answer": "4"}], r"train.jsonl: line 2: field prompt is missing; did you mean"),
+        (
+            [GOOD[0], {"Prompt": "2+2", "answer": "4"}],
+            r"train.jsonl: line 2: field prompt is missing; did you mean",
+        ),
         ([{"prompt": "1+1"}], r"line 1: field answer is missing. Found: prompt"),
         ([], r"train.jsonl: the file holds no problem"),
-        ([{"prompt": ["a"], "answer": "2"}], r"line 1: column prompt: message 1: expected role and content, got 'a'"),
-        ([{"prompt": "1+1", "answer": None}], r"line 1: field answer is null; expected text or a number"),
-        (['{"prompt": "1+1", "answer": NaN}'], r"line 1: column answer: expected text or a number, got nan"),
-        ([GOOD[0], '{"prompt": "1+1", "answer": ' + "[" * 100_000], r"line 2: not JSON .*recursion"),
-        ([GOOD[0], '{"prompt": "1+1", "answer": 1' + "0" * 5_000 + "}"], r"line 2: not JSON .*4300 digits"),
-        ([GOOD[0], '{"prompt": "' + "1" * 2**24], r"line 2: longer than 16 MiB; expected one JSON object per line"),
+        (
+            [{"prompt": ["a"], "answer": "2"}],
+            r"line 1: column prompt: message 1: expected role and content, got 'a'",
+        ),
+        (
+            [{"prompt": "1+1", "answer": None}],
+            r"line 1: field answer is null; expected text or a number",
+        ),
+        (
+            ['{"prompt": "1+1", "answer": NaN}'],
+            r"line 1: column answer: expected text or a number, got nan",
+        ),
+        (
+            [GOOD[0], '{"prompt": "1+1", "answer": ' + "[" * 100_000],
+            r"line 2: not JSON .*recursion",
+        ),
+        (
+            [GOOD[0], '{"prompt": "1+1", "answer": 1' + "0" * 5_000 + "}"],
+            r"line 2: not JSON .*4300 digits",
+        ),
+        (
+            [GOOD[0], '{"prompt": "' + "1" * 2**24],
+            r"line 2: longer than 16 MiB; expected one JSON object per line",
+        ),
         ([{"prompt": " ", "answer": "2"}], r"line 1: field prompt: the text is empty"),
         ([GOOD[0], "{broken"], r"line 2: not JSON .*expected one object per line"),
         (["[1, 2]"], r"line 1: expected a JSON object, found a list"),
         (['{"prompt": "\\ud800", "answer": "2"}'], r"line 1: column prompt: not valid Unicode"),
         ([{**GOOD[0], "demonstration": 7}], r"line 1: field demonstration: expected text, got 7"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_name_file_line_and_field(tmp_path, rows, message):
     with pytest.raises(DataError, match=message):
         load_problems(task(tmp_path, rows))
@@ -76,7 +104,9 @@ def test_repeats_overlaps_and_two_answers_are_left_out_and_listed(tmp_path):
     assert [problem.text for problem in splits.benchmarks["held"]] == ["3+3", "8+8"]
     train, test = splits.summaries
     assert (train.rows, train.distinct, train.kept) == (7, 5, 3)
-    assert train.dropped == {"repeated": 2, "two answers": 1, "leaked": 1} and test.dropped == {"repeated": 1}
+    assert train.dropped == {"repeated": 2, "two answers": 1, "leaked": 1} and test.dropped == {
+        "repeated": 1
+    }
     spec = resolve({"task": files.model_dump(mode="json")}, "x")
     prepared = prepare_data(spec, tmp_path / "home")
     lines = (prepared.train.parent / "dropped.jsonl").read_text().splitlines()
@@ -85,7 +115,9 @@ def test_repeats_overlaps_and_two_answers_are_left_out_and_listed(tmp_path):
     assert ("train-00004", "two answers", "'10' in line 5, '11' in line 6") in dropped
     notes = "; ".join(data_notes(prepared))
     assert "train: left out of 7 problems: 2 repeated, 1 two answers, 1 leaked" in notes
-    assert str(tmp_path) not in notes, "files of another sweep with the same content share these notes"
+    assert str(tmp_path) not in notes, (
+        "files of another sweep with the same content share these notes"
+    )
 
 
 def test_strict_refuses_what_would_be_left_out(tmp_path):
@@ -105,8 +137,14 @@ def test_all_bad_rows_are_in_one_message(tmp_path):
     with pytest.raises(DataError) as caught:
         load_problems(task(tmp_path, [GOOD[0], *bad]))
     lines = str(caught.value).splitlines()
-    assert lines[0] == "33 rows cannot be used:" and lines[-1] == "... and 13 more" and len(lines) == 22
-    for line, words in zip(lines[1:], ("2: column answer", "3: not JSON", "4: field answer"), strict=False):
+    assert (
+        lines[0] == "33 rows cannot be used:"
+        and lines[-1] == "... and 13 more"
+        and len(lines) == 22
+    )
+    for line, words in zip(
+        lines[1:], ("2: column answer", "3: not JSON", "4: field answer"), strict=False
+    ):
         assert f"line {words}" in line
 
 
@@ -121,11 +159,15 @@ def test_unreadable_files(tmp_path):
     files.train[0].path.unlink()
     with pytest.raises(DataError, match=r"train.jsonl: cannot be read: No such file"):
         load_problems(files)
-    pyarrow.parquet.write_table(pyarrow.table({"question": ["a"], "answer": ["b"]}), files.train[0].path)
+    pyarrow.parquet.write_table(
+        pyarrow.table({"question": ["a"], "answer": ["b"]}), files.train[0].path
+    )
     with pytest.raises(DataError, match=r"field prompt is missing. Found: question, answer"):
         load_problems(files)
     years = pyarrow.array([2**61], pyarrow.timestamp("us"))
-    pyarrow.parquet.write_table(pyarrow.table({"prompt": ["a"], "when": years}), files.train[0].path)
+    pyarrow.parquet.write_table(
+        pyarrow.table({"prompt": ["a"], "when": years}), files.train[0].path
+    )
     with pytest.raises(DataError, match=r"not a readable Parquet file \(date value out of range"):
         load_problems(files)
 
@@ -150,12 +192,18 @@ def test_demonstrations_come_from_the_file(tmp_path):
 def test_rows_of_an_environment_differ_by_columns_and_a_demonstration_that_is_no_list_is_named(
     tmp_path, shown
 ):
-    rows = [{"prompt": "Guess!", "answer": "1", "state": n % 8, "demonstration": shown} for n in range(9)]
+    rows = [
+        {"prompt": "Guess!", "answer": "1", "state": n % 8, "demonstration": shown}
+        for n in range(9)
+    ]
     files = task(tmp_path, rows, rows[3:4]).model_dump(include={"train", "benchmarks"})
     turns = EnvironmentTask.model_validate({"type": "environment", "factory": "m:C", **files})
     splits = load_problems(turns)
     assert [problem.columns["state"] for problem in splits.train] == [0, 1, 2, 4, 5, 6, 7]
-    assert splits.summaries[0].dropped == {"repeated": 1, "leaked": 1} and splits.summaries[0].distinct == 8
+    assert (
+        splits.summaries[0].dropped == {"repeated": 1, "leaked": 1}
+        and splits.summaries[0].distinct == 8
+    )
     with pytest.raises(DataError, match=r"demonstration: .*a.*expected a JSON list of texts"):
         demonstrations_of(turns, splits).ability(random.Random(0))
 
@@ -169,7 +217,8 @@ def test_a_bare_answer_is_written_for_the_verifier_that_reads_it(tmp_path):
         assert grader.grade([(shown, shown.removeprefix("Answer: "))])[0].correct
 
 
-# ------------------------------- gold answers that no response could equal are refused or named before the training
+# ------------------------------- gold answers that no response could equal are refused or named
+# before the training
 
 
 @pytest.mark.parametrize("verifier", [{"match": "number"}, {"type": "math"}, {}])
@@ -181,21 +230,37 @@ def test_a_worked_solution_is_refused_and_the_answer_in_it_named(tmp_path, verif
         load_problems(task(tmp_path, rows(("a", "1")), rows(("b", "#### 2"))))
 
 
-@pytest.mark.parametrize(("answer", "why"), [("Answer: 3", "own marker"), ("3\nor 4", "several lines")])
+@pytest.mark.parametrize(
+    ("answer", "why"), [("Answer: 3", "own marker"), ("3\nor 4", "several lines")]
+)
 def test_what_the_marker_can_never_find_is_refused(tmp_path, answer, why):
     with pytest.raises(DataError, match=why):
         load_problems(task(tmp_path, rows(("a", answer))))
 
 
 def test_a_whole_sentence_is_named_in_the_notes_that_every_report_shows(tmp_path):
-    sentence = "The train arrives at the station of the town after exactly three hours and forty minutes"
+    sentence = (
+        "The train arrives at the station of the town after exactly three hours and forty minutes"
+    )
     files = task(tmp_path, rows(("a", "1"), ("b", sentence)))
     spec = resolve({"task": files.model_dump(mode="json")}, "x")
     notes = data_notes(prepare_data(spec, tmp_path / "home"))
-    assert len(notes) == 1 and "1 gold answers are whole sentences" in notes[0] and "train-00002" in notes[0]
+    assert (
+        len(notes) == 1
+        and "1 gold answers are whole sentences" in notes[0]
+        and "train-00002" in notes[0]
+    )
 
 
 def test_usual_answers_say_nothing(tmp_path):
-    answers = ["12", r"\frac{1}{2}", "(3, 4)", "x = 2 or x = 3", "12 apples", "#5", "three and a half"]
+    answers = [
+        "12",
+        r"\frac{1}{2}",
+        "(3, 4)",
+        "x = 2 or x = 3",
+        "12 apples",
+        "#5",
+        "three and a half",
+    ]
     files = task(tmp_path, rows(*((f"p{i}", answer) for i, answer in enumerate(answers))))
     assert check_gold(load_problems(files).train, files.verifier, "file") == []

@@ -1,4 +1,5 @@
-"""Reasoning Gym: the same problems from the same settings, held out and apart, and mistakes that say what is accepted."""
+"""Reasoning Gym: the same problems from the same settings, held out and apart, and mistakes that
+say what is accepted."""
 
 import json
 import os
@@ -38,9 +39,14 @@ def test_weights_are_shares_of_the_training_problems_and_levels_share_evenly(spl
     groups = [p.group for p in splits.train]
     counts = {name: groups.count(name) for name in dict.fromkeys(groups)}
     assert counts == {
-        "isomorphic_strings": 30, "chain_sum-level-0": 5, "chain_sum-level-1": 5, "graph_color": 10
-    }  # fmt: skip
-    assert {name: len(problems) for name, problems in splits.benchmarks.items()} == dict.fromkeys(counts, 6)
+        "isomorphic_strings": 30,
+        "chain_sum-level-0": 5,
+        "chain_sum-level-1": 5,
+        "graph_color": 10,
+    }
+    assert {name: len(problems) for name, problems in splits.benchmarks.items()} == dict.fromkeys(
+        counts, 6
+    )
     assert GymTask.model_validate(MIXED).benchmark_names() == tuple(splits.benchmarks)
 
 
@@ -50,11 +56,18 @@ def test_no_problem_stands_twice_across_splits_and_levels_and_few_different_ones
         "config": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1},
     }
     overlapping = GymTask.model_validate(
-        {**MIXED, "datasets": [{**small, "levels": [0, 1]}], "train_problems": 40, "benchmark_problems": 30}
+        {
+            **MIXED,
+            "datasets": [{**small, "levels": [0, 1]}],
+            "train_problems": 40,
+            "benchmark_problems": 30,
+        }
     )
     split = [[row["text"] for row in rows] for rows in gym_problems.generated(overlapping).values()]
     assert sum(map(len, split)) == len({text for part in split for text in part}) == 100
-    with pytest.raises(DataError, match=r"task.datasets.0: chain_sum with these settings gave \d+ new"):
+    with pytest.raises(
+        DataError, match=r"task.datasets.0: chain_sum with these settings gave \d+ new"
+    ):
         load_problems(overlapping.model_copy(update={"train_problems": 400}))
 
 
@@ -66,7 +79,11 @@ def test_the_same_settings_give_the_same_problems_whatever_pythons_hash_seed(spl
     )
     environment = {**os.environ, "PYTHONHASHSEED": "7"}
     again = subprocess.run(
-        [sys.executable, "-c", code], input=json.dumps(MIXED), capture_output=True, text=True, env=environment
+        [sys.executable, "-c", code],
+        input=json.dumps(MIXED),
+        capture_output=True,
+        text=True,
+        env=environment,
     )
     assert json.loads(again.stdout) == texts(splits), again.stderr
     other = load_problems(GymTask.model_validate({**MIXED, "data_seed": 1}))
@@ -75,14 +92,18 @@ def test_the_same_settings_give_the_same_problems_whatever_pythons_hash_seed(spl
 
 def test_the_identity_changes_with_the_package_and_the_settings_and_with_nothing_else(monkeypatch):
     def digest(**changes):
-        return data_digest(resolve({"task": {**MIXED, **changes}, "seed": changes.pop("seed", 0)}, "x"))
+        return data_digest(
+            resolve({"task": {**MIXED, **changes}, "seed": changes.pop("seed", 0)}, "x")
+        )
 
     first = digest()
     assert first == digest() == data_digest(resolve({"task": MIXED, "seed": 3}, "x"))
     sums = {"name": "chain_sum"}
     others = digest(datasets=[sums]), digest(datasets=[{**sums, "weight": 2}]), digest(data_seed=1)
     assert len({first, *others}) == 4
-    assert version("reasoning-gym") == "0.1.25", "the release that pyproject.toml and the documentation name"
+    assert version("reasoning-gym") == "0.1.25", (
+        "the release that pyproject.toml and the documentation name"
+    )
     monkeypatch.setattr(gym_problems, "version", lambda name: "0.1.26")
     assert digest() != first
 
@@ -90,7 +111,9 @@ def test_the_identity_changes_with_the_package_and_the_settings_and_with_nothing
 def test_what_a_problem_needs_to_be_made_again_stands_in_its_columns(splits):
     for problem in [p for p in splits.train if p.group != "isomorphic_strings"]:
         columns = problem.columns
-        dataset = pytest.importorskip("reasoning_gym").create_dataset(columns["dataset"], **columns["config"])
+        dataset = pytest.importorskip("reasoning_gym").create_dataset(
+            columns["dataset"], **columns["config"]
+        )
         made = dataset[columns["index"]]
         assert made["question"] == problem.text and str(made["answer"] or "") == problem.answer
         asked = 'The last line of your response should be "Answer:" and the answer.'
@@ -98,7 +121,9 @@ def test_what_a_problem_needs_to_be_made_again_stands_in_its_columns(splits):
 
 
 def test_demonstrations_leave_out_problems_without_an_answer_and_show_steps_where_there_are_any():
-    task = GymTask.model_validate({**MIXED, "datasets": [{"name": "gsm_symbolic"}, {"name": "graph_color"}]})
+    task = GymTask.model_validate(
+        {**MIXED, "datasets": [{"name": "gsm_symbolic"}, {"name": "graph_color"}]}
+    )
     splits = load_problems(task)
     shown = {p.group: p.demonstration for p in demonstrations_of(task, splits).held_out}
     assert set(shown) == {"gsm_symbolic"}
@@ -109,15 +134,27 @@ def test_demonstrations_leave_out_problems_without_an_answer_and_show_steps_wher
 @pytest.mark.parametrize(
     ("dataset", "words"),
     [
-        ({"name": "chain_sums"}, r"task.datasets.0.name: 'chain_sums' is not .*; did you mean 'chain_sum'\? Accepted: ab, "),
+        (
+            {"name": "chain_sums"},
+            r"task.datasets.0.name: 'chain_sums' is not .*; did you mean 'chain_sum'\? Accepted: ab, ",
+        ),
         ({"name": "composite"}, r"task.datasets.0.name: 'composite' is not a data set"),
-        ({"name": "chain_sum", "config": {"min_term": 2}}, r"config.min_term: .*; did you mean 'min_terms'\? Accepted: "),
+        (
+            {"name": "chain_sum", "config": {"min_term": 2}},
+            r"config.min_term: .*; did you mean 'min_terms'\? Accepted: ",
+        ),
         ({"name": "chain_sum", "config": {"seed": 2}}, r"config.seed: not a setting of chain_sum"),
-        ({"name": "chain_sum", "config": {"min_terms": 9}}, r"chain_sum refuses these settings: max_terms must be >= min"),
+        (
+            {"name": "chain_sum", "config": {"min_terms": 9}},
+            r"chain_sum refuses these settings: max_terms must be >= min",
+        ),
         ({"name": "chain_sum", "levels": [99]}, r"chain_sum has no level 99. Accepted: 0 to 10"),
-        ({"name": "gsm_symbolic", "levels": [0]}, r"task.datasets.0.levels: gsm_symbolic has no levels"),
+        (
+            {"name": "gsm_symbolic", "levels": [0]},
+            r"task.datasets.0.levels: gsm_symbolic has no levels",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_names_the_field_and_what_is_accepted(dataset, words):
     with pytest.raises(DataError, match=words):
         gym_problems.generated(GymTask.model_validate({**MIXED, "datasets": [dataset]}))
@@ -132,4 +169,6 @@ def test_the_second_level_of_every_curriculum_makes_problems():
     sizes = {"train_problems": len(names), "benchmark_problems": 1}
     task = GymTask.model_validate({**MIXED, "datasets": datasets, **sizes})
     made = load_problems(task)
-    assert len(made.benchmarks) == len(names) > 90 and all(map(len, (made.train, *made.benchmarks.values())))
+    assert len(made.benchmarks) == len(names) > 90 and all(
+        map(len, (made.train, *made.benchmarks.values()))
+    )

@@ -1,4 +1,5 @@
-"""A benchmark problem in disguise is found in the training data; unrelated problems are not taken for each other."""
+"""A benchmark problem in disguise is found in the training data; unrelated problems are not taken
+for each other."""
 
 import json
 import re
@@ -18,7 +19,9 @@ ORIGINAL = (
     r"her brother pours back half of what is missing, where $b \le a$ and both are positive integers. After how many "
     r"evenings does the tank hold more than $\frac{3}{4}$ of its water for the first time? Find the largest possible number."
 )
-OTHER = "How many positive integers below 1000 have a digit sum of 7 and are not divisible by 3? " * 3
+OTHER = (
+    "How many positive integers below 1000 have a digit sum of 7 and are not divisible by 3? " * 3
+)
 
 
 def changed(pattern, replacement):
@@ -38,14 +41,18 @@ FOUND = {
     "the recipe's prompt": RECIPE_TEMPLATE.replace("{prompt}", ORIGINAL),
     "with a second problem": f"(a) {ORIGINAL}\n\n(b) {OTHER}",
     "other delimiters": changed(r"\$([^$]+)\$", r"\\( \1 \\)"),
-    "renamed variables": changed(r"(?<![A-Za-z\\])[ab](?![A-Za-z])", lambda m: {"a": "x", "b": "y"}[m[0]]),
+    "renamed variables": changed(
+        r"(?<![A-Za-z\\])[ab](?![A-Za-z])", lambda m: {"a": "x", "b": "y"}[m[0]]
+    ),
     "markdown": "## Task\n\n> " + changed(r"(\w+) (\w+) (\w+) ", r"**\1** *\2*\n> \3 "),
     "other numbers": changed(r"\d+", lambda m: str(int(m[0]) + 5)),
     "sentences in another order": " ".join(reversed(re.split(r"(?<=[.?!])\s+", ORIGINAL))),
     "other names and words": ORIGINAL.replace("Maria", "Tom")
     .replace("tank", "pool")
     .replace("liters", "cups"),
-    "html and Unicode": "<p>" + ORIGINAL.replace("$", "").replace("^2", "²").replace(r"\le", "≤") + "</p>",
+    "html and Unicode": "<p>"
+    + ORIGINAL.replace("$", "").replace("^2", "²").replace(r"\le", "≤")
+    + "</p>",
     "invisible characters": changed(" ", " \u200b").replace("er", "e\u00adr"),
     "a dialogue": f"User: {ORIGINAL}\nAssistant: {OTHER}",
 }
@@ -61,17 +68,26 @@ def problem(text, name="p"):
 
 
 def test_disguises_of_one_problem():
-    tiers = {name: leaks([problem(text, name)], {"own": [problem(ORIGINAL)]}) for name, text in FOUND.items()}
+    tiers = {
+        name: leaks([problem(text, name)], {"own": [problem(ORIGINAL)]})
+        for name, text in FOUND.items()
+    }
     assert [name for name, pairs in tiers.items() if len(pairs) != 1] == []
-    assert not leaks([problem(OTHER), *map(problem, NOT_FOUND.values())], {"own": [problem(ORIGINAL)]})
+    assert not leaks(
+        [problem(OTHER), *map(problem, NOT_FOUND.values())], {"own": [problem(ORIGINAL)]}
+    )
 
 
 @needs_data
 def test_unrelated_problems_are_told_apart():
     names = ("aime24", "aime25", "amc23", "minerva_math", "olympiadbench")
-    one, two, three, *training = (load_benchmark(benchmark(name), folder=DATA).problems for name in names)
+    one, two, three, *training = (
+        load_benchmark(benchmark(name), folder=DATA).problems for name in names
+    )
     assert leaks([*training[0], *training[1]], {"contests": [*one, *two, *three]}) == []
-    assert {leak.training for leak in leaks(three, {"amc": three}) if leak.problem != leak.training} == set()
+    assert {
+        leak.training for leak in leaks(three, {"amc": three}) if leak.problem != leak.training
+    } == set()
 
 
 @needs_data
@@ -81,7 +97,12 @@ def test_the_configuration_says_which_tier_leaves_out(tmp_path, leave_out, kept)
     rows = [(FOUND["an instruction around it"].replace(ORIGINAL, aime.text), "204"), (OTHER, "7")]
     lines = "".join(json.dumps({"problem": text, "answer": answer}) + "\n" for text, answer in rows)
     (tmp_path / "own.jsonl").write_text(lines)
-    task = {"type": "math", "train": str(tmp_path / "own.jsonl"), "benchmarks": ["aime24"], "data": str(DATA)}
+    task = {
+        "type": "math",
+        "train": str(tmp_path / "own.jsonl"),
+        "benchmarks": ["aime24"],
+        "data": str(DATA),
+    }
     plain = RunSpec.model_validate({"task": task})
     spec = RunSpec.model_validate({"task": {**task, "leaks": leave_out}})
     prepared = prepare_data(spec, tmp_path / "home")

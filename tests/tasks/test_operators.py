@@ -17,7 +17,8 @@ WAYS = ["".join(way) for way in itertools.product("+-*", repeat=3)]
 
 
 def ends(prompt, operators):
-    """Where a prompt's chain ends with these operators, by other means than the task's, and where it has to."""
+    """Where a prompt's chain ends with these operators, by other means than the task's, and where
+    it has to."""
     body, target = prompt.split("=")
     start, *operands = body[1::2]
     value = start
@@ -44,7 +45,9 @@ def test_every_right_answer_is_graded_right_and_others_are_not():
         for way in WAYS:
             right = len(set(ends(problem.prompt, way))) == 1
             assert grade(verifier, f"b+70#{way}", problem.answer).correct == right
-        assert not grade(verifier, f"#{problem.answer}", problem.answer).correct  # all at once is no answer
+        assert not grade(
+            verifier, f"#{problem.answer}", problem.answer
+        ).correct  # all at once is no answer
         assert not grade(verifier, "#", problem.answer).correct
         assert grade(verifier, verifier.written(problem.answer), problem.answer).correct
 
@@ -53,7 +56,9 @@ def test_demonstrations_are_right_of_no_benchmark_and_not_always_the_same_answer
     splits = load_problems(TASK)
     shown, rng, verifier = demonstrations_of(TASK, splits), random.Random(0), verifier_of(TASK)
     warm = WarmStart(scratchpad_fraction=0.5, corruption=0.0)
-    held_out = {p.prompt for p in splits.benchmarks["operators-3"]} | {p.prompt for p in shown.held_out}
+    held_out = {p.prompt for p in splits.benchmarks["operators-3"]} | {
+        p.prompt for p in shown.held_out
+    }
     places = set()
     for make in (shown.ability, lambda rng: shown.behaviour(rng, warm)):
         for prompt, response in (make(rng) for _ in range(60)):

@@ -1,4 +1,5 @@
-"""One's own data in all their forms: sources, columns, mixtures, conversations; and how a model is given them."""
+"""One's own data in all their forms: sources, columns, mixtures, conversations; and how a model is
+given them."""
 
 import json
 
@@ -39,14 +40,22 @@ def test_columns_are_named_or_taken_out_of_text(tmp_path):
     ]
     train = jsonl(tmp_path / "train.jsonl", rows)
     answers = {
-        "boxed(s)": [r"\frac{1}{2}", "5"], "meta.gold": ["7", "8.5"], 'regex("y = (\\d)", w)': ["4", "6"],
-        "after('y =', w)": ["4", "6"], "w": ["x = 3; y = 4", "y = 6"],
-    }  # fmt: skip
+        "boxed(s)": [r"\frac{1}{2}", "5"],
+        "meta.gold": ["7", "8.5"],
+        'regex("y = (\\d)", w)': ["4", "6"],
+        "after('y =', w)": ["4", "6"],
+        "w": ["x = 3; y = 4", "y = 6"],
+    }
     for column, expected in answers.items():
         for verifier in ({"type": "marker"}, {"type": "reward", "at_least": 1}):
-            files = task(tmp_path, train, columns={"prompt": "q", "answer": column}, verifier=verifier)
+            files = task(
+                tmp_path, train, columns={"prompt": "q", "answer": column}, verifier=verifier
+            )
             found = load_problems(files).train
-            assert [one.answer for one in found] == expected and [one.text for one in found] == ["a", "b"]
+            assert [one.answer for one in found] == expected and [one.text for one in found] == [
+                "a",
+                "b",
+            ]
     assert found[0].columns == rows[0]
 
 
@@ -55,7 +64,9 @@ def test_csv_and_parquet_and_json_lines_hold_the_same(tmp_path):
     rows = [{"prompt": 'say "a", b', "answer": 1.0}, {"prompt": lines, "answer": 2.0}]
     (tmp_path / "a.csv").write_text(f'prompt,answer,,\n"say ""a"", b",1,,\n"{lines}",2,,\n')
     (tmp_path / "a.tsv").write_text(f'prompt\tanswer\n"say ""a"", b"\t1\n"{lines}"\t2\n')
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.data")  # known by its content
+    pyarrow.parquet.write_table(
+        pyarrow.Table.from_pylist(rows), tmp_path / "a.data"
+    )  # known by its content
     jsonl(tmp_path / "a.jsonl", rows)
     expected = [(row["prompt"], str(int(row["answer"]))) for row in rows]
     for ending in ("csv", "tsv", "data", "jsonl"):
@@ -92,7 +103,9 @@ def hub(monkeypatch, tmp_path):
 
 def test_a_data_set_of_the_hub_by_config_and_split(tmp_path, hub):
     source = {"hub": "someone/gsm8k", "config": "main", "split": "train[:2]", "revision": "c" * 40}
-    chosen = task(tmp_path, source, columns={"prompt": "question", "answer": 'after("####", answer)'})
+    chosen = task(
+        tmp_path, source, columns={"prompt": "question", "answer": 'after("####", answer)'}
+    )
     problems = [(one.text, one.answer) for one in load_problems(chosen).train]
     assert problems == [("Question 1?", "1"), ("Question 2000?", "2,000")]
     same = task(tmp_path, {**source, "limit": 2}, columns=chosen.columns.model_dump())
@@ -103,11 +116,19 @@ def test_a_data_set_of_the_hub_by_config_and_split(tmp_path, hub):
 
 def test_a_mixture_asks_every_problem_and_keeps_the_weights(tmp_path):
     few = jsonl(tmp_path / "few.jsonl", [{"prompt": f"few {i}", "answer": "1"} for i in range(3)])
-    many = jsonl(tmp_path / "many.jsonl", [{"prompt": f"many {i}", "answer": "1"} for i in range(10)])
+    many = jsonl(
+        tmp_path / "many.jsonl", [{"prompt": f"many {i}", "answer": "1"} for i in range(10)]
+    )
     found = load_problems(task(tmp_path, [{"path": few, "weight": 3}, str(many)])).train
     names = [one.text.split()[0] for one in found]
-    assert names.count("few") == 30 and names.count("many") == 10 and len({one.text for one in found}) == 13
-    assert {one.id for one in found} == {one.id for one in found if one.id[:8] in ("train-1-", "train-2-")}
+    assert (
+        names.count("few") == 30
+        and names.count("many") == 10
+        and len({one.text for one in found}) == 13
+    )
+    assert {one.id for one in found} == {
+        one.id for one in found if one.id[:8] in ("train-1-", "train-2-")
+    }
     with pytest.raises(DataError, match="with these weights one pass has"):
         load_problems(task(tmp_path, [{"path": few, "weight": 1e7}, str(many)]))
 
@@ -117,14 +138,21 @@ def chats(folder):
         {"prompt": [{"role": "user", "content": "hi"}], "answer": "1"},
         {
             "prompt": [
-                {"role": "system", "content": "own"}, {"role": "user", "content": "one"},
-                {"role": "assistant", "content": "two"}, {"role": "user", "content": "hi"},
+                {"role": "system", "content": "own"},
+                {"role": "user", "content": "one"},
+                {"role": "assistant", "content": "two"},
+                {"role": "user", "content": "hi"},
             ],
             "answer": "2",
         },
-        {"prompt": [{"role": "user", "content": "last"}, {"role": "assistant", "content": "a demonstration"}],
-         "answer": "3"},
-    ]  # fmt: skip
+        {
+            "prompt": [
+                {"role": "user", "content": "last"},
+                {"role": "assistant", "content": "a demonstration"},
+            ],
+            "answer": "3",
+        },
+    ]
     return jsonl(folder / "chats.jsonl", rows)
 
 
@@ -155,7 +183,9 @@ def test_conversations_keep_their_own_system_message_and_get_the_examples(tmp_pa
 
 
 def test_what_was_prepared_is_what_was_read(tmp_path):
-    spec = resolve({"task": task(tmp_path, chats(tmp_path), chat=CHAT).model_dump(mode="json")}, "x")
+    spec = resolve(
+        {"task": task(tmp_path, chats(tmp_path), chat=CHAT).model_dump(mode="json")}, "x"
+    )
     prepared = prepare_data(spec, tmp_path / "home")
     assert read_problems(prepared.train) == load_problems(spec.task).train
     (row,) = pyarrow.parquet.read_table(prepared.benchmarks["held"]).to_pylist()  # as verl reads it
@@ -170,7 +200,9 @@ def test_template_options_and_prefix_are_part_of_the_tokenizer(tmp_path):
     section = task(tmp_path, chats(tmp_path), chat=CHAT).model_dump(mode="json")
     spec = resolve({"task": section, "model": model, "rollout": rollout}, "x")
     expected = "[system:Be good.][user:0][assistant:zero][user:hi]so!so!>Well, 😀"
-    [(problem, *seen), *others] = preview_prompts(spec, tmp_path / "home")  # no model is made for it
+    [(problem, *seen), *others] = preview_prompts(
+        spec, tmp_path / "home"
+    )  # no model is made for it
     assert not (tmp_path / "home/cache/warm").exists()
     assert seen == [expected, len(expected)] and len(others) == 2
     tokenizer = initial_policy(spec, tmp_path / "home", say=lambda line: None).tokenizer
@@ -179,46 +211,89 @@ def test_template_options_and_prefix_are_part_of_the_tokenizer(tmp_path):
     from transformers import AutoTokenizer
 
     saved = AutoTokenizer.from_pretrained(tmp_path / "saved")
-    assert saved.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) == expected
+    assert (
+        saved.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) == expected
+    )
 
 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"columns": {"answer": "after(answer)"}}, "task.columns.answer: expected a column, a.b for field b"),
+        (
+            {"columns": {"answer": "after(answer)"}},
+            "task.columns.answer: expected a column, a.b for field b",
+        ),
         ({"columns": {"answer": 'regex("(", a)'}}, "task.columns.answer: not a regular expression"),
         ({"columns": {"anser": "a"}}, "task.columns.anser: unknown field; did you mean 'answer'?"),
-        ({"train": {"path": "a", "hub": "b/c"}}, "give either a file (path) or a data set on the hub (hub)"),
-        ({"train": {"path": "a", "split": "test"}}, "config, split and revision apply to a data set on the hub"),
-        ({"train": [{"path": "a", "weight": 0}]}, "task.train.0.weight: Input should be greater than 0"),
+        (
+            {"train": {"path": "a", "hub": "b/c"}},
+            "give either a file (path) or a data set on the hub (hub)",
+        ),
+        (
+            {"train": {"path": "a", "split": "test"}},
+            "config, split and revision apply to a data set on the hub",
+        ),
+        (
+            {"train": [{"path": "a", "weight": 0}]},
+            "task.train.0.weight: Input should be greater than 0",
+        ),
         ({"train": []}, "task.train: "),
         ({"chat": {"template": "none.jinja"}}, "neither a Jinja template nor a readable file"),
         ({"chat": {"options": {"a-b": 1}}}, "task.chat.options.a-b"),
-        ({"chat": {"examples": [{"prompt": "a"}]}}, "task.chat.examples.0.response: this field is required"),
+        (
+            {"chat": {"examples": [{"prompt": "a"}]}},
+            "task.chat.examples.0.response: this field is required",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_names_field_and_what_would_be_accepted(tmp_path, fields, words):
     base = {"type": "file", "train": "t.jsonl", "benchmarks": {"held": "held.jsonl"}}
     (tmp_path / "run.yaml").write_text(json.dumps({"task": {**base, **fields}}))
     with pytest.raises(ConfigError) as error:
         load_run(tmp_path / "run.yaml")
-    assert words.lower() in str(error.value).lower() and str(tmp_path / "run.yaml") in str(error.value)
+    assert words.lower() in str(error.value).lower() and str(tmp_path / "run.yaml") in str(
+        error.value
+    )
 
 
 @pytest.mark.parametrize(
     ("row", "columns", "words"),
     [
-        ({"prompt": "a", "answer": "b"}, {"answer": "after('#', answer)"}, "column answer: contains no '#': 'b'"),
-        ({"prompt": "a", "answer": "b"}, {"answer": "regex('x', answer)"}, "the pattern 'x' is not in 'b'"),
-        ({"prompt": "a", "answer": "b"}, {"answer": "gold"}, "task.columns.answer: field gold is missing"),
-        ({"prompt": [{"role": "bot", "content": "a"}], "answer": "b"}, {}, "role 'bot'; accepted: system, user, assistant"),
+        (
+            {"prompt": "a", "answer": "b"},
+            {"answer": "after('#', answer)"},
+            "column answer: contains no '#': 'b'",
+        ),
+        (
+            {"prompt": "a", "answer": "b"},
+            {"answer": "regex('x', answer)"},
+            "the pattern 'x' is not in 'b'",
+        ),
+        (
+            {"prompt": "a", "answer": "b"},
+            {"answer": "gold"},
+            "task.columns.answer: field gold is missing",
+        ),
+        (
+            {"prompt": [{"role": "bot", "content": "a"}], "answer": "b"},
+            {},
+            "role 'bot'; accepted: system, user, assistant",
+        ),
         ({"prompt": [{"content": "a"}], "answer": "b"}, {}, "message 1: expected role and content"),
         ({"prompt": [{"role": "system", "content": "a"}], "answer": "b"}, {}, "must be a user's"),
         ({"prompt": [], "answer": "b"}, {}, "expected text or a list of messages, got []"),
-        ({"prompt": [{"role": "user", "content": " "}], "answer": "b"}, {}, "must be a user's, with text"),
-        ({"prompt": [{"role": "assistant", "content": "", "tool_calls": [{}]}]}, {}, "tool_calls are not shown"),
+        (
+            {"prompt": [{"role": "user", "content": " "}], "answer": "b"},
+            {},
+            "must be a user's, with text",
+        ),
+        (
+            {"prompt": [{"role": "assistant", "content": "", "tool_calls": [{}]}]},
+            {},
+            "tool_calls are not shown",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_row_that_does_not_fit_is_told_with_its_line(tmp_path, row, columns, words):
     train = jsonl(tmp_path / "train.jsonl", [{"prompt": "first", "answer": "# x"}, row])
     with pytest.raises(DataError) as error:

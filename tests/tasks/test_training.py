@@ -1,4 +1,5 @@
-"""Training sets: from the hub's rows to problems that can be trained on, with a reason for each that is left out."""
+"""Training sets: from the hub's rows to problems that can be trained on, with a reason for each
+that is left out."""
 
 import json
 import random
@@ -26,7 +27,10 @@ CHAIN = Path(__file__).resolve().parents[2] / "configs/runs/chain.yaml"
 
 ENGLISH = [
     ("Find the sum of all positive integers $n$ for which $n^2+3n+5$ is divisible by $121$.", "0"),
-    ("A triangle has sides of length 13, 14 and 15. What is the radius of its inscribed circle?", "4"),
+    (
+        "A triangle has sides of length 13, 14 and 15. What is the radius of its inscribed circle?",
+        "4",
+    ),
     ("Let α and β be the roots of $x^2-5x+6=0$. Compute α³ + β³.", "35"),
 ]
 CHINESE = [
@@ -36,7 +40,8 @@ CHINESE = [
 
 
 def dapo(path, pairs, repeats=3):
-    """A file in the schema of the hub's DAPO-Math-17k: each problem several times, inside the recipe's prompt."""
+    """A file in the schema of the hub's DAPO-Math-17k: each problem several times, inside the
+    recipe's prompt."""
     rows = [
         {
             "data_source": "math_dapo",
@@ -61,22 +66,34 @@ def test_what_is_kept_and_what_is_dropped_are_all_there_is(tmp_path):
             pairs.append((text, rng.choice([answer, answer, answer, "1"])))
         path = dapo(tmp_path / f"{trial}.parquet", pairs)
         try:
-            loaded = load_training(training_set(str(path)).model_copy(update={"language": "english"}))
+            loaded = load_training(
+                training_set(str(path)).model_copy(update={"language": "english"})
+            )
         except DataError:
             continue  # nothing was left
         kept, dropped = {p.id for p in loaded.problems}, {d.problem for d in loaded.dropped}
         assert len(kept) == len(loaded.problems) and not kept & dropped
-        assert loaded.distinct == len(kept) + len(dropped) == len({" ".join(t.split()) for t, _ in pairs})
-        answers = {p.text: {a for t, a in pairs if words(t) == words(p.text)} for p in loaded.problems}
+        assert (
+            loaded.distinct
+            == len(kept) + len(dropped)
+            == len({" ".join(t.split()) for t, _ in pairs})
+        )
+        answers = {
+            p.text: {a for t, a in pairs if words(t) == words(p.text)} for p in loaded.problems
+        }
         assert all(len(found) == 1 for found in answers.values())
 
 
 def test_the_english_part_of_dapo(tmp_path):
     dapo(tmp_path / "dapo-math-17k.parquet", ENGLISH + CHINESE)
     loaded = load_training(training_set("dapo-math-17k-en"), tmp_path)
-    assert [(p.text, p.answer) for p in loaded.problems] == ENGLISH, "the recipe's words are taken off"
+    assert [(p.text, p.answer) for p in loaded.problems] == ENGLISH, (
+        "the recipe's words are taken off"
+    )
     assert (loaded.rows, loaded.distinct) == (15, 5)
-    assert [(d.reason, d.text) for d in loaded.dropped] == [("language", text) for text, _ in CHINESE]
+    assert [(d.reason, d.text) for d in loaded.dropped] == [
+        ("language", text) for text, _ in CHINESE
+    ]
     assert loaded.problems[0].prompt == RECIPE_TEMPLATE.replace("{prompt}", ENGLISH[0][0])
 
 
@@ -84,7 +101,13 @@ def test_repeats_in_other_typesetting_and_two_answers(tmp_path):
     text, answer = ENGLISH[0]
     other = text.replace("$n^2+3n+5$", "${n}^{2} + 3n + 5$").replace("Find", "find")
     torn = ENGLISH[1]
-    pairs = [(text, answer), (other, "$0$"), torn, (torn[0].replace("13, 14", "$13$, $14$"), "5"), ENGLISH[2]]
+    pairs = [
+        (text, answer),
+        (other, "$0$"),
+        torn,
+        (torn[0].replace("13, 14", "$13$, $14$"), "5"),
+        ENGLISH[2],
+    ]
     loaded = load_training(training_set(str(dapo(tmp_path / "own.parquet", pairs))))
     assert [p.text for p in loaded.problems] == [text, ENGLISH[2][0]]
     assert sorted(d.reason for d in loaded.dropped) == ["repeated", "two answers", "two answers"]
@@ -98,7 +121,10 @@ def test_repeats_in_other_typesetting_and_two_answers(tmp_path):
     [(t, True) for t, _ in ENGLISH]
     + [(t, False) for t, _ in CHINESE]
     + [
-        ("What is $\\angle ABC$、if $AB=BC$ and the triangle is right-angled at the vertex B?", True),
+        (
+            "What is $\\angle ABC$、if $AB=BC$ and the triangle is right-angled at the vertex B?",
+            True,
+        ),
         ("Найдите сумму всех корней уравнения", False),
         ("次の方程式を解け: $x^2=4$", False),
         ("12 + 30 = ?", True),
@@ -119,7 +145,8 @@ def test_what_ships_is_pinned_and_named():
 
 
 def test_gsm8k_and_math_are_read_from_the_hub_as_they_are_there(tmp_path, monkeypatch):
-    """Made rows in the columns, configurations and splits of the originals; training and test split."""
+    """Made rows in the columns, configurations and splits of the originals; training and test
+    split."""
     pytest.importorskip("datasets", reason="datasets is not installed (pip install '.[math]')")
     monkeypatch.delenv("RPG_DATA", raising=False)
     gsm8k, math = training_set("gsm8k-train").source, training_set("math-train").source
@@ -135,7 +162,9 @@ def test_gsm8k_and_math_are_read_from_the_hub_as_they_are_there(tmp_path, monkey
         ask_here(here, server, tmp_path / "gsm8k")
         loaded = load_training(training_set("gsm8k-train"))
         assert [p.answer for p in loaded.problems] == ["2,001", "2,002", "2,003"]
-        assert "not 2ebcb3dea573d278" in loaded.notes[0]  # these are not the real ones, and that is said
+        assert (
+            "not 2ebcb3dea573d278" in loaded.notes[0]
+        )  # these are not the real ones, and that is said
         with pytest.raises(DataError, match="3 distinct problems in 3 rows; gsm8k has 1319"):
             load_benchmark(benchmark("gsm8k"))
 
@@ -150,14 +179,21 @@ def test_gsm8k_and_math_are_read_from_the_hub_as_they_are_there(tmp_path, monkey
     }
     splits = [(f"{n}-{s}", rows) for n, parts in subjects.items() for s, rows in parts.items()]
     files = {f"{name}.jsonl": json_lines(rows) for name, rows in splits}
-    files["README.md"] = card({n: {s: f"{n}-{s}.jsonl" for s in splits} for n, splits in subjects.items()})
+    files["README.md"] = card(
+        {n: {s: f"{n}-{s}.jsonl" for s in splits} for n, splits in subjects.items()}
+    )
     with fake_hub("EleutherAI/hendrycks_math", math.revision, files) as server:
         ask_here(monkeypatch, server, tmp_path / "math")
-        training, test = load_training(training_set("math-train")), load_benchmark(benchmark("math"))
+        training, test = (
+            load_training(training_set("math-train")),
+            load_benchmark(benchmark("math")),
+        )
     for problems, split in ((training.problems, "train"), (test.problems, "test")):
         assert len(problems) == 14 and all(f"({split})" in p.text for p in problems)
         assert {p.answer for p in problems} == {"\\frac{3}{1}", "\\frac{5}{1}"}
-        assert {p.text.partition(":")[0] for p in problems} == {name.title() for name in math.subset}
+        assert {p.text.partition(":")[0] for p in problems} == {
+            name.title() for name in math.subset
+        }
 
 
 def test_a_name_is_no_path_and_a_path_is_beside_its_file(tmp_path):
@@ -170,11 +206,17 @@ def test_a_name_is_no_path_and_a_path_is_beside_its_file(tmp_path):
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"reward_model": {"ground_truth": None}}, ["row 2", "no answer", "reward_model.ground_truth"]),
+        (
+            {"reward_model": {"ground_truth": None}},
+            ["row 2", "no answer", "reward_model.ground_truth"],
+        ),
         ({"reward_model": {"ground_truth": "  "}}, ["row 2", "reward_model.ground_truth", "empty"]),
         ({"prompt": []}, ["row 2", "column prompt", "expected a conversation"]),
         ({"prompt": [{"role": "user", "content": " "}]}, ["row 2", "asked(prompt)", "empty"]),
-        ({"prompt": [{"role": "assistant", "content": "4"}]}, ["row 2", "column prompt", "conversation"]),
+        (
+            {"prompt": [{"role": "assistant", "content": "4"}]},
+            ["row 2", "column prompt", "conversation"],
+        ),
     ],
 )
 def test_a_row_that_cannot_be_used_is_named(tmp_path, row, words):
@@ -196,7 +238,8 @@ def test_nothing_left_says_why(tmp_path):
         load_training(training_set("dapo-math-17k-en"), tmp_path)
 
 
-# ---------------------------------------------------------------------------------------------- the real files
+# ---------------------------------------------------------------------------------------------- the
+# real files
 
 
 def task(train, *benchmarks):
@@ -215,8 +258,10 @@ def test_what_leaks_is_left_out_and_reported_beside_the_data(tmp_path):
     aime = load_benchmark(benchmark("aime24"), folder=DATA).problems
     reworded = aime[1].text.replace(" the ", " its ", 1)
     pairs = [*ENGLISH, (aime[0].text, aime[0].answer), (reworded, aime[1].answer), CHINESE[0]]
-    (tmp_path / "own.yaml").write_text("source: {path: own.parquet}\ncolumns: {problem: [asked(prompt)], "
-                                       "answer: [reward_model.ground_truth]}\nlanguage: english\n")  # fmt: skip
+    (tmp_path / "own.yaml").write_text(
+        "source: {path: own.parquet}\ncolumns: {problem: [asked(prompt)], "
+        "answer: [reward_model.ground_truth]}\nlanguage: english\n"
+    )
     dapo(tmp_path / "own.parquet", pairs)
     spec = RunSpec.model_validate({"task": task(tmp_path / "own.yaml", "aime24", "olympiadbench")})
     prepared = prepare_data(spec, tmp_path / "home")
@@ -267,12 +312,19 @@ def test_the_command(tmp_path):
     assert Path(report["folder"]).name == digest and report["sources"][0]["kept"] == 2
     assert len(report["near_duplicates"]) == 22
     text = told(tmp_path / "home", run)
-    assert "2 two answers" in text and "22 pairs" in text and digest in text and "135dfe56efc9aaf7" in text
+    assert (
+        "2 two answers" in text
+        and "22 pairs" in text
+        and digest in text
+        and "135dfe56efc9aaf7" in text
+    )
 
 
 def test_the_command_for_data_that_is_made_by_code(tmp_path):
     assert "chain-hard" in told(tmp_path, CHAIN)
     [report] = tmp_path.glob("cache/data/*/data.json")
     now = json.loads(report.read_text())
-    report.write_text(json.dumps({key: now[key] for key in ("files", "problems")}))  # as before it said more
+    report.write_text(
+        json.dumps({key: now[key] for key in ("files", "problems")})
+    )  # as before it said more
     assert "chain-hard" in told(tmp_path, CHAIN)

@@ -1,4 +1,5 @@
-"""Word problems: no text twice, answers that are right by the text's own arithmetic, templates that are held out."""
+"""Word problems: no text twice, answers that are right by the text's own arithmetic, templates that
+are held out."""
 
 import re
 
@@ -42,10 +43,15 @@ def test_the_steps_of_a_demonstration_are_true_use_the_numbers_of_the_text_in_or
         numbers, used, before = re.findall(r"\d+", problem.text), [], None
         for step in steps:
             left, operator, right, result = re.fullmatch(r"(\d+)([-+*])(\d+)=(\d+)", step).groups()
-            assert eval(f"{left} {operator} {right}") == int(result) > 0 and before in (None, left), problem
+            assert eval(f"{left} {operator} {right}") == int(result) > 0 and before in (
+                None,
+                left,
+            ), problem
             used += [right] if before else [left, right]
             before = result
-        assert used == numbers and last == f"Answer:{problem.answer}" and before == problem.answer, problem
+        assert (
+            used == numbers and last == f"Answer:{problem.answer}" and before == problem.answer
+        ), problem
 
 
 def test_held_out_templates_are_in_one_benchmark_only_and_ask_for_what_others_ask_for_too(splits):
@@ -68,4 +74,6 @@ def test_a_demonstration_and_a_bare_answer_are_graded_right_and_another_number_i
 
 def test_more_problems_than_there_are_is_said():
     with pytest.raises(DataError, match=r"task.largest: 10 leaves too few different problems"):
-        load_problems(WordsTask(type="words", largest=10, train_problems=60_000, benchmark_problems=1))
+        load_problems(
+            WordsTask(type="words", largest=10, train_problems=60_000, benchmark_problems=1)
+        )

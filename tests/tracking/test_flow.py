@@ -1,4 +1,5 @@
-"""The follower as a child of a sweep: it sends what is there until the sweep is over, and what it missed with the next."""
+"""The follower as a child of a sweep: it sends what is there until the sweep is over, and what it
+missed with the next."""
 
 import importlib.util
 import json
@@ -15,7 +16,9 @@ from rpg.store.run_writer import write_manifest
 SWEEP = "name: quickstart\nrun: {track: [tensorboard, {type: mlflow, uri: 'http://127.0.0.1:9'}]}\naxes: {seed: [0]}\n"
 
 
-@pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None, reason="tensorboard is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorboard") is None, reason="tensorboard is not installed"
+)
 def test_a_sweeps_numbers_are_sent_beside_it(tmp_path):
     write_sweep(tmp_path / "data", "quickstart", ("grpo",))
     layout = Layout.at(tmp_path / "data")

@@ -1,4 +1,5 @@
-"""Trackers get what the run folders hold, once, and never disturb anything. Read back by their own readers."""
+"""Trackers get what the run folders hold, once, and never disturb anything. Read back by their own
+readers."""
 
 import importlib.util
 import json
@@ -87,8 +88,8 @@ def test_tensorboard_reads_the_same_numbers_once(layout):
 
 
 def wandb_records(data):
-    """What a file of wandb's holds: after 7 bytes, LevelDB's log format (blocks of 32 KiB; whole records, or their first,
-    middle and last parts); wandb 0.31 has no reader in Python."""
+    """What a file of wandb's holds: after 7 bytes, LevelDB's log format (blocks of 32 KiB; whole
+    records, or their first, middle and last parts); wandb 0.31 has no reader in Python."""
     place, parts = 7, []
     while place + 7 <= len(data):
         left = 32768 - place % 32768
@@ -116,7 +117,9 @@ def test_wandbs_offline_files_hold_the_same_numbers(layout, monkeypatch, tmp_pat
     count, _ = follow(layout, tracker)
     assert count and follow(layout, tracker)[0] == 0
     folders = list((tracking_folder(layout) / "wandb/wandb").glob("offline-run-*"))
-    assert len(folders) == len(layout.run_folders("quickstart")), "one for a run, in several sessions"
+    assert len(folders) == len(layout.run_folders("quickstart")), (
+        "one for a run, in several sessions"
+    )
     found = {}
     for path in (tracking_folder(layout) / "wandb/wandb").glob("offline-run-*/*.wandb"):
         run = None
@@ -144,10 +147,23 @@ def test_a_server_of_mlflow_has_the_same_numbers_also_those_it_missed(layout, tm
     count, follower = follow(layout, tracker)
     assert count == 0 and follower.failures  # nobody listens yet
     server = subprocess.Popen(
-        [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1",
-         "--backend-store-uri", f"sqlite:///{tmp_path}/mlflow.db"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "mlflow",
+            "server",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--workers",
+            "1",
+            "--backend-store-uri",
+            f"sqlite:///{tmp_path}/mlflow.db",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
     try:
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and not (count := follow(layout, tracker)[0]):
@@ -155,7 +171,10 @@ def test_a_server_of_mlflow_has_the_same_numbers_also_those_it_missed(layout, tm
         assert count and follow(layout, tracker)[0] == 0
         client = MlflowClient(tracking_uri=uri)
         experiment = client.get_experiment_by_name("quickstart")
-        ids = {run.info.run_name: run.info.run_id for run in client.search_runs([experiment.experiment_id])}
+        ids = {
+            run.info.run_name: run.info.run_id
+            for run in client.search_runs([experiment.experiment_id])
+        }
         history = client.get_metric_history
         compare(layout, lambda run, name: [(m.step, m.value) for m in history(ids[run], name)])
     finally:
@@ -165,7 +184,8 @@ def test_a_server_of_mlflow_has_the_same_numbers_also_those_it_missed(layout, tm
 
 @needs("trackio")
 def test_trackio_has_each_number_once_and_nothing_leaves_the_machine(layout, monkeypatch):
-    """Of a follower that is killed when it has handed numbers over and not yet noted that, and of a later one."""
+    """Of a follower that is killed when it has handed numbers over and not yet noted that, and of a
+    later one."""
     folder = tracking_folder(layout) / "trackio"
     monkeypatch.setenv("TRACKIO_DIR", str(folder))
     monkeypatch.setenv("TRACKIO_BUCKET_ID", "somebody/bucket")
@@ -181,7 +201,10 @@ def test_trackio_has_each_number_once_and_nothing_leaves_the_machine(layout, mon
     stored = db.execute("SELECT run_name, step, json(metrics), run_id FROM metrics")
     rows = [(run, step, json.loads(text), number) for run, step, text, number in stored]
     assert len({row[3] for row in rows}) == len(layout.run_folders("quickstart"))
-    compare(layout, lambda run, name: [(at, x[name]) for of, at, x, _ in rows if of == run and name in x])
+    compare(
+        layout,
+        lambda run, name: [(at, x[name]) for of, at, x, _ in rows if of == run and name in x],
+    )
 
 
 class Flaky:

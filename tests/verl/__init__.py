@@ -2,7 +2,14 @@ import psutil
 
 from rpg.backends.verl.driver_process import MARK
 
-NOT_ON_VERL = {"entropy_correct", "entropy_wrong", "ratio_p01", "ratio_p50", "ratio_p99", "kl_gradient_share"}
+NOT_ON_VERL = {
+    "entropy_correct",
+    "entropy_wrong",
+    "ratio_p01",
+    "ratio_p50",
+    "ratio_p99",
+    "kl_gradient_share",
+}
 """Metrics that only the embedded trainer measures."""
 
 
@@ -11,7 +18,10 @@ def marked(folder, read=psutil.Process.name):
     values = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARK) == str(folder.path) and process.status() != psutil.STATUS_ZOMBIE:
+            if (
+                process.environ().get(MARK) == str(folder.path)
+                and process.status() != psutil.STATUS_ZOMBIE
+            ):
                 values.append(read(process))
         except psutil.Error:
             continue

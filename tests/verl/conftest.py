@@ -1,4 +1,5 @@
-"""The CPU platform for verl in this process, and a data folder with the initial model of the runs in inside.py."""
+"""The CPU platform for verl in this process, and a data folder with the initial model of the runs
+in inside.py."""
 
 import os
 import shutil

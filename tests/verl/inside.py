@@ -1,4 +1,5 @@
-"""verl's worker and its data in this very process (one rank on gloo, no Ray), and whole jobs in processes of their own."""
+"""verl's worker and its data in this very process (one rank on gloo, no Ray), and whole jobs in
+processes of their own."""
 
 import json
 import os
@@ -23,7 +24,9 @@ BASE = {**tiny.BASE, "training": {"steps": 3, "prompts_per_step": 8, "mini_batch
 def make_spec(backend=None, **changes):
     """A run of a tiny model that answers at random; `changes` replace whole sections."""
     sections = {
-        name: {**BASE.get(name, {}), **value} if isinstance(value, dict) and name != "algorithm" else value
+        name: {**BASE.get(name, {}), **value}
+        if isinstance(value, dict) and name != "algorithm"
+        else value
         for name, value in changes.items()
     }
     return RunSpec.model_validate({**BASE, **sections, "backend": backend or {"type": "local"}})
@@ -41,7 +44,12 @@ def verl_config(spec, model, tmp, *extra, **backend):
 
 def one_rank():
     """The environment of the only worker of a process group."""
-    return {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    return {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+    }
 
 
 def one_process_group():
@@ -63,7 +71,9 @@ def make_worker(config, role="actor"):
 
 
 def nested(rows):
-    return torch.nested.as_nested_tensor([torch.as_tensor(row) for row in rows], layout=torch.jagged)
+    return torch.nested.as_nested_tensor(
+        [torch.as_tensor(row) for row in rows], layout=torch.jagged
+    )
 
 
 def as_verl(batch, temperature=1.0):
@@ -95,7 +105,9 @@ def unpadded(values, batch):
     return nested([row[:n] for row, n in zip(values, batch.lengths.tolist(), strict=True)])
 
 
-def verl_update(worker, batch, old, advantages, step=1, rank=0, workers=1, renew_reference=False, **more):
+def verl_update(
+    worker, batch, old, advantages, step=1, rank=0, workers=1, renew_reference=False, **more
+):
     """The worker's update on its part of a rollout of the embedded trainer, in the driver's order."""
     from verl.utils import tensordict_utils as tu
 
@@ -146,5 +158,8 @@ def job(spec, model, data, folder, attempt, resume=None, timeout=3 * HANG):
 
 def ours(rows):
     """The metrics under the project's names."""
-    named = lambda data: {k.removeprefix("rpg/"): v for k, v in data.items() if k.startswith("rpg/")}  # noqa: E731
+
+    def named(data):
+        return {k.removeprefix("rpg/"): v for k, v in data.items() if k.startswith("rpg/")}
+
     return {step: named(data) for step, data in rows.items()}

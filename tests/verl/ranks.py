@@ -1,7 +1,8 @@
-"""Workers that update, go on with a training or renew a reference, for test_gpu_resharding.py: one here, or two processes.
+"""Workers that update, go on with a training or renew a reference, for test_gpu_resharding.py: one
+here, or two processes.
 
-As a program it is both: each line of its input is [name of a function below, arguments ...] as JSON, and is answered by the
-line "done" when both have done it.
+As a program it is both: each line of its input is [name of a function below, arguments ...] as
+JSON, and is answered by the line "done" when both have done it.
 """
 
 import json
@@ -32,22 +33,34 @@ def go_on(folder, source, target, rank=0, workers=1):
     from rpg.backends.verl.fsdp_weights import load_shards, shards
 
     spec, model, experience = _told(folder)
-    worker = make_worker(verl_config(spec, model, folder, gpus_per_node=workers), "actor_rollout_ref")
+    worker = make_worker(
+        verl_config(spec, model, folder, gpus_per_node=workers), "actor_rollout_ref"
+    )
     if source != BEGIN:
         worker.load_checkpoint(str(folder / source / "actor"))
         worker.load_reference(str(folder / source / "reference"))
     loaded = weights(worker.actor.engine.module)
-    verl_update(worker, experience.batch, experience.old, experience.advantages, rank=rank, workers=workers)
+    verl_update(
+        worker, experience.batch, experience.old, experience.advantages, rank=rank, workers=workers
+    )
     if source == BEGIN:  # the others have to get it from there
         load_shards(worker.ref.engine.module, dict(shards(worker.actor.engine.module)))
     worker.save_checkpoint(str(folder / target / "actor"))
     worker.save_reference(str(folder / target / "reference"))
-    moments = torch.cat([
-        value.full_tensor().flatten()
-        for entries in worker.actor.engine.optimizer.state.values()
-        for value in entries.values() if hasattr(value, "full_tensor")
-    ])  # fmt: skip
-    found = (loaded, weights(worker.actor.engine.module), weights(worker.ref.engine.module), moments)
+    moments = torch.cat(
+        [
+            value.full_tensor().flatten()
+            for entries in worker.actor.engine.optimizer.state.values()
+            for value in entries.values()
+            if hasattr(value, "full_tensor")
+        ]
+    )
+    found = (
+        loaded,
+        weights(worker.actor.engine.module),
+        weights(worker.ref.engine.module),
+        moments,
+    )
     if rank == 0:
         torch.save(found, folder / target / "found.pt")
 
@@ -59,7 +72,9 @@ def update(folder, rank, workers):
     worker = make_worker(config)
     calls = []
     theirs = worker.actor.engine.forward_step
-    worker.actor.engine.forward_step = lambda *args, **kwargs: calls.append(1) or theirs(*args, **kwargs)
+    worker.actor.engine.forward_step = lambda *args, **kwargs: (
+        calls.append(1) or theirs(*args, **kwargs)
+    )
     place = {"rank": rank, "workers": workers}
     result = verl_update(worker, experience.batch, experience.old, experience.advantages, **place)
     moved = weights(worker.actor.engine.module)
@@ -69,13 +84,16 @@ def update(folder, rank, workers):
 
 
 def waits(folder, rank, workers):
-    """waits.pt: how long a collective waits in verl's own group, in a new one, in one of FSDP's meshes, and with NCCL."""
+    """waits.pt: how long a collective waits in verl's own group, in a new one, in one of FSDP's
+    meshes, and with NCCL."""
     from rpg.backends.verl.policy_worker import bound_waits
 
     bound_waits(WAIT.total_seconds())
     mesh = init_device_mesh("cpu", (1, workers))
     groups = (torch.distributed.group.WORLD, torch.distributed.new_group([0, 1]), mesh.get_group(1))
-    limits = {group._get_backend(torch.device("cpu")).options._timeout.total_seconds() for group in groups}
+    limits = {
+        group._get_backend(torch.device("cpu")).options._timeout.total_seconds() for group in groups
+    }
     limits.add(torch.distributed.distributed_c10d._get_default_timeout("nccl").total_seconds())
     if rank == 0:
         torch.save(limits, folder / "waits.pt")
@@ -95,7 +113,13 @@ def _told(folder):
 @contextmanager
 def two_ranks():
     """A function that has both do something; it returns when they have."""
-    base = {**os.environ, **one_rank(), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "OMP_NUM_THREADS": "1"}
+    base = {
+        **os.environ,
+        **one_rank(),
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": "0",
+        "OMP_NUM_THREADS": "1",
+    }
     base |= {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "rpg.backends.verl.plugin"}
     command, pipe = [sys.executable, "-m", "tests.verl.ranks"], subprocess.PIPE
     ranks = subprocess.Popen(command, cwd=ROOT, env=base, stdin=pipe, stdout=pipe, text=True)

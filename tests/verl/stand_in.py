@@ -1,7 +1,9 @@
-"""A stand-in for verl's driver: takes the same overrides and leaves the same files, without training anything.
+"""A stand-in for verl's driver: takes the same overrides and leaves the same files, without
+training anything.
 
-STAND_IN, or the file `stand-in` in the run's folder, says what happens after a step: `hang:2`, `die:2` (with a last
-line as the driver's), `kill:2` (no last line), `child:2` (hang, with a child that must not survive), `wait:2:FILE`.
+STAND_IN, or the file `stand-in` in the run's folder, says what happens after a step: `hang:2`,
+`die:2` (with a last line as the driver's), `kill:2` (no last line), `child:2` (hang, with a child
+that must not survive), `wait:2:FILE`.
 """
 
 import json
@@ -16,12 +18,17 @@ from pathlib import Path
 
 def main():
     told = dict(word.lstrip("+").split("=", 1) for word in sys.argv[1:])
-    state, model = Path(told["trainer.default_local_dir"]), Path(told["actor_rollout_ref.model.path"])
+    state, model = (
+        Path(told["trainer.default_local_dir"]),
+        Path(told["actor_rollout_ref.model.path"]),
+    )
     done = int(told.get("trainer.resume_from_path", "_0").rpartition("_")[2])
     told_here = state.parent / "stand-in"
     order = told_here.read_text() if told_here.exists() else os.environ.get("STAND_IN", "")
     what, when, gate = (*order.split(":"), "", "", "")[:3]
-    with open(os.environ["VERL_FILE_LOGGER_PATH"], "wb", buffering=0) as log:  # verl empties it, too
+    with open(
+        os.environ["VERL_FILE_LOGGER_PATH"], "wb", buffering=0
+    ) as log:  # verl empties it, too
         for step in range(done + 1, int(told["trainer.total_training_steps"]) + 1):
             data = {"reward": step / 10, "optimizer_step": 2 * step, "seconds_step": 0.1}
             data = {"theirs": 1} | {f"rpg/{name}": value for name, value in data.items()}
@@ -43,7 +50,9 @@ def happen(what, gate):
             time.sleep(0.05)
         return
     if what == "child":
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True)
+        subprocess.Popen(
+            [sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True
+        )
     if what in ("hang", "child"):
         print("all is well", flush=True)
         time.sleep(1000)

@@ -1,4 +1,5 @@
-"""What counts as progress, and how failures are told: slow steps go on, hangs end, ends read as sentences."""
+"""What counts as progress, and how failures are told: slow steps go on, hangs end, ends read as
+sentences."""
 
 import importlib.util
 import json
@@ -54,12 +55,15 @@ def says(path, **record):
 
 
 def test_a_step_longer_than_the_limit_goes_on_while_prompts_are_answered(tmp_path, monkeypatch):
-    why, _ = follow(tmp_path, monkeypatch, lambda path, now: says(path, done=int(now) // 50, seconds=now))
+    why, _ = follow(
+        tmp_path, monkeypatch, lambda path, now: says(path, done=int(now) // 50, seconds=now)
+    )
     assert "verl's driver ended with code 1" in why
 
 
 def test_a_phase_counts_and_a_clock_does_not(tmp_path, monkeypatch):
-    """A thread renews times beside a training that hangs; only what changes with the training counts."""
+    """A thread renews times beside a training that hangs; only what changes with the training
+    counts."""
 
     def each(path, now):
         says(path, done=512, phase="rollout" if now < 50 else "update", seconds=now, time=now)
@@ -109,8 +113,12 @@ def test_attention_is_the_one_that_is_installed(monkeypatch, there):
     monkeypatch.setattr(importlib.util, "find_spec", find)
     model = "actor_rollout_ref.model"
     eager = {"backend.verl": {f"{model}.override_config.attn_implementation": "eager"}}
-    assert attention(compose(plan(load_run(CHAIN, VLLM | eager), PATHS).arguments())) == {}, "it was chosen"
+    assert attention(compose(plan(load_run(CHAIN, VLLM | eager), PATHS).arguments())) == {}, (
+        "it was chosen"
+    )
     values = attention(compose(plan(load_run(CHAIN, VLLM), PATHS).arguments()))
     chosen = "flash_attention_2" if there else "sdpa"
     assert values[f"{model}.override_config.attn_implementation"] == chosen
-    assert values.get(f"{model}.use_remove_padding", True) is there, "verl packs for flash attention only"
+    assert values.get(f"{model}.use_remove_padding", True) is there, (
+        "verl packs for flash attention only"
+    )

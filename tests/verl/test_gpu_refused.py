@@ -11,7 +11,11 @@ from tests.specs import load_run
 from tests.verl.test_gpu_resources import VLLM
 from tests.verl.test_launch_overrides import CHAIN
 
-BATCH = {"training.prompts_per_step": 512, "training.mini_batch_prompts": 32, "rollout.group_size": 16}
+BATCH = {
+    "training.prompts_per_step": 512,
+    "training.mini_batch_prompts": 32,
+    "rollout.group_size": 16,
+}
 
 NODES = {
     "backend.nodes": 3,
@@ -32,12 +36,17 @@ SPLIT = {"backend.gpus_per_node": 6, "backend.sequence_parallel": 2}
 def test_rows_that_do_not_spread_over_the_gpus(gpus, would_do):
     with pytest.raises(ConfigError) as error:
         load_run(CHAIN, {**VLLM, **BATCH, **gpus})
-    assert "= 512 responses does not divide evenly among" in str(error.value) and would_do in str(error.value)
+    assert "= 512 responses does not divide evenly among" in str(error.value) and would_do in str(
+        error.value
+    )
 
 
 def test_the_numbers_that_would_do_do():
     for gpus, prompts in ((4, 32), (5, 30), (5, 35)):
-        changes = {"training.mini_batch_prompts": prompts, "training.prompts_per_step": 16 * prompts}
+        changes = {
+            "training.mini_batch_prompts": prompts,
+            "training.prompts_per_step": 16 * prompts,
+        }
         load_run(CHAIN, {**VLLM, **BATCH, **changes, "backend.gpus_per_node": gpus})
 
 

@@ -1,12 +1,20 @@
-"""Two workers: an update on them is that of one, and a training goes on with another number of them: weights, moments and
-reference are what they were, and so is the next update, up to the order of sums."""
+"""Two workers: an update on them is that of one, and a training goes on with another number of
+them: weights, moments and reference are what they were, and so is the next update, up to the order
+of sums."""
 
 import pytest
 import torch
 
 from tests.tiny import make_trainer
 from tests.verl import ranks
-from tests.verl.inside import an_experience, make_spec, make_worker, verl_config, verl_update, weights
+from tests.verl.inside import (
+    an_experience,
+    make_spec,
+    make_worker,
+    verl_config,
+    verl_update,
+    weights,
+)
 
 pytestmark = pytest.mark.usefixtures("cpu_verl")
 
@@ -32,7 +40,8 @@ def both():
 
 @pytest.mark.long
 def test_two_workers_and_small_micro_batches_change_nothing(home, model, tmp_path, both):
-    """The same update on two FSDP shards with many micro-batches: gradient norms, metrics and weights."""
+    """The same update on two FSDP shards with many micro-batches: gradient norms, metrics and
+    weights."""
     spec = make_spec(algorithm="rpg-reinforce-ufkl")
     experience = an_experience(make_trainer(spec, home))
     worker = make_worker(verl_config(spec, model, tmp_path))
@@ -67,7 +76,9 @@ def test_one_worker_and_two_go_on_from_each_other(home, model, tmp_path, both):
         assert loaded.equal(first), "the weights, bit for bit"
         assert kept.equal(reference), "and the reference"
         _, alike, _, same = work(3 - workers, source, f"{target}-by-as-many")
-        torch.testing.assert_close(updated, alike, rtol=1e-3, atol=2e-6)  # with the moments that were saved
+        torch.testing.assert_close(
+            updated, alike, rtol=1e-3, atol=2e-6
+        )  # with the moments that were saved
         torch.testing.assert_close(now, same, rtol=1e-2, atol=1e-7)
         first = updated
 

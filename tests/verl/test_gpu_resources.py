@@ -1,4 +1,5 @@
-"""What verl asks of Ray on a machine or cluster with GPUs: always to be had, or refused at once with what would do."""
+"""What verl asks of Ray on a machine or cluster with GPUs: always to be had, or refused at once
+with what would do."""
 
 import inspect
 import os
@@ -29,7 +30,8 @@ def units(overrides):
 
 @pytest.mark.parametrize("gpus", [1, 2, 8])
 def test_a_ray_of_our_own_has_as_many_cpus_as_verl_reserves_on_any_machine(gpus):
-    """Whatever the machine has: 2 cores, 8 or 34. Without the override Ray counts cores, and verl waits for ever."""
+    """Whatever the machine has: 2 cores, 8 or 34. Without the override Ray counts cores, and verl
+    waits for ever."""
     overrides = asked(**{"backend.gpus_per_node": gpus})
     assert overrides["ray_kwargs.ray_init.num_cpus"] >= cpus_reserved(gpus, units(overrides))
     assert "+ray_kwargs.ray_init.num_gpus" not in overrides, "Ray finds GPUs by itself"
@@ -43,7 +45,9 @@ def test_a_ray_of_our_own_has_as_many_cpus_as_verl_reserves_on_any_machine(gpus)
 def test_a_cluster_says_itself_how_many_cpus_it_has():
     ray = {"type": "address", "address": "head:6379"}
     overrides = asked(**{"backend.gpus_per_node": 8, "backend.nodes": 4, "backend.ray": ray})
-    assert not any(key.endswith("num_cpus") for key in overrides), "Ray refuses it together with an address"
+    assert not any(key.endswith("num_cpus") for key in overrides), (
+        "Ray refuses it together with an address"
+    )
     assert units(overrides) == 8
 
 
@@ -54,7 +58,12 @@ def node(cpus, gpus=8):
 @pytest.mark.parametrize(
     ("nodes", "wanted", "gpus", "says"),
     [
-        ([node(2, 1)], 1, 1, "reserves 3 CPUs on each node (3 for every GPU), and 0 of the 1 nodes"),
+        (
+            [node(2, 1)],
+            1,
+            1,
+            "reserves 3 CPUs on each node (3 for every GPU), and 0 of the 1 nodes",
+        ),
         ([node(8, 1)], 1, 1, None),
         ([node(8)], 1, 8, "verl reserves 24 CPUs on each node"),
         ([node(32)], 1, 8, "verl reserves 34 CPUs for 8 GPUs, and the Ray cluster has 32 free"),
@@ -115,10 +124,14 @@ def test_a_real_ray_that_is_too_small_is_refused_and_one_that_is_full_says_what_
     """Two CPUs, and Ray's own guard of the memory, told that the machine is full at 1 %."""
     pytest.importorskip("verl")
     full = {"RAY_memory_usage_threshold": "0.01", "RAY_memory_monitor_refresh_ms": "100"}
-    environment = os.environ | plan(load_run(CHAIN, {"backend.type": "verl"}), PATHS).environment | full
+    environment = (
+        os.environ | plan(load_run(CHAIN, {"backend.type": "verl"}), PATHS).environment | full
+    )
     path = tmp_path / "log.txt"
     with path.open("wb") as log:
-        subprocess.run([sys.executable, "-c", LITTLE], stdout=log, stderr=log, env=environment, timeout=HANG)
+        subprocess.run(
+            [sys.executable, "-c", LITTLE], stdout=log, stderr=log, env=environment, timeout=HANG
+        )
     said = [line for line in path.read_text().splitlines() if "verl reserves 3 CPUs" in line]
     assert [line[:5] for line in said] == ["waits", "error"] and "promises 2 nodes" in said[0], said
     why = reason("verl's driver ended with code 1", tail(path))

@@ -1,4 +1,5 @@
-"""The smoke test for GPUs starts what verl accepts; it is run itself by hand (docs/gpu-readiness.md)."""
+"""The smoke test for GPUs starts what verl accepts; it is run itself by hand
+(docs/gpu-readiness.md)."""
 
 import pytest
 import yaml

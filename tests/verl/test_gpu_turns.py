@@ -1,4 +1,5 @@
-"""An evaluator on GPUs never shares one with a training: it waits for its own, and goes before the next training."""
+"""An evaluator on GPUs never shares one with a training: it waits for its own, and goes before the
+next training."""
 
 import itertools
 import threading
@@ -66,7 +67,8 @@ class Evaluators(Children):
 
 @pytest.fixture
 def stage(tmp_path, monkeypatch):
-    """(context, what is owed, start): `start()` begins the evaluation in a thread and returns how to end it."""
+    """(context, what is owed, start): `start()` begins the evaluation in a thread and returns how
+    to end it."""
     (tmp_path / "slots").mkdir()
     children, machine = Evaluators(), Machine(tmp_path / "slots", 4, ("0", "1"))
     progress = SimpleNamespace(tell=lambda line: None)
@@ -158,6 +160,8 @@ def test_shares_are_all_of_the_work_and_each_part_once(tmp_path):
 
 
 def test_the_papers_sweeps_take_turns():
-    for path in sorted((Path(__file__).resolve().parents[2] / "configs" / "paper").glob("table*.yaml")):
+    for path in sorted(
+        (Path(__file__).resolve().parents[2] / "configs" / "paper").glob("table*.yaml")
+    ):
         for run in load_sweep(path, {}, lambda spec: "data").runs:
             assert run.spec.evaluator_gpus() == run.spec.evaluation.engine.tensor_parallel

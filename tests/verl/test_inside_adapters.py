@@ -1,4 +1,5 @@
-"""Low-rank adapters in verl's engine: only they are trained, and who takes the model's weights gets them merged."""
+"""Low-rank adapters in verl's engine: only they are trained, and who takes the model's weights gets
+them merged."""
 
 from pathlib import Path
 
@@ -10,7 +11,14 @@ from rpg.config.errors import ConfigError
 from rpg.errors import UserError
 from tests.specs import load_run
 from tests.tiny import make_trainer
-from tests.verl.inside import an_experience, as_verl, make_spec, make_worker, verl_config, verl_update
+from tests.verl.inside import (
+    an_experience,
+    as_verl,
+    make_spec,
+    make_worker,
+    verl_config,
+    verl_update,
+)
 from tests.verl.test_gpu_resources import VLLM
 from tests.verl.test_launch_overrides import CHAIN
 
@@ -27,7 +35,9 @@ def sampled(home):
 def worker_with(model, tmp_path, **lora):
     changes = {"model": {"lora": {"rank": 4, "alpha": 8, **lora}}}
     spec = make_spec({"type": "verl"}, training={"optimizer": {"learning_rate": 1e-2}}, **changes)
-    return make_worker(verl_config(spec, model, tmp_path, max_tokens_per_gpu=32))  # many micro-batches
+    return make_worker(
+        verl_config(spec, model, tmp_path, max_tokens_per_gpu=32)
+    )  # many micro-batches
 
 
 def log_probs(worker, batch, **asked):
@@ -37,7 +47,9 @@ def log_probs(worker, batch, **asked):
     data = as_verl(batch)
     tu.assign_non_tensor(data, compute_loss=False, calculate_entropy=False, **asked)
     output = worker.compute_log_prob(data)
-    return torch.cat(list(response_from_nested(output["log_probs"], data["response_mask"]).unbind()))
+    return torch.cat(
+        list(response_from_nested(output["log_probs"], data["response_mask"]).unbind())
+    )
 
 
 def rows(values, batch):
@@ -53,7 +65,11 @@ def test_what_is_trained_samples_is_exported_merged_and_comes_back(model, sample
     before = {name: value.full_tensor().clone() for name, value in module.named_parameters()}
     torch.testing.assert_close(log_probs(worker, batch), rows(old, batch), rtol=0, atol=2e-5)
     verl_update(worker, batch, old, advantages)
-    moved = {name for name, value in module.named_parameters() if not value.full_tensor().equal(before[name])}
+    moved = {
+        name
+        for name, value in module.named_parameters()
+        if not value.full_tensor().equal(before[name])
+    }
     assert moved and all(".lora_" in name for name in moved), "the model's own weights stay"
 
     now = log_probs(worker, batch)
@@ -107,5 +123,7 @@ def test_how_it_is_asked_for():
     assert (told[f"{name}.lora_rank"], told[f"{name}.lora_alpha"]) == (8, 32)
     assert told[f"{name}.target_modules"] == ["q_proj"] and told[f"{name}.lora.merge"] is True
     assert "hf_model" not in told["actor_rollout_ref.actor.checkpoint.save_contents"]
-    with pytest.raises(ConfigError, match=r"lora_rank: cannot be set here; set model\.lora\.rank instead"):
+    with pytest.raises(
+        ConfigError, match=r"lora_rank: cannot be set here; set model\.lora\.rank instead"
+    ):
         load_run(CHAIN, {**VLLM, "backend.verl": {"actor_rollout_ref.model.lora_rank": 4}})

@@ -1,4 +1,5 @@
-"""The driver's decisions, without Ray: settings, order of rows, rounds of a rollout, which checkpoint is whole."""
+"""The driver's decisions, without Ray: settings, order of rows, rounds of a rollout, which
+checkpoint is whole."""
 
 import asyncio
 import json
@@ -38,7 +39,9 @@ def settings(config):
 @pytest.fixture
 def config(tmp_path):
     pytest.importorskip("verl")
-    return lambda *extra, **changes: verl_config(make_spec(**changes), tmp_path / "model", tmp_path, *extra)
+    return lambda *extra, **changes: verl_config(
+        make_spec(**changes), tmp_path / "model", tmp_path, *extra
+    )
 
 
 def fresh(code):
@@ -46,7 +49,9 @@ def fresh(code):
     told = ("VERL_PLATFORM", "VERL_USE_EXTERNAL_MODULES")
     environment = {name: value for name, value in os.environ.items() if name not in told}
     command = [sys.executable, "-c", code]
-    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, env=environment
+    ).stdout
 
 
 def test_importing_it_loads_no_verl():
@@ -56,7 +61,8 @@ def test_importing_it_loads_no_verl():
 
 @pytest.mark.slow
 def test_on_a_cluster_it_needs_no_other_extra_and_leaves_verl_as_it_is():
-    """Every module of the back end without the packages of flows and dashboard, and with no CPU asked for."""
+    """Every module of the back end without the packages of flows and dashboard, and with no CPU
+    asked for."""
     pytest.importorskip("verl")
     code = (
         "import os; os.environ['VERL_USE_EXTERNAL_MODULES'] = 'rpg.backends.verl.plugin'\n"
@@ -89,12 +95,17 @@ def test_what_follows_from_the_algorithm_is_set(config):
 
 
 @pytest.mark.parametrize(("elements", "megabytes"), [([3, 5], 16), ([1024, 20 * 256 + 1], 21)])
-def test_on_a_cpu_the_largest_weight_fits_into_what_vllm_gets_new_weights_by(tmp_path, elements, megabytes):
+def test_on_a_cpu_the_largest_weight_fits_into_what_vllm_gets_new_weights_by(
+    tmp_path, elements, megabytes
+):
     """In float32, as verl sends it; a vocabulary of 49,152 ended the job at its first step."""
     weights = {"small": torch.zeros(2), "large": torch.zeros(elements, dtype=torch.int8)}
     save_file(weights, tmp_path / "model.safetensors")
     config = verl_config(make_spec(), tmp_path, tmp_path)
-    assert config.actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes == megabytes
+    assert (
+        config.actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes
+        == megabytes
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,14 +137,19 @@ def test_the_last_line_of_a_failed_job_says_why(cpu_verl, tmp_path, monkeypatch,
 @pytest.mark.parametrize(
     ("error", "comes"),
     [
-        (Exception("The current node timed out during startup.\nThe raylet failed to start."), True),
+        (
+            Exception("The current node timed out during startup.\nThe raylet failed to start."),
+            True,
+        ),
         (ConnectionError("no GCS"), True),
         (OSError("AF_UNIX path length cannot exceed 107 bytes: /a/long/path"), False),
         (RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.1.0"), False),
         (ValueError("address: nonsense"), False),
     ],
 )
-def test_only_a_ray_that_may_come_up_is_worth_another_attempt(config, cpu_verl, monkeypatch, error, comes):
+def test_only_a_ray_that_may_come_up_is_worth_another_attempt(
+    config, cpu_verl, monkeypatch, error, comes
+):
     from rpg.backends.verl import task_runner
 
     def refuse(*_, **__):
@@ -251,11 +267,15 @@ def queue(rollout, monkeypatch):
     def read(keys, partition_id, select_fields):
         jagged = lambda rows: torch.nested.as_nested_tensor(rows, layout=torch.jagged)  # noqa: E731
         right = [float(key.startswith("a")) for key in keys]
-        known = [{"acc": one, "truncated": 0.0, "earned": one, "reward_style": 0.5} for one in right]
+        known = [
+            {"acc": one, "truncated": 0.0, "earned": one, "reward_style": 0.5} for one in right
+        ]
         extra = [{"reward_extra_info": one} for one in known]
         scores = jagged([torch.tensor([0.0, 1.0 if key.startswith("a") else -1.0]) for key in keys])
         log_probs = jagged([torch.tensor([-0.5, -0.25]) for _ in keys])
-        fields = TensorDict({"rm_scores": scores, "rollout_log_probs": log_probs}, batch_size=len(keys))
+        fields = TensorDict(
+            {"rm_scores": scores, "rollout_log_probs": log_probs}, batch_size=len(keys)
+        )
         return {**dict(fields.items()), "extra_fields": extra}
 
     fake = types.SimpleNamespace(
@@ -265,7 +285,11 @@ def queue(rollout, monkeypatch):
     )
     monkeypatch.setattr(replay_buffer, "tq", fake)
     monkeypatch.setattr(rollout, "tq", fake)
-    options = {"trainer_config": {}, "max_off_policy_threshold": 8, "max_off_policy_strategy": "drop"}
+    options = {
+        "trainer_config": {},
+        "max_off_policy_threshold": 8,
+        "max_off_policy_strategy": "drop",
+    }
     groups = rollout.Groups(trainer_mode="sync", sampler_kwargs={}, **options)
     return types.SimpleNamespace(polls=polls, cleared=cleared, groups=groups)
 
@@ -297,9 +321,12 @@ def test_a_reward_that_cannot_be_had_is_what_the_driver_says(queue, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("written", "said"), [("reward: mine:score: raised ValueError: no\n", UserError), (None, ValueError)]
+    ("written", "said"),
+    [("reward: mine:score: raised ValueError: no\n", UserError), (None, ValueError)],
 )
-def test_also_where_it_is_first_asked_for_in_validation(queue, tmp_path, monkeypatch, written, said):
+def test_also_where_it_is_first_asked_for_in_validation(
+    queue, tmp_path, monkeypatch, written, said
+):
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
     from rpg.backends.verl.trainer import Trainer
@@ -321,7 +348,9 @@ def test_also_where_it_is_first_asked_for_in_validation(queue, tmp_path, monkeyp
 
 
 def test_a_prompt_without_a_response_ends_the_run(queue):
-    queue.polls += [{"a": prompt(status), "b": prompt("running")} for status in ("running", "failure")]
+    queue.polls += [
+        {"a": prompt(status), "b": prompt("running")} for status in ("running", "failure")
+    ]
     with pytest.raises(RuntimeError, match="1 of 2 prompts got no response"):
         queue.groups.collect(["a", "b"], Progress())
 
@@ -355,7 +384,9 @@ def manager(model, cpu_verl, tmp_path):
     tokenizer, made = AutoTokenizer.from_pretrained(model), []
 
     def make(*extra, **changes):
-        made.append(VerifierManager(verl_config(make_spec(**changes), model, tmp_path, *extra), tokenizer))
+        made.append(
+            VerifierManager(verl_config(make_spec(**changes), model, tmp_path, *extra), tokenizer)
+        )
         return made[-1], lambda text: tokenizer(text, add_special_tokens=False)["input_ids"]
 
     yield make
@@ -385,7 +416,8 @@ def test_rewards_are_the_embedded_trainers(manager):
 
 
 def test_a_reward_model_is_read_in_verls_reward_loop(manager, tmp_path):
-    """A real sequence classifier: the prompt of the row and the decoded response, as in the embedded trainer."""
+    """A real sequence classifier: the prompt of the row and the decoded response, as in the
+    embedded trainer."""
     from rpg.backends.verl.reward_manager import VerlResponse
     from rpg.config.reward import ModelReward
     from rpg.models.reward_models import judge
@@ -404,7 +436,8 @@ def test_a_reward_model_is_read_in_verls_reward_loop(manager, tmp_path):
 
 
 def test_a_mathematical_answer_is_graded_through_verls_manager(manager):
-    """As verl calls it, in its event loop; what has to be simplified is, in the grader's own process."""
+    """As verl calls it, in its event loop; what has to be simplified is, in the grader's own
+    process."""
     pytest.importorskip("math_verify")
     from tensordict import TensorDict
     from verl import DataProto

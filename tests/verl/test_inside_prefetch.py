@@ -1,4 +1,5 @@
-"""Rollouts drawn ahead: from which weights, whatever is fast or slow, and through a checkpoint; what the loss then reads."""
+"""Rollouts drawn ahead: from which weights, whatever is fast or slow, and through a checkpoint;
+what the loss then reads."""
 
 import types
 
@@ -15,7 +16,8 @@ pytestmark = pytest.mark.usefixtures("cpu_verl")
 
 
 class Servers:
-    """Rollout servers and verl's queue as far as rollouts see them: what is asked for is answered from today's weights."""
+    """Rollout servers and verl's queue as far as rollouts see them: what is asked for is answered
+    from today's weights."""
 
     def __init__(self, version=0):
         self.version, self.rows, self.asked = version, {}, []
@@ -42,7 +44,10 @@ class Servers:
         from verl.utils.tensordict_utils import get_tensordict
 
         rows = [self.rows[key] for key in keys]
-        jagged = lambda name: torch.nested.as_nested_tensor([row[name] for row in rows], layout=torch.jagged)  # noqa: E731
+
+        def jagged(name):
+            return torch.nested.as_nested_tensor([row[name] for row in rows], layout=torch.jagged)
+
         tensors = {name: jagged(name) for name in ("rm_scores", "rollout_log_probs")}
         return get_tensordict({**tensors, "extra_fields": [row["extra_fields"] for row in rows]})
 
@@ -74,8 +79,12 @@ def told(rolled):
     return [(r.key, r.tag, r.reward, r.surprise) for group in rolled.sampled for r in group]
 
 
-@pytest.mark.parametrize(("staleness", "beside"), [(0, True), (1, False), (1, True), (3, False), (3, True)])
-def test_a_rollout_is_drawn_from_weights_that_are_as_old_as_asked(make_ahead, tmp_path, staleness, beside):
+@pytest.mark.parametrize(
+    ("staleness", "beside"), [(0, True), (1, False), (1, True), (3, False), (3, True)]
+)
+def test_a_rollout_is_drawn_from_weights_that_are_as_old_as_asked(
+    make_ahead, tmp_path, staleness, beside
+):
     servers = Servers()
     ahead = make_ahead(servers, staleness, beside)
     seen = []
@@ -83,7 +92,9 @@ def test_a_rollout_is_drawn_from_weights_that_are_as_old_as_asked(make_ahead, tm
         rolled = ahead.begin(step)
         seen.append(told(rolled))
         assert rolled.age(step) == min(step - 1, staleness)
-        assert {name.split("r")[0] for name in (r.key for g in rolled.sampled for r in g)} == {f"s{step}"}
+        assert {name.split("r")[0] for name in (r.key for g in rolled.sampled for r in g)} == {
+            f"s{step}"
+        }
         later = [name for name in servers.asked if name.startswith(f"s{step + staleness}r")]
         assert later, "it is begun while the policy is updated, at the latest"
         ahead.finish()
@@ -100,7 +111,9 @@ def test_a_rollout_is_drawn_from_weights_that_are_as_old_as_asked(make_ahead, tm
         assert told(resumed.begin(step)) == seen[step - 1]
         resumed.finish()
         again.version = step
-    assert all(int(name[1 : name.index("r")]) > 3 + staleness for name in again.asked), "none is drawn twice"
+    assert all(int(name[1 : name.index("r")]) > 3 + staleness for name in again.asked), (
+        "none is drawn twice"
+    )
 
 
 def test_a_checkpoint_without_them_is_named(make_ahead, tmp_path):
@@ -134,7 +147,9 @@ def test_the_loss_reads_what_the_embedded_trainers_reads(home, model, tmp_path, 
     inner, look = trainer._score, trainer.reference.log_probs
 
     def watched(kept, sampler):
-        begin = score(trainer.policy, kept.samples.batch, 1.0, Limits.of(spec.training, trainer.policy))
+        begin = score(
+            trainer.policy, kept.samples.batch, 1.0, Limits.of(spec.training, trainer.policy)
+        )
         scored.append((kept, begin, *inner(kept, sampler)))
         return scored[-1][2:]
 
@@ -146,7 +161,9 @@ def test_the_loss_reads_what_the_embedded_trainers_reads(home, model, tmp_path, 
     rows = [trainer.step(step) for step in (1, 2)]
     kept, begins, theirs, kl = scored[1]
     batch = kept.samples.batch
-    last = torch.zeros(batch.mask.shape).scatter(1, batch.lengths[:, None] - 1, kept.rewards[:, None].float())
+    last = torch.zeros(batch.mask.shape).scatter(
+        1, batch.lengths[:, None] - 1, kept.rewards[:, None].float()
+    )
     fields = {"response_mask": batch.mask.long(), "rm_scores": last, "old_log_probs": begins}
     fields |= {"rollout_log_probs": kept.samples.log_prob, "correct": kept.correct}
     if references[1] is not None:
@@ -166,11 +183,15 @@ def test_the_loss_reads_what_the_embedded_trainers_reads(home, model, tmp_path, 
         assert (value is None) == (name not in ours)
         if value is not None:
             same(ours[name], value.expand_as(begins))
-    for name in {"rollout_weight_mean", "rollout_weight_ess", "rollout_weight_bounded"} & rows[1].keys():
+    for name in {"rollout_weight_mean", "rollout_weight_ess", "rollout_weight_bounded"} & rows[
+        1
+    ].keys():
         assert metrics[name] == pytest.approx(rows[1][name], rel=1e-5)
     assert metrics["kl_sampler_to_policy"] == pytest.approx(kl, rel=1e-3, abs=1e-7)
     near = fields | {"rollout_log_probs": begins * (1 + 1e-7)}
-    assert experience(settings, near, prompts)[1]["kl_sampler_to_policy"] == 0, "rounding is no distance"
+    assert experience(settings, near, prompts)[1]["kl_sampler_to_policy"] == 0, (
+        "rounding is no distance"
+    )
 
 
 @pytest.mark.parametrize("name", ["reinforce-pp", "rloo", "ppo"])
@@ -180,7 +201,9 @@ def test_while_no_reference_is_kept_the_policy_is_the_reference_of_a_kl_in_the_r
 
     algorithms = rpg.algorithm(name), rpg.algorithm(name, reference="old")
     settings = [JobSettings.model_construct(algorithm=each, staleness=0) for each in algorithms]
-    fields = dict(zip(("rm_scores", "rollout_log_probs", "old_log_probs"), -torch.rand(3, 4, 5), strict=True))
+    fields = dict(
+        zip(("rm_scores", "rollout_log_probs", "old_log_probs"), -torch.rand(3, 4, 5), strict=True)
+    )
     fields |= {"response_mask": torch.ones(4, 5), "correct": torch.ones(4)}
     first, same = (experience(each, fields, [*"aabb"])[0]["advantages"] for each in settings)
     assert first.equal(same) and first.any()

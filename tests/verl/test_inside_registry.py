@@ -1,4 +1,5 @@
-"""Our losses and advantages in verl's own trainers: as verl calls them, against verl's own and against the whole batch."""
+"""Our losses and advantages in verl's own trainers: as verl calls them, against verl's own and
+against the whole batch."""
 
 import types
 
@@ -50,7 +51,12 @@ def test_micro_batches_and_workers_add_up(core, mode):
     mask = torch.arange(4) < torch.tensor([4, 2, 3, 1, 4, 3])[:, None]
     algorithm = rpg.algorithm("rpg-reinforce-urkl", loss_agg_mode=mode)
     counts = Counts.of(mask, 4)
-    fields = {"log_prob": log_prob, "old_log_prob": old, "advantages": advantages, "response_mask": mask}
+    fields = {
+        "log_prob": log_prob,
+        "old_log_prob": old,
+        "advantages": advantages,
+        "response_mask": mask,
+    }
     whole = rpg.policy_loss(algorithm, counts=counts, **fields)
     (expected,) = torch.autograd.grad(whole.loss, log_prob)
     info = {"dp_size": 2, "batch_num_tokens": counts.tokens, "global_batch_size": counts.sequences}
@@ -64,7 +70,9 @@ def test_micro_batches_and_workers_add_up(core, mode):
         total = total + loss / 2
         assert metrics["rpg/ratio_mean"] > 0
     assert total.item() == pytest.approx(whole.loss.item(), rel=1e-5)
-    torch.testing.assert_close(torch.autograd.grad(total, log_prob)[0], expected, rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(
+        torch.autograd.grad(total, log_prob)[0], expected, rtol=1e-5, atol=1e-8
+    )
 
 
 def test_the_script_of_the_documentation_runs(core):

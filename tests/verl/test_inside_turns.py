@@ -1,4 +1,5 @@
-"""The shipped game, in which an environment has turns: verl draws the embedded trainer's conversations, with its numbers."""
+"""The shipped game, in which an environment has turns: verl draws the embedded trainer's
+conversations, with its numbers."""
 
 import json
 from pathlib import Path
@@ -33,11 +34,15 @@ NOT_THE_SAME = {"tokens_per_second", "entropy", "step"}
 
 @pytest.mark.long
 def test_the_game_is_the_embedded_trainers(tmp_path):
-    """Ratios and the KL are over prefixes, so a token of the environment in any of them would change every number."""
+    """Ratios and the KL are over prefixes, so a token of the environment in any of them would
+    change every number."""
     pytest.importorskip("verl")
     local = load_run(GAME, SHORT)
     verl = load_run(GAME, SHORT | {"backend.type": "verl"})
-    model, data = prepare_model(local, tmp_path, say=lambda line: None), prepare_data(local, tmp_path)
+    model, data = (
+        prepare_model(local, tmp_path, say=lambda line: None),
+        prepare_data(local, tmp_path),
+    )
     policy = initial_policy(local, tmp_path)
     trainer = Trainer(local, policy, Roller(local, read_problems(data.train)), None)
     expected, recorded = {}, {}
@@ -50,10 +55,18 @@ def test_the_game_is_the_embedded_trainers(tmp_path):
         assert row["tool_calls"] > 1 and row["environment_tokens"] > 0.5 and row["groups_kept"] > 0
         for name in set(row) - NOT_THE_SAME - NOT_ON_VERL:
             if not name.startswith("seconds_"):
-                assert rows[step][name] == pytest.approx(row[name], rel=2e-3, abs=1e-5), (step, name)
-        for tokens, like in zip(read_records(RunFolder(tmp_path), step), recorded[step], strict=True):
+                assert rows[step][name] == pytest.approx(row[name], rel=2e-3, abs=1e-5), (
+                    step,
+                    name,
+                )
+        for tokens, like in zip(
+            read_records(RunFolder(tmp_path), step), recorded[step], strict=True
+        ):
             for name in VALUES:
-                assert tokens.pop(name) == pytest.approx(like.pop(name), rel=2e-3, abs=1e-5), (step, name)
+                assert tokens.pop(name) == pytest.approx(like.pop(name), rel=2e-3, abs=1e-5), (
+                    step,
+                    name,
+                )
             assert tokens == like
 
 
@@ -62,5 +75,7 @@ LOOP = "actor_rollout_ref.rollout.agent.default_agent_loop"
 
 @pytest.mark.parametrize("setting", [{"validation_samples": 1}, {"verl": {LOOP: "tool_agent"}}])
 def test_what_would_leave_the_environment_out_is_refused(setting):
-    with pytest.raises(ConfigError, match=r"of task.type environment|our agent loop takes its turns"):
+    with pytest.raises(
+        ConfigError, match=r"of task.type environment|our agent loop takes its turns"
+    ):
         load_run(GAME, {"backend": {"type": "verl", **setting}})

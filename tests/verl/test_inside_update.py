@@ -1,4 +1,5 @@
-"""The update of a verl worker is the embedded trainer's: same data and weights, same losses, gradients and weights."""
+"""The update of a verl worker is the embedded trainer's: same data and weights, same losses,
+gradients and weights."""
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ from tests.verl.inside import (
     verl_config,
     verl_update,
     weights,
-)  # fmt: skip
+)
 
 pytestmark = pytest.mark.usefixtures("cpu_verl")
 
@@ -32,11 +33,18 @@ pytestmark = pytest.mark.usefixtures("cpu_verl")
     ("algorithm", "optimizer", "bonus", "temperature"),
     [
         ("rpg-reinforce-urkl", {"type": "adamw", "warmup_steps": 3}, 0.0, 1.0),
-        ({"name": "rpg-urkl", "reference": {"type": "kl_above"}}, {"type": "schedule_free"}, 0.0, 1.0),
+        (
+            {"name": "rpg-urkl", "reference": {"type": "kl_above"}},
+            {"type": "schedule_free"},
+            0.0,
+            1.0,
+        ),
         ({"name": "dr-grpo", "positive_lm_loss": 0.5}, {"type": "adamw"}, 0.3, 0.7),
     ],
 )
-def test_a_step_is_the_embedded_trainers(home, model, tmp_path, algorithm, optimizer, bonus, temperature):
+def test_a_step_is_the_embedded_trainers(
+    home, model, tmp_path, algorithm, optimizer, bonus, temperature
+):
     training = {"optimizer": optimizer, "entropy_coeff": bonus}
     spec = make_spec(algorithm=algorithm, training=training, rollout={"temperature": temperature})
     trainer = make_trainer(spec, home)
@@ -52,11 +60,15 @@ def test_a_step_is_the_embedded_trainers(home, model, tmp_path, algorithm, optim
     trainer.optimizer.rollout_mode()
 
     more = {} if experience.lm_weights is None else {"lm_weights": experience.lm_weights}
-    ours = verl_update(worker, rollout.kept.samples.batch, experience.old, experience.advantages, **more)
+    ours = verl_update(
+        worker, rollout.kept.samples.batch, experience.old, experience.advantages, **more
+    )
     assert ours.optimizer_steps == trainer.optimizer_step == 4
     for name, value in theirs.items():
         if name in NOT_ON_VERL:
-            assert name not in ours.metrics, f"{name} is measured on verl, too, and must be compared"
+            assert name not in ours.metrics, (
+                f"{name} is measured on verl, too, and must be compared"
+            )
             continue
         assert ours.metrics[name] == pytest.approx(value, rel=2e-4, abs=2e-6), name
     assert ours.metrics["ratio_max"] > 1.001  # the later mini-batches are off-policy
@@ -68,10 +80,12 @@ def test_a_step_is_the_embedded_trainers(home, model, tmp_path, algorithm, optim
     torch.testing.assert_close(weights(worker.actor.engine.module), moved, rtol=1e-3, atol=2e-6)
 
 
-@pytest.mark.parametrize("name", [n for n, a in rpg.algorithms().items() if a.kl.type != "distribution"])
+@pytest.mark.parametrize(
+    "name", [n for n, a in rpg.algorithms().items() if a.kl.type != "distribution"]
+)
 def test_the_actor_loss_is_policy_loss(name):
-    """Whole batches, and micro-batches of shards of them, for every algorithm of the catalogue; and what is recorded of
-    tokens is what followed from the loss.
+    """Whole batches, and micro-batches of shards of them, for every algorithm of the catalogue; and
+    what is recorded of tokens is what followed from the loss.
     """
     from verl.utils import tensordict_utils as tu
 
@@ -96,7 +110,11 @@ def test_the_actor_loss_is_policy_loss(name):
     leaf = log_prob.clone().requires_grad_()
     given = {name: fields[name] for name in ("ref_log_prob", "advantages")}
     mask = batch.mask
-    given |= {"rollout_weights": fields["rollout_is_weights"], "old_log_prob": old, "response_mask": mask}
+    given |= {
+        "rollout_weights": fields["rollout_is_weights"],
+        "old_log_prob": old,
+        "response_mask": mask,
+    }
     counts = Counts.of(mask, horizon)
     whole = rpg.policy_loss(algorithm, log_prob=leaf, counts=counts, **given)
     whole.loss.backward()
@@ -109,7 +127,10 @@ def test_the_actor_loss_is_policy_loss(name):
             # verl's engine scores prompt and response; a score stands one place before its token
             scores = torch.zeros(len(rows), prompt + width)
             scores[:, prompt - 1 : prompt - 1 + width] = log_prob[rows]
-            scores = [scores[i, : prompt + lengths[r]].clone().requires_grad_() for i, r in enumerate(rows)]
+            scores = [
+                scores[i, : prompt + lengths[r]].clone().requires_grad_()
+                for i, r in enumerate(rows)
+            ]
             part = batch.rows(torch.tensor(rows))
             data = as_verl(part)
             for key, value in fields.items():
@@ -131,14 +152,17 @@ def test_the_actor_loss_is_policy_loss(name):
     for row, (step, numbers) in recorded.items():
         assert step == 7
         named = dict(zip(VALUES, numbers[:, : lengths[row]], strict=False))
-        torch.testing.assert_close(named["slope"], leaf.grad[row, : lengths[row]], rtol=1e-4, atol=1e-7)
+        torch.testing.assert_close(
+            named["slope"], leaf.grad[row, : lengths[row]], rtol=1e-4, atol=1e-7
+        )
         expected = {"policy": log_prob, "old": old, "sampler": fields["rollout_log_probs"]}
         for key, value in (expected | {"advantage": given["advantages"]}).items():
             assert named[key].equal(value[row, : lengths[row]]), key
 
 
 def test_micro_batches_are_bounded_with_their_padding():
-    """On lengths as responses have them; verl's own are several times the limit once their rows are padded."""
+    """On lengths as responses have them; verl's own are several times the limit once their rows are
+    padded."""
     from tensordict import TensorDict
     from verl.utils import tensordict_utils as tu
     from verl.utils.seqlen_balancing import rearrange_micro_batches
@@ -170,9 +194,16 @@ def test_a_gradient_that_is_not_finite_ends_the_update(home, model, tmp_path):
 
 def test_a_teacher_of_another_architecture_scores_as_in_the_embedded_trainer(home, model, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(model)
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
     torch.manual_seed(0)
-    LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(tmp_path / "teacher")
+    LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(
+        tmp_path / "teacher"
+    )
     tokenizer.save_pretrained(tmp_path / "teacher")
     reference = {"type": "model", "path": str(tmp_path / "teacher")}
     spec = make_spec(algorithm={"name": "opd", "reference": reference})
@@ -201,7 +232,11 @@ def test_a_critics_step_is_the_embedded_trainers(home, model, tmp_path):
     config = verl_config(spec, model, tmp_path)
     theirs = omega_conf_to_dataclass(config.critic)
     theirs.engine.infer_max_token_len_per_gpu = theirs.engine.max_token_len_per_gpu = 2000
-    parts = {"model_config": theirs.model, "engine_config": theirs.engine, "optimizer_config": theirs.optim}
+    parts = {
+        "model_config": theirs.model,
+        "engine_config": theirs.engine,
+        "optimizer_config": theirs.optim,
+    }
     one_process_group()
     worker = CriticWorker(
         TrainingWorkerConfig(model_type="value_model", checkpoint_config=theirs.checkpoint, **parts)
@@ -216,13 +251,18 @@ def test_a_critics_step_is_the_embedded_trainers(home, model, tmp_path):
     experience = an_experience(trainer)
     batch = experience.batch
     data = as_verl(batch)
-    data["values"], data["returns"] = unpadded(experience.values, batch), unpadded(experience.targets, batch)
+    data["values"], data["returns"] = (
+        unpadded(experience.values, batch),
+        unpadded(experience.targets, batch),
+    )
     order, sizes = arrange(worker.loss_fn.settings, 1, 8, batch.total_lengths().tolist(), 1)
     data = tu.index_select_tensor_dict(data, torch.tensor(order))
     ours = update(worker, data, Plan(sizes, [[0, 1, 2, 3]], 0, False, []), worker.loss_fn.settings)
     rows = torch.tensor(order).split(sizes)
     minis = [experience.rows(part.sort().values) for part in rows]
-    losses = [trainer.critic.update(m.batch, m.values, m.targets, limits)["value_loss"] for m in minis]
+    losses = [
+        trainer.critic.update(m.batch, m.values, m.targets, limits)["value_loss"] for m in minis
+    ]
     assert ours.optimizer_steps == 4 and losses[0] > 0
     assert ours.metrics["loss"] == pytest.approx(sum(losses) / 4, rel=1e-4)
     moved = trainer.critic.score(batch, limits)

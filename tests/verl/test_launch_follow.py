@@ -1,4 +1,5 @@
-"""The launcher from outside, with a stand-in for verl's driver: hangs, deaths, kills and going on, in seconds."""
+"""The launcher from outside, with a stand-in for verl's driver: hangs, deaths, kills and going on,
+in seconds."""
 
 import json
 import signal
@@ -61,7 +62,9 @@ def steps(folder):
 def test_metrics_and_checkpoints_come_into_the_run(home):
     folder = make_run(home, "whole", spec(5))
     said = train(folder, home)
-    assert said[-1] == "trained: 5 of 5 steps" and any("step 2/5  reward +0.200" in line for line in said)
+    assert said[-1] == "trained: 5 of 5 steps" and any(
+        "step 2/5  reward +0.200" in line for line in said
+    )
     rows = folder.read_metrics()
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 5]
     assert rows[1]["optimizer_step"] == 4 and "theirs" not in rows[1]
@@ -69,7 +72,9 @@ def test_metrics_and_checkpoints_come_into_the_run(home):
     assert all(damaged(folder.checkpoint(step)) is None for step in folder.checkpoint_steps())
     states = sorted(path.name for path in folder.checkpoints.glob("*/training/global_step_*"))
     assert states == ["global_step_4", "global_step_5"], "verl's own state of the newest only"
-    assert model_digest(folder.checkpoint(0)) == model_digest(folder.checkpoint(5)), "nothing was trained"
+    assert model_digest(folder.checkpoint(0)) == model_digest(folder.checkpoint(5)), (
+        "nothing was trained"
+    )
     assert train(folder, home) == ["trained: all 5 steps"] and folder.attempts() == [1]
 
 
@@ -82,7 +87,9 @@ def test_a_driver_that_dies_says_why_and_is_gone_on_with(home, monkeypatch, how,
     with pytest.raises(TrainingFailed, match=why) as error:
         train(folder, home)
     assert "\n" not in str(error.value) and error.value.log == folder.path / "verl" / "log-1.txt"
-    assert isinstance(error.value, TrainingLost) == (how == "kill"), "only then it is no fault of the run"
+    assert isinstance(error.value, TrainingLost) == (how == "kill"), (
+        "only then it is no fault of the run"
+    )
     monkeypatch.delenv("STAND_IN")
     said = train(folder, home)
     assert said[0].startswith("continuing after step 2 of 4")
@@ -92,7 +99,9 @@ def test_a_driver_that_dies_says_why_and_is_gone_on_with(home, monkeypatch, how,
 def test_a_hang_is_ended_and_said(home, monkeypatch):
     folder = make_run(home, "hangs", spec(3, hang_minutes=0.15))
     monkeypatch.setenv("STAND_IN", "child:1")
-    with pytest.raises(TrainingFailed, match=r"no progress for 0.15 minutes .*all is well") as error:
+    with pytest.raises(
+        TrainingFailed, match=r"no progress for 0.15 minutes .*all is well"
+    ) as error:
         train(folder, home)
     assert error.value.tail == ["all is well"]
     assert marked(folder) == [], "nothing it started is left"
@@ -118,7 +127,8 @@ def test_an_end_from_outside_ends_everything_and_loses_nothing(home, monkeypatch
 
 
 def test_what_an_attempt_wrote_while_nobody_followed_is_taken_in(home, monkeypatch):
-    """A launcher is killed; its driver writes on for a moment, and a publication is caught half-way."""
+    """A launcher is killed; its driver writes on for a moment, and a publication is caught
+    half-way."""
     folder = make_run(home, "late", spec(4))
     monkeypatch.setenv("STAND_IN", "die:2")
     with pytest.raises(TrainingFailed):
@@ -134,12 +144,27 @@ def test_what_an_attempt_wrote_while_nobody_followed_is_taken_in(home, monkeypat
 
 
 MISTAKES = {
-    "no model": ({"model": {"type": "pretrained", "path": "/nowhere/model"}}, r"model.path: '/nowhere/model' is neither"),
-    "no config": ({"model": {"type": "pretrained", "path": str(HERE)}}, r"is not a Hugging Face model: config.json is"),
-    "no head": ({"backend": {"type": "verl", "ray": {"type": "address", "address": "127.0.0.1:9"}}}, "answers at 127.0.0.1"),
-    "no port": ({"backend": {"type": "verl", "ray": {"type": "address", "address": "somewhere"}}}, "expected host:port"),
-    "no room": ({"rollout": {"max_prompt_tokens": 3}}, r"max_prompt_tokens: 3, but \d+ prompts are longer"),  # or verl cuts
-}  # fmt: skip
+    "no model": (
+        {"model": {"type": "pretrained", "path": "/nowhere/model"}},
+        r"model.path: '/nowhere/model' is neither",
+    ),
+    "no config": (
+        {"model": {"type": "pretrained", "path": str(HERE)}},
+        r"is not a Hugging Face model: config.json is",
+    ),
+    "no head": (
+        {"backend": {"type": "verl", "ray": {"type": "address", "address": "127.0.0.1:9"}}},
+        "answers at 127.0.0.1",
+    ),
+    "no port": (
+        {"backend": {"type": "verl", "ray": {"type": "address", "address": "somewhere"}}},
+        "expected host:port",
+    ),
+    "no room": (
+        {"rollout": {"max_prompt_tokens": 3}},
+        r"max_prompt_tokens: 3, but \d+ prompts are longer",
+    ),  # or verl cuts
+}
 
 
 @pytest.mark.parametrize("name", MISTAKES)

@@ -20,7 +20,15 @@ def test_ours_are_taken_by_name_and_unchanged():
 
 @pytest.mark.parametrize(
     "text",
-    [b"", b"{", b"[]", b"3", b'{"step": 1}', b'{"step": "1", "data": {}}', b'{"step": 1, "data": {"a": 1}}'],
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"3",
+        b'{"step": 1}',
+        b'{"step": "1", "data": {}}',
+        b'{"step": 1, "data": {"a": 1}}',
+    ],
 )
 def test_what_is_no_line_of_ours_is_nothing(text):
     assert translate(text) is None
@@ -42,7 +50,10 @@ def test_a_torn_line_waits_and_a_step_counts_once(tmp_path):
     other.write_bytes(line(2, **{"rpg/reward": 3.0}))
     Stream(folder, 2, other).pump()
     rows = folder.read_metrics()
-    assert [(row["step"], row["attempt"], row["reward"]) for row in rows] == [(1, 1, 1.0), (2, 2, 3.0)]
+    assert [(row["step"], row["attempt"], row["reward"]) for row in rows] == [
+        (1, 1, 1.0),
+        (2, 2, 3.0),
+    ]
     assert len(folder.metrics_path(1).read_text().splitlines()) == 2, "history stays"
 
 
@@ -51,8 +62,16 @@ def test_a_torn_line_waits_and_a_step_counts_once(tmp_path):
     [
         ("killed by signal 9", ["step 3"], "killed by signal 9"),
         ("code 1", ["x", "error: ValueError: no", "(worker) bye"], "ValueError: no"),
-        ("code 1", ["error: OutOfMemoryError: CUDA out of memory. Tried 2 GiB"], "too little memory: lower"),
-        ("code 1", ["error: ActorDiedError: The actor died"], "a worker of verl died (ActorDiedError"),
+        (
+            "code 1",
+            ["error: OutOfMemoryError: CUDA out of memory. Tried 2 GiB"],
+            "too little memory: lower",
+        ),
+        (
+            "code 1",
+            ["error: ActorDiedError: The actor died"],
+            "a worker of verl died (ActorDiedError",
+        ),
         ("", ["still here"], "the log's last line is: still here"),
         ("", [], "its log is empty"),
     ],

@@ -1,4 +1,5 @@
-"""A run as overrides of verl: every key is one that verl has, every value arrives unchanged, nothing heavy is loaded."""
+"""A run as overrides of verl: every key is one that verl has, every value arrives unchanged,
+nothing heavy is loaded."""
 
 import json
 import shlex
@@ -61,20 +62,29 @@ def test_nothing_of_verl_that_is_in_use_has_moved():
 VARIANTS = {
     "cpu": {},
     "cluster": {
-        "backend.device": "cuda", "backend.rollout": {"type": "vllm", "tensor_parallel": 2},
-        "backend.nodes": 2, "backend.gpus_per_node": 8, "backend.sequence_parallel": 4,
+        "backend.device": "cuda",
+        "backend.rollout": {"type": "vllm", "tensor_parallel": 2},
+        "backend.nodes": 2,
+        "backend.gpus_per_node": 8,
+        "backend.sequence_parallel": 4,
         "backend.ray": {"type": "address", "address": "head:6379"},
         "model": {"type": "pretrained", "path": "Qwen/Qwen3-4B", "dtype": "bfloat16"},
         "algorithm": {"name": "rpg-reinforce-urkl", "reference": {"type": "every_k", "k": 100}},
         "training.optimizer": {"type": "schedule_free"},
     },
     "options": {
-        "rollout.stop": ["</answer>", "\n\n"], "training.entropy_coeff": 0.01, "evaluation.top_p": 0.9,
-        "evaluation.top_k": 20, "evaluation.min_p": 0.05,
+        "rollout.stop": ["</answer>", "\n\n"],
+        "training.entropy_coeff": 0.01,
+        "evaluation.top_p": 0.9,
+        "evaluation.top_k": 20,
+        "evaluation.min_p": 0.05,
     },
-    "adapters": {"model.lora": {"rank": 8, "targets": ["q_proj", "v_proj"]}, "rollout.staleness": 2},
+    "adapters": {
+        "model.lora": {"rank": 8, "targets": ["q_proj", "v_proj"]},
+        "rollout.staleness": 2,
+    },
     "address": {"backend.ray": {"type": "address", "address": "head:6379"}, "algorithm": "dapo"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -88,17 +98,23 @@ def test_verl_knows_every_key_that_is_not_said_to_be_added(name):
     config = compose(launch.arguments())
     for key, value in launch.overrides.items():
         found = OmegaConf.select(config, key)
-        assert (OmegaConf.to_container(found) if OmegaConf.is_config(found) else found) == value, key
+        assert (OmegaConf.to_container(found) if OmegaConf.is_config(found) else found) == value, (
+            key
+        )
 
 
 def test_what_a_run_says_reaches_verl():
-    launch = of(**VARIANTS["cluster"], seed=7, **{"training.checkpoint_every": 20, "evaluation.every": 15})
+    launch = of(
+        **VARIANTS["cluster"], seed=7, **{"training.checkpoint_every": 20, "evaluation.every": 15}
+    )
     o = launch.overrides
     assert o["actor_rollout_ref.model.path"] == "/models/tiny" and o["data.seed"] == 7
     assert (o["trainer.nnodes"], o["trainer.n_gpus_per_node"]) == (2, 8)
     assert o["actor_rollout_ref.rollout.tensor_model_parallel_size"] == 2
     assert o["actor_rollout_ref.actor.ulysses_sequence_parallel_size"] == 4
-    assert o["trainer.save_freq"] == 20 and o["rpg.save_steps"] == [15, 30, 40], "none is needed at step 0"
+    assert o["trainer.save_freq"] == 20 and o["rpg.save_steps"] == [15, 30, 40], (
+        "none is needed at step 0"
+    )
     assert o["trainer.total_training_steps"] == 40
     assert json.loads(o["rpg.algorithm"])["reference"] == {"type": "every_k", "k": 100}
     assert o["actor_rollout_ref.actor.optim.optimizer"] == "AdamWScheduleFree"
@@ -113,7 +129,9 @@ def test_sampling_options_and_the_entropy_bonus_reach_verl():
     from rpg.backends.verl.main import compose
 
     launch = of(**VARIANTS["options"])
-    config = OmegaConf.to_container(compose(launch.arguments()), resolve=True, throw_on_missing=False)
+    config = OmegaConf.to_container(
+        compose(launch.arguments()), resolve=True, throw_on_missing=False
+    )
     settings = JobSettings.of(config)
     assert settings.stop == ("</answer>", "\n\n") and settings.entropy_coeff == 0.01
     assert settings.validation_min_p == 0.05
@@ -128,13 +146,17 @@ def test_sampling_options_and_the_entropy_bonus_reach_verl():
     ("field", "value"), [("top_p", 0.9), ("top_k", 20), ("min_p", 0.1), ("min_response_tokens", 3)]
 )
 def test_truncated_sampling_is_refused_where_ratios_would_be_wrong(field, value):
-    with pytest.raises(ConfigError, match=rf"rollout.{field} {value}: backend verl computes .* accepted: "):
+    with pytest.raises(
+        ConfigError, match=rf"rollout.{field} {value}: backend verl computes .* accepted: "
+    ):
         of(**{f"rollout.{field}": value})
 
 
 def test_a_resumed_run_neither_validates_nor_counts_its_step_again():
     spec = load_run(CHAIN, {"backend.type": "verl", "backend.validation_samples": 2})
-    paths = Paths(**{**vars(PATHS), "resume": Path("/runs/r/checkpoints/step-000004/training/global_step_4")})
+    paths = Paths(
+        **{**vars(PATHS), "resume": Path("/runs/r/checkpoints/step-000004/training/global_step_4")}
+    )
     o = plan(spec, paths).overrides
     assert o["trainer.resume_mode"] == "resume_path" and o["trainer.val_before_train"] is False
     assert o["trainer.resume_from_path"].endswith("global_step_4")
@@ -152,7 +174,8 @@ def test_the_shell_command_is_the_same_launch():
 
 
 def test_a_job_on_a_cpu_is_told_so_and_goes_before_the_evaluation_of_its_checkpoints():
-    """Where processors are scarce; a cluster has a priority of its own. `test_gpu_resources.py` asks a worker."""
+    """Where processors are scarce; a cluster has a priority of its own. `test_gpu_resources.py`
+    asks a worker."""
     environment = of().environment
     assert environment["VERL_PLATFORM"] == "cpu"
     assert int(environment["RAY_worker_niceness"]) < load_run(CHAIN).evaluation.place.niceness

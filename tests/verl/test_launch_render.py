@@ -9,16 +9,33 @@ CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 
 def test_a_run_file_is_rendered(command_line, tmp_path):
-    words = ("render", CONFIGS / "runs/chain.yaml", "--home", tmp_path, "--set", "backend.type=verl")
+    words = (
+        "render",
+        CONFIGS / "runs/chain.yaml",
+        "--home",
+        tmp_path,
+        "--set",
+        "backend.type=verl",
+    )
     code, out, _ = command_line(*words)
     assert code == 0
-    assert f"data.train_files={tmp_path}/cache/data/" in out and "trainer.total_training_steps=40" in out
+    assert (
+        f"data.train_files={tmp_path}/cache/data/" in out
+        and "trainer.total_training_steps=40" in out
+    )
     assert "python -m rpg.backends.verl.main" in out and '"VERL_PLATFORM": "cpu"' in out
     assert list(tmp_path.iterdir()) == [], "looking makes nothing"
 
 
 def test_json_holds_the_same(command_line, tmp_path):
-    words = ("render", CONFIGS / "sweeps/verl-ci.yaml", "--home", tmp_path, "--run", "rpg-ufkl-backend-verl")
+    words = (
+        "render",
+        CONFIGS / "sweeps/verl-ci.yaml",
+        "--home",
+        tmp_path,
+        "--run",
+        "rpg-ufkl-backend-verl",
+    )
     code, out, _ = command_line(*words, "--json")
     value = json.loads(out)
     assert code == 0 and value["run"].startswith("rpg-ufkl-backend-verl")
@@ -34,7 +51,10 @@ MISTAKES = [
     (("sweeps/verl-ci.yaml",), "has 9 runs; choose one with --run. There are: grpo-backend-local"),
     (("sweeps/verl-ci.yaml", "--run", "rpg-ufkl"), "--run 'rpg-ufkl' matches 2 of its runs"),
     (("sweeps/verl-ci.yaml", "--run", "dapo"), "--run 'dapo' matches none of its runs. There"),
-    (("runs/chain.yaml", "--slurm", "--kuberay"), "--slurm, --kuberay and --skypilot: give one of them"),
+    (
+        ("runs/chain.yaml", "--slurm", "--kuberay"),
+        "--slurm, --kuberay and --skypilot: give one of them",
+    ),
 ]
 
 

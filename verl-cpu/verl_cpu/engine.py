@@ -11,7 +11,8 @@ from verl.workers.engine.fsdp import transformer_impl
 
 @EngineRegistry.register(model_type="language_model", backend=["fsdp2"], device="cpu")
 class CPUEngine(transformer_impl.FSDPEngineWithLMHead):
-    """As on a GPU, except that a reference policy is not offloaded to pinned memory: pinning needs an accelerator."""
+    """As on a GPU, except that a reference policy is not offloaded to pinned memory: pinning needs
+    an accelerator."""
 
     def _build_fsdp_module(self, module: Any) -> Any:
         with patch.object(transformer_impl, "CPUOffloadPolicy", lambda **_: None):

@@ -1,8 +1,10 @@
-"""The rollout server and what feeds it, in the driver instead of in processes: for a job with one worker on a CPU.
+"""The rollout server and what feeds it, in the driver instead of in processes: for a job with one
+worker on a CPU.
 
-verl makes Ray actors of the rollout server, the worker that runs agent loops, the one that grades and the load balancer.
-Each costs four to eight processor seconds before it does anything, nearly all of it for imports that the driver has made
-already, and the driver waits while they work. With several workers, as on GPUs, they stay actors.
+verl makes Ray actors of the rollout server, the worker that runs agent loops, the one that grades
+and the load balancer. Each costs four to eight processor seconds before it does anything, nearly
+all of it for imports that the driver has made already, and the driver waits while they work. With
+several workers, as on GPUs, they stay actors.
 """
 
 from __future__ import annotations
@@ -33,11 +35,14 @@ _STOP_SECONDS = 10.0
 
 
 def suffices(config: Any) -> bool:
-    """Whether the driver is enough for a job: nothing in it asks for more than one of each, and rollouts are those of the
-    embedded trainer's decoder (other servers have not been tried)."""
+    """Whether the driver is enough for a job: nothing in it asks for more than one of each, and
+    rollouts are those of the embedded trainer's decoder (other servers have not been tried)."""
     trainer, rollout, reward = config.trainer, config.actor_rollout_ref.rollout, config.reward
     return (
-        trainer.nnodes * trainer.n_gpus_per_node == rollout.agent.num_workers == reward.num_workers == 1
+        trainer.nnodes * trainer.n_gpus_per_node
+        == rollout.agent.num_workers
+        == reward.num_workers
+        == 1
         and rollout.name == HUGGINGFACE
         and not reward.reward_model.enable  # verl would call the graders from another event loop
         and not rollout.get("router_config_path")
@@ -56,13 +61,17 @@ def in_driver(config: Any) -> Iterator[None]:
     rollout = config.actor_rollout_ref.rollout
     rollout.agent.agent_loop_manager_class = f"{__name__}.{AgentLoops.__name__}"
     with patch.multiple(
-        trainer_base, RewardLoopManager=Graders, LLMServerManager=Servers, CheckpointEngineManager=Weights
+        trainer_base,
+        RewardLoopManager=Graders,
+        LLMServerManager=Servers,
+        CheckpointEngineManager=Weights,
     ):
         yield
 
 
 class Direct:
-    """In place of an actor's handle: an object of this process, whose methods run in the caller's event loop."""
+    """In place of an actor's handle: an object of this process, whose methods run in the caller's
+    event loop."""
 
     def __init__(self, inner: Any):
         self._inner = inner
@@ -75,12 +84,16 @@ class Direct:
             return await result if inspect.isawaitable(result) else result
 
         # A task: as with an actor, the call is made also where nobody awaits it.
-        return SimpleNamespace(remote=lambda *args, **kwargs: asyncio.ensure_future(call(*args, **kwargs)))
+        return SimpleNamespace(
+            remote=lambda *args, **kwargs: asyncio.ensure_future(call(*args, **kwargs))
+        )
 
 
 class Graders(RewardLoopManager):
     def _init_reward_loop_workers(self) -> None:
-        self.reward_loop_workers = [Direct(RewardLoopWorker(self.config, self.reward_router_address))]
+        self.reward_loop_workers = [
+            Direct(RewardLoopWorker(self.config, self.reward_router_address))
+        ]
 
 
 class DriverReplica(Replica):
@@ -133,7 +146,9 @@ class AgentLoops(SeededManager):
 
     def generate_sequences(self, prompts: Any) -> None:
         """verl's contract: begin responses to the prompts; they come back through its queue."""
-        asyncio.run_coroutine_threadsafe(self.worker.generate_sequences(prompts), self.loop).result()
+        asyncio.run_coroutine_threadsafe(
+            self.worker.generate_sequences(prompts), self.loop
+        ).result()
 
     def end(self) -> None:
         self.loop.call_soon_threadsafe(self.ended.set)

@@ -1,4 +1,5 @@
-"""What a job's configuration and environment say on a CPU, whatever its overrides are. Needs neither verl nor torch."""
+"""What a job's configuration and environment say on a CPU, whatever its overrides are. Needs
+neither verl nor torch."""
 
 from __future__ import annotations
 
@@ -10,9 +11,11 @@ from safetensors import safe_open
 
 ENVIRONMENT = {
     "VERL_PLATFORM": "cpu",
-    "TQ_NUM_THREADS": "1",  # verl's queue: more than there are cores is a warning for every response
+    # verl's queue: more than there are cores is a warning for every response
+    "TQ_NUM_THREADS": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; vLLM would take half of the memory
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # by default it stays on one core, whatever backend.threads says
+    # by default it stays on one core, whatever backend.threads says
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
 """Environment of a job's processes; what is set already stays."""
 
@@ -33,16 +36,19 @@ _OVERRIDES: dict[str, Any] = {
 
 
 def overrides(model: str) -> dict[str, Any]:
-    """verl's settings on a CPU, by dotted key, for a job that starts from the model in the folder `model`."""
+    """verl's settings on a CPU, by dotted key, for a job that starts from the model in the folder
+    `model`."""
     bucket = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
     return _OVERRIDES | {bucket: _bucket_megabytes(model)}
 
 
 def _bucket_megabytes(model: str) -> int:
-    """MiB of shared memory through which vLLM gets new weights: the largest weight of a model has to fit, in float32.
+    """MiB of shared memory through which vLLM gets new weights: the largest weight of a model has
+    to fit, in float32.
 
-    (On GPUs a larger one is sent in another way: verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:140.) A model
-    that is not in a local folder gets verl's own 2 GiB.
+    (On GPUs a larger one is sent in another way:
+    verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:140.) A model that is not in a
+    local folder gets verl's own 2 GiB.
     """
     sizes = []
     for file in Path(model).glob("*.safetensors"):

@@ -1,4 +1,5 @@
-"""The CPU as a verl platform. Ray schedules workers by a logical resource GPU: `ray.init(num_gpus=N)`."""
+"""The CPU as a verl platform. Ray schedules workers by a logical resource GPU:
+`ray.init(num_gpus=N)`."""
 
 from __future__ import annotations
 

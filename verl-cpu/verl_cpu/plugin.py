@@ -1,4 +1,5 @@
-"""Adds the CPU to verl's registries; loaded while verl is being imported, in every process of a job."""
+"""Adds the CPU to verl's registries; loaded while verl is being imported, in every process of a
+job."""
 
 from __future__ import annotations
 

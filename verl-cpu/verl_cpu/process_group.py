@@ -16,8 +16,9 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 def install() -> None:
     """Replace verl's way to make the process group of its workers.
 
-    verl asks torch for one backend per device, `cpu:gloo,<device>:<backend>`, and torch refuses the CPU named twice. And
-    no other machine is to reach the workers of this one: torch's own store listens on every interface.
+    verl asks torch for one backend per device, `cpu:gloo,<device>:<backend>`, and torch refuses the
+    CPU named twice. And no other machine is to reach the workers of this one: torch's own store
+    listens on every interface.
     """
     from verl.utils import distributed  # noqa: PLC0415 (it looks the platform up, which has to be registered)
 
@@ -25,11 +26,15 @@ def install() -> None:
 
     @functools.wraps(original)
     def with_gloo(timeout_second: float | None = None, backend: str | None = None) -> None:
-        if torch.distributed.is_initialized() or not _is_loopback(os.environ.get("MASTER_ADDR", "")):
+        if torch.distributed.is_initialized() or not _is_loopback(
+            os.environ.get("MASTER_ADDR", "")
+        ):
             original(timeout_second, backend or "gloo")
             return
         rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-        store = loopback_store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), rank, size)
+        store = loopback_store(
+            os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), rank, size
+        )
         timeout = None if timeout_second is None else timedelta(seconds=timeout_second)
         torch.distributed.init_process_group(
             backend or "gloo", store=store, rank=rank, world_size=size, timeout=timeout

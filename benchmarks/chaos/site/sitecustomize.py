@@ -1,4 +1,5 @@
-"""Put on PYTHONPATH by benchmarks.chaos: lets a process believe that the wall clock has jumped by some seconds."""
+"""Put on PYTHONPATH by benchmarks.chaos: lets a process believe that the wall clock has jumped by
+some seconds."""
 
 import os
 import time

@@ -1,7 +1,8 @@
-"""Answers in the ways language models write them, made from gold answers, each with a mathematician's verdict.
+"""Answers in the ways language models write them, made from gold answers, each with a
+mathematician's verdict.
 
-    cases(golds)        every class over these gold answers, in a fixed order
-    real_golds()        the distinct gold answers of the real benchmarks ($RPG_DATA); none where they are not there
+    cases(golds)        every class over these gold answers, in a fixed order real_golds()
+    the distinct gold answers of the real benchmarks ($RPG_DATA); none where they are not there
     sample_golds()      answers of our own of every kind, so that every class is tested everywhere
 
 Written before the grammar that reads answers, and on its own: nothing here imports the grader.
@@ -20,9 +21,11 @@ GROUPS = {"right": {**WRAPPERS, **RIGHT}, "hedge": HEDGES, "wrong": WRONG}
 
 
 def cases(golds: list[Gold], most: int = 1, at_least: int = 120) -> list[Case]:
-    """`most` answers of each class for each gold answer, and more where fewer than `at_least` would be made.
+    """`most` answers of each class for each gold answer, and more where fewer than `at_least` would
+    be made.
 
-    Which are taken is drawn with a seed made of class and gold answer, so that the same ones come every time.
+    Which are taken is drawn with a seed made of class and gold answer, so that the same ones come
+    every time.
     """
     found: dict[tuple[str, str], Case] = {}
     for group, classes in GROUPS.items():

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 
 class Case(NamedTuple):
-    """`group` is right, hedge (wrong: it names more than one answer, or spoils it) or wrong (another answer)."""
+    """`group` is right, hedge (wrong: it names more than one answer, or spoils it) or wrong
+    (another answer)."""
 
     benchmark: str
     gold: str

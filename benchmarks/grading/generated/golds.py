@@ -28,7 +28,9 @@ class Gold:
     @cached_property
     def text(self) -> str:
         """Without dollars, sizes and a final full stop."""
-        text = re.sub(r"\\left(?![a-z])|\\right(?![a-z])|\\quad|\\?\$|\\!\s?", "", self.answer).strip()
+        text = re.sub(
+            r"\\left(?![a-z])|\\right(?![a-z])|\\quad|\\?\$|\\!\s?", "", self.answer
+        ).strip()
         if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", text):
             text = text.replace(",", "")
         return text.rstrip(".").strip()
@@ -40,7 +42,8 @@ class Gold:
 
     @cached_property
     def kind(self) -> str:
-        """number, percent, list, tuple, interval, union, function, named, relation, words or expression."""
+        """number, percent, list, tuple, interval, union, function, named, relation, words or
+        expression."""
         text = self.plain
         if "where" in text:
             return "words"
@@ -66,7 +69,8 @@ class Gold:
 
     @cached_property
     def value(self) -> Any:
-        """A Fraction, of an integer, a decimal, `1e5`, `a/b` or `\\frac{a}{b}`; None of anything else."""
+        """A Fraction, of an integer, a decimal, `1e5`, `a/b` or `\\frac{a}{b}`; None of anything
+        else."""
         text = self.plain.replace(" ", "").removeprefix("+")
         if re.fullmatch(r"-?\d+(\.\d*)?(e-?\d+)?", text):
             return Fraction(text)
@@ -82,7 +86,9 @@ class Gold:
 
     @property
     def decimal(self) -> bool:
-        return self.kind == "number" and bool(re.fullmatch(r"\+?-?\d+(\.\d+)?(e-?\d+)?", self.plain))
+        return self.kind == "number" and bool(
+            re.fullmatch(r"\+?-?\d+(\.\d+)?(e-?\d+)?", self.plain)
+        )
 
     @property
     def fraction(self) -> bool:
@@ -100,7 +106,11 @@ class Gold:
 
     @cached_property
     def right_side(self) -> str:
-        return self.plain.partition("=")[2].strip() if self.kind in ("function", "named") else self.plain
+        return (
+            self.plain.partition("=")[2].strip()
+            if self.kind in ("function", "named")
+            else self.plain
+        )
 
 
 def parts(text: str) -> list[str]:

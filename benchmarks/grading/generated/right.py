@@ -1,4 +1,5 @@
-"""Right answers written otherwise: named, with units, approximated, rewritten, as inequality, in words ..."""
+"""Right answers written otherwise: named, with units, approximated, rewritten, as inequality, in
+words ..."""
 
 import re
 from collections.abc import Iterator
@@ -9,8 +10,18 @@ from benchmarks.grading.generated.golds import Gold, parts
 
 VARIABLES = ("x", "n", "a", "N", "k", "S", r"\theta", "a_{10}", "x_1")
 QUANTITIES = (
-    "m+n", "AB", "f(2)", "|S|", "P(A)", "a+b+c", r"\angle ABC", "2x+1", "x^2+y^2", r"\sin\alpha", "[ABC]",
-)  # fmt: skip
+    "m+n",
+    "AB",
+    "f(2)",
+    "|S|",
+    "P(A)",
+    "a+b+c",
+    r"\angle ABC",
+    "2x+1",
+    "x^2+y^2",
+    r"\sin\alpha",
+    "[ABC]",
+)
 
 
 def named(g: Gold) -> Iterator[str]:
@@ -19,7 +30,9 @@ def named(g: Gold) -> Iterator[str]:
             if g.kind == "expression" and name in g.text:
                 continue
             yield from last_lines(f"${name} = {g.text}$", f"{name} = {g.text}")
-            yield from last_lines(rf"$\boxed{{{name} = {g.text}}}$", rf"${name} = \boxed{{{g.text}}}$")
+            yield from last_lines(
+                rf"$\boxed{{{name} = {g.text}}}$", rf"${name} = \boxed{{{g.text}}}$"
+            )
     if g.kind == "number":
         for name in QUANTITIES:
             yield from last_lines(f"${name} = {g.text}$", f"The value of ${name}$ is ${g.text}$.")
@@ -44,16 +57,22 @@ def named_collections(g: Gold) -> Iterator[str]:
         yield from last_lines(f"$S = {t}$", f"the set of solutions is ${t}$.")
     if g.kind == "list" and not any("(" in e or "=" in e for e in g.elements):
         inside = ", ".join(g.elements)
-        yield from last_lines(rf"$S = \{{{inside}\}}$", rf"$x \in \{{{inside}\}}$", rf"$\{{{inside}\}}$")
+        yield from last_lines(
+            rf"$S = \{{{inside}\}}$", rf"$x \in \{{{inside}\}}$", rf"$\{{{inside}\}}$"
+        )
         yield from last_lines(rf"$\boxed{{\{{{inside}\}}}}$", rf"$\left\{{{inside}\right\}}$")
         yield last_line(f"The solutions are ${inside}$.")
-        yield from last_lines(rf"The possible values of $k$ are $\boxed{{{inside}}}$.", f"n = {inside}")
+        yield from last_lines(
+            rf"The possible values of $k$ are $\boxed{{{inside}}}$.", f"n = {inside}"
+        )
     if g.kind == "tuple" and len(g.elements) in (2, 3):
         for names in ("(x, y, z)", "(a,b,c)", "(m, n, p)"):
             some = ",".join(parts(names[1:-1])[: len(g.elements)])
             yield from last_lines(f"$({some}) = {t}$", rf"$\boxed{{({some}) = {t}}}$")
         yield from last_lines(f"$P = {t}$", f"The coordinates are ${t}$.")
-        yield last_line(", ".join(f"${v} = {e}$" for v, e in zip(("x", "y", "z"), g.elements, strict=False)))
+        yield last_line(
+            ", ".join(f"${v} = {e}$" for v, e in zip(("x", "y", "z"), g.elements, strict=False))
+        )
 
 
 def lists(g: Gold) -> Iterator[str]:
@@ -65,13 +84,17 @@ def lists(g: Gold) -> Iterator[str]:
     yield last_line(", ".join(e[:-1]) + " and " + e[-1])
     yield last_line("$" + r" \text{ and } ".join([", ".join(e[:-1]), e[-1]]) + "$")
     yield last_line("$" + ", ".join(e[:-1]) + r", \text{ or } " + e[-1] + "$")
-    yield from last_lines("; ".join(f"${x}$" for x in e), r"$\boxed{" + "}$, $\\boxed{".join(e) + "}$")
+    yield from last_lines(
+        "; ".join(f"${x}$" for x in e), r"$\boxed{" + "}$, $\\boxed{".join(e) + "}$"
+    )
     if not any("=" in x or "(" in x for x in e):
         yield last_line(" or ".join(f"$x = {x}$" for x in e))
         yield last_line(r"$" + r" \lor ".join(f"x={x}" for x in e) + "$")
         yield last_line(r"$" + r" \text{ or } ".join(f"x={x}" for x in e) + "$")
         yield last_line(", ".join(f"$x_{i} = {x}$" for i, x in enumerate(e, 1)))
-        yield from last_lines("$" + ", ".join(f"x = {x}" for x in e) + "$", "x = " + " or x = ".join(e))
+        yield from last_lines(
+            "$" + ", ".join(f"x = {x}" for x in e) + "$", "x = " + " or x = ".join(e)
+        )
         yield last_line("$x = " + r"$ or $x = ".join(e) + "$")
     yield f"Done.\n\nAnswer:\n\\[\n{', '.join(e)}\n\\]"
 
@@ -85,8 +108,12 @@ def intervals(g: Gold) -> Iterator[str]:
     back = {"<": ">", r"\le": r"\ge"}
     for name in ("x", "a", "t"):
         if "infty" in low:
-            yield from last_lines(f"${name} {right} {high}$", f"{name} {right} {high}".replace(r"\le", "<="))
-            yield from last_lines(f"${high} {back[right]} {name}$", rf"$\boxed{{{name} {right} {high}}}$")
+            yield from last_lines(
+                f"${name} {right} {high}$", f"{name} {right} {high}".replace(r"\le", "<=")
+            )
+            yield from last_lines(
+                f"${high} {back[right]} {name}$", rf"$\boxed{{{name} {right} {high}}}$"
+            )
         else:
             yield last_line(f"${low} {left} {name} {right} {high}$")
             yield last_line(f"{low} {left} {name} {right} {high}".replace(r"\le", "≤"))
@@ -96,19 +123,67 @@ def intervals(g: Gold) -> Iterator[str]:
 
 
 UNITS = (
-    *("cm", "km", "m/s", "kg", "nm", "GHz", "kJ/mol", "MPa", "m/s^2", "J/K", "eV", "mV", "kHz", "N m"),
-    *("cm^2", "cm^{-1}", "mol/L", "pF", "mA", "W/m^2", "erg/s", "Torr", "ns", "kPa", "mT", "rad/s", "dB"),
+    *(
+        "cm",
+        "km",
+        "m/s",
+        "kg",
+        "nm",
+        "GHz",
+        "kJ/mol",
+        "MPa",
+        "m/s^2",
+        "J/K",
+        "eV",
+        "mV",
+        "kHz",
+        "N m",
+    ),
+    *(
+        "cm^2",
+        "cm^{-1}",
+        "mol/L",
+        "pF",
+        "mA",
+        "W/m^2",
+        "erg/s",
+        "Torr",
+        "ns",
+        "kPa",
+        "mT",
+        "rad/s",
+        "dB",
+    ),
 )
 TEX_UNITS = (
-    *(r"\mu m", r"\Omega", r"\AA", r"\mathrm{~nm}", r"\text{ GHz}", r"\mathrm{kJ/mol}", r"\text{ m/s}^2"),
+    *(
+        r"\mu m",
+        r"\Omega",
+        r"\AA",
+        r"\mathrm{~nm}",
+        r"\text{ GHz}",
+        r"\mathrm{kJ/mol}",
+        r"\text{ m/s}^2",
+    ),
     *(
         r"\,\mathrm{cm}^{3}",
         r"\ \text{meters}",
         r"\mathrm{~kg} \cdot \mathrm{m} / \mathrm{s}",
         r"\mathrm{\mu m}",
     ),
-    *(r"\;\mathrm{\AA}", r"\text{ square units}", r"\operatorname{cm}", r"\mathring{A}", r"\,\text{Hz}"),
-    *(r"\text{ J}\cdot\text{s}", r"\mathrm{K}", r"\mathrm{~M}_{\odot}", r"\mathrm{~W}\, \mathrm{m}^{-2}"),
+    *(
+        r"\;\mathrm{\AA}",
+        r"\text{ square units}",
+        r"\operatorname{cm}",
+        r"\mathring{A}",
+        r"\,\text{Hz}",
+    ),
+    *(
+        r"\text{ J}\cdot\text{s}",
+        r"\mathrm{K}",
+        r"\mathrm{~M}_{\odot}",
+        r"\mathrm{~W}\, \mathrm{m}^{-2}",
+    ),
 )
 
 
@@ -120,23 +195,44 @@ def units(g: Gold) -> Iterator[str]:
         yield last_line(rf"$\boxed{{{g.text}\ \mathrm{{{unit}}}}}$")
     for unit in TEX_UNITS:
         yield from last_lines(f"${g.text} {unit}$", rf"$\boxed{{{g.text} {unit}}}$")
-    for unit in "square units,units,centimeters,seconds,meters per second,light years,radians".split(","):
+    for (
+        unit
+    ) in "square units,units,centimeters,seconds,meters per second,light years,radians".split(","):
         yield from last_lines(f"${g.text}$ {unit}", f"{g.text} {unit}.")
     yield from last_lines(f"{g.text} μm", f"{g.text} Å", f"{g.text} Ω")
 
 
 COUNTED = (
-    "ways", "solutions", "students", "pairs", "ordered pairs", "integers", "triangles", "possible values", "points",
-    "different colorings", "such numbers", "distinct arrangements", "people", "apples", "moves", "subsets", "games",
-)  # fmt: skip
+    "ways",
+    "solutions",
+    "students",
+    "pairs",
+    "ordered pairs",
+    "integers",
+    "triangles",
+    "possible values",
+    "points",
+    "different colorings",
+    "such numbers",
+    "distinct arrangements",
+    "people",
+    "apples",
+    "moves",
+    "subsets",
+    "games",
+)
 
 
 def counted(g: Gold) -> Iterator[str]:
     if not g.integer or g.value < 0:
         return
     for noun in COUNTED:
-        yield from last_lines(f"{g.text} {noun}", f"${g.text}$ {noun}.", rf"$\boxed{{{g.text}}}$ {noun}")
-        yield from last_lines(rf"${g.text} \text{{ {noun}}}$", rf"$\boxed{{{g.text}\text{{ {noun}}}}}$")
+        yield from last_lines(
+            f"{g.text} {noun}", f"${g.text}$ {noun}.", rf"$\boxed{{{g.text}}}$ {noun}"
+        )
+        yield from last_lines(
+            rf"${g.text} \text{{ {noun}}}$", rf"$\boxed{{{g.text}\text{{ {noun}}}}}$"
+        )
         yield last_line(f"There are ${g.text}$ {noun}.")
 
 
@@ -177,10 +273,14 @@ def scientific(g: Gold) -> Iterator[str]:
     if not match:
         return
     mantissa, exponent = match[1], str(int(match[2]))
-    yield from last_lines(f"{mantissa} × 10{exponent.translate(SUPERSCRIPTS)}", f"{mantissa}×10^{exponent}")
+    yield from last_lines(
+        f"{mantissa} × 10{exponent.translate(SUPERSCRIPTS)}", f"{mantissa}×10^{exponent}"
+    )
     yield from last_lines(f"{mantissa} x 10^{exponent}", f"{mantissa} * 10^{exponent}")
     yield from last_lines(f"{mantissa} * 10**{exponent}", rf"${mantissa} \cdot 10^{{{exponent}}}$")
-    yield from last_lines(f"{mantissa}E{exponent}", rf"$\boxed{{{mantissa} \times 10^{{{exponent}}}}}$")
+    yield from last_lines(
+        f"{mantissa}E{exponent}", rf"$\boxed{{{mantissa} \times 10^{{{exponent}}}}}$"
+    )
     yield last_line(rf"${mantissa} \times 10^{{{exponent}}} \text{{ m}}$")
     yield last_line(f"{mantissa} × 10^({exponent})")
     yield last_line(f"{mantissa}⋅10{exponent.translate(SUPERSCRIPTS)} J")
@@ -199,7 +299,9 @@ def mixed(g: Gold) -> Iterator[str]:
         yield last_line(rf"${sign}{whole} \dfrac{{{a}}}{{{b}}}$")
         yield last_line(rf"$\boxed{{{sign}{whole}\tfrac{{{a}}}{{{b}}}}}$")
     n, d = abs(g.value.numerator), g.value.denominator
-    yield from last_lines(f"{sign}{n}/{d}", rf"${sign}\frac{{{n}}}{{{d}}}$", rf"$\frac{{{sign}{n}}}{{{d}}}$")
+    yield from last_lines(
+        f"{sign}{n}/{d}", rf"${sign}\frac{{{n}}}{{{d}}}$", rf"$\frac{{{sign}{n}}}{{{d}}}$"
+    )
     yield from last_lines(rf"${sign}{n}/{d}$", rf"$\frac{{{sign}{3 * n}}}{{{3 * d}}}$")
     yield last_line(rf"${{{sign}{n} \over {d}}}$")
     digits = _repeating(abs(g.value))
@@ -236,7 +338,9 @@ def decimals(g: Gold) -> Iterator[str]:
         if abs(n) >= 1000:
             for mark in (",", "{,}", r"\,", r"\;", " "):
                 yield last_line("$" + f"{n:,}".replace(",", mark) + "$")
-        yield from last_lines(f"{2 * n}/2", rf"$\frac{{{3 * n}}}{{3}}$", f"+{n}" if n > 0 else f"({n})")
+        yield from last_lines(
+            f"{2 * n}/2", rf"$\frac{{{3 * n}}}{{3}}$", f"+{n}" if n > 0 else f"({n})"
+        )
     elif g.decimal:
         yield last_line(
             f"{g.value.numerator}/{g.value.denominator}" if g.value.denominator < 10**6 else g.text
@@ -257,7 +361,9 @@ def remainders(g: Gold) -> Iterator[str]:
         if g.value < 1000:
             yield from last_lines(rf"${t} \pmod{{1000}}$", rf"${t} \bmod 1000$", f"{t} (mod 1000)")
             yield last_line(rf"$\equiv {t} \pmod{{1000}}$")
-            yield from last_lines(rf"$N \equiv {t} \pmod{{1000}}$", rf"$\boxed{{{t}}} \pmod{{1000}}$")
+            yield from last_lines(
+                rf"$N \equiv {t} \pmod{{1000}}$", rf"$\boxed{{{t}}} \pmod{{1000}}$"
+            )
         yield from last_lines(rf"${t}_{{10}}$", f"{int(t):03d}", rf"$\boxed{{{int(t):03d}}}$")
         yield from last_lines(rf"$\textbf{{(C) }} {t}$", rf"$\boxed{{\textbf{{(B)}}\ {t}}}$")
 
@@ -282,7 +388,9 @@ def words_for(n: int) -> str:
 def number_words(g: Gold) -> Iterator[str]:
     if g.integer and 0 <= g.value < 100_000:
         words = words_for(int(g.value))
-        yield from last_lines(words, words.capitalize() + ".", rf"$\text{{{words}}}$", f"{words} ({g.text})")
+        yield from last_lines(
+            words, words.capitalize() + ".", rf"$\text{{{words}}}$", f"{words} ({g.text})"
+        )
         yield last_line(f"${g.text}$ ({words})")
 
 
@@ -291,7 +399,9 @@ def chains(g: Gold) -> Iterator[str]:
     if g.integer:
         n = int(g.value)
         yield from last_lines(f"${n - 7} + 7 = {n}$", f"$x = {n + 5} - 5 = {n}$")
-        yield from last_lines(rf"$\frac{{{2 * n}}}{{2}} = {n}$", rf"$m + n = {n - 3} + 3 = \boxed{{{n}}}$")
+        yield from last_lines(
+            rf"$\frac{{{2 * n}}}{{2}} = {n}$", rf"$m + n = {n - 3} + 3 = \boxed{{{n}}}$"
+        )
         yield from last_lines(rf"${n} = {n}.0$", f"${n - 4} + 4 = {n - 2} + 2 = {n}$")
     elif g.fraction:
         n, d = g.value.numerator, g.value.denominator
@@ -311,7 +421,9 @@ def same_twice(g: Gold) -> Iterator[str]:
         yield last_line(rf"The answer is ${g.text}$. $\boxed{{{g.text}}}$")
     if g.fraction and 10**6 % g.value.denominator == 0:
         yield last_line(f"${g.text}$ or ${float(g.value):.10g}$")
-        yield from last_lines(f"${g.text}$ (or {float(g.value):.10g})", f"${g.text}$ = {float(g.value):.10g}")
+        yield from last_lines(
+            f"${g.text}$ (or {float(g.value):.10g})", f"${g.text}$ = {float(g.value):.10g}"
+        )
 
 
 def rewritten(g: Gold) -> Iterator[str]:
@@ -340,10 +452,14 @@ def rewritten(g: Gold) -> Iterator[str]:
 def equations(g: Gold) -> Iterator[str]:
     if g.kind == "relation" and g.text.count("=") == 1 and not re.search(r"\\g|\\l", g.text):
         left, right = g.plain.split("=")
-        yield from last_lines(f"${right} = {left}$", f"${left} - ({right}) = 0$", f"$3({left}) = 3({right})$")
+        yield from last_lines(
+            f"${right} = {left}$", f"${left} - ({right}) = 0$", f"$3({left}) = 3({right})$"
+        )
     elif g.kind == "relation" and r"\geqslant" in g.plain:
         left, right = g.plain.split(r"\geqslant")
-        yield from last_lines(rf"${left} \ge {right}$", rf"{left} ≥ {right}", rf"${right} \le {left}$")
+        yield from last_lines(
+            rf"${left} \ge {right}$", rf"{left} ≥ {right}", rf"${right} \le {left}$"
+        )
         yield last_line(rf"all integers ${left} \geq {right}$")
 
 

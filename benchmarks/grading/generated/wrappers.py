@@ -25,7 +25,9 @@ def bold(g: Gold) -> Iterator[str]:
 def boxed(g: Gold) -> Iterator[str]:
     t = g.text
     box = rf"\boxed{{{t}}}"
-    yield from last_lines(box, f"${box}$", f"${box}$.", rf"\({box}\)", f"**${box}$**", rf"\[ {box} \]")
+    yield from last_lines(
+        box, f"${box}$", f"${box}$.", rf"\({box}\)", f"**${box}$**", rf"\[ {box} \]"
+    )
     yield from last_lines(rf"\boxed{{${t}$}}", rf"$\fbox{{{t}}}$")
 
 
@@ -81,7 +83,9 @@ def lines_after(g: Gold) -> Iterator[str]:
 def coloured(g: Gold) -> Iterator[str]:
     t = g.text
     yield from last_lines(rf"$\color{{red}}{{{t}}}$", rf"$\textcolor{{blue}}{{{t}}}$")
-    yield from last_lines(rf"$\boxed{{\color{{red}}{{{t}}}}}$", rf"$\color{{blue}}{{\boxed{{{t}}}}}$")
+    yield from last_lines(
+        rf"$\boxed{{\color{{red}}{{{t}}}}}$", rf"$\color{{blue}}{{\boxed{{{t}}}}}$"
+    )
     yield from last_lines(rf"$\underline{{{t}}}$", rf"${{\color{{red}} {t}}}$", rf"$\bf {t}$")
     yield from last_lines(rf"$\large {t}$", rf"$\boldsymbol{{{t}}}$")
 

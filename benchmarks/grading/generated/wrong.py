@@ -29,7 +29,9 @@ def near_numbers(g: Gold) -> Iterator[str]:
         yield f"So.\n\nAnswer:\n\\[\n{_written(y)}\n\\]"
     yield from last_lines(f"${g.text} x$" if x else "$x$", f"${g.text} + x$")
     yield last_line(f"${g.text} n$ ways" if x else "$n$ ways")
-    yield from last_lines(rf"${g.text}\sqrt{{2}}$" if x else r"$\sqrt{2}$", f"${g.text}i$" if x else "$i$")
+    yield from last_lines(
+        rf"${g.text}\sqrt{{2}}$" if x else r"$\sqrt{2}$", f"${g.text}i$" if x else "$i$"
+    )
     if x:
         yield last_line(rf"${g.text}\pi$")
 
@@ -53,7 +55,9 @@ def rounded(g: Gold) -> Iterator[str]:
                 yield from last_lines(near, rf"$\approx {near}$", f"about {near}")
                 yield last_line(rf"$x \approx \boxed{{{near}}}$")
     if g.decimal and g.value:
-        yield from last_lines(f"{float(g.value) * 1.0004:.9g}", rf"$\approx {float(g.value) * 1.013:.9g}$")
+        yield from last_lines(
+            f"{float(g.value) * 1.0004:.9g}", rf"$\approx {float(g.value) * 1.013:.9g}$"
+        )
     if g.integer and g.value:
         yield from last_lines(f"{g.value}.0002", rf"$\approx {g.value}.3$")
 
@@ -63,7 +67,9 @@ def bases(g: Gold) -> Iterator[str]:
         t = g.text
         for base in (8, 16, 9, 12):
             if all(int(c) < base for c in t):
-                yield from last_lines(f"${t}_{{{base}}}$", f"{t}_{base}", rf"$\boxed{{{t}_{{{base}}}}}$")
+                yield from last_lines(
+                    f"${t}_{{{base}}}$", f"{t}_{base}", rf"$\boxed{{{t}_{{{base}}}}}$"
+                )
                 yield from last_lines(f"{t} in base {base}", f"${t}$ (base {base})")
                 yield last_line(
                     rf"${t}_{{\text{{{ {8: 'eight', 16: 'sixteen', 9: 'nine', 12: 'twelve'}[base] }}}}}$"
@@ -74,10 +80,14 @@ def spaces(g: Gold) -> Iterator[str]:
     """Digits that a space, comma or point divides."""
     if g.integer and g.value >= 10:
         t = g.text
-        yield from last_lines(f"{t[:1]} {t[1:]}" if len(t) != 4 else f"{t[:2]} {t[2:]}", f"{t[:1]}, {t[1:]}")
+        yield from last_lines(
+            f"{t[:1]} {t[1:]}" if len(t) != 4 else f"{t[:2]} {t[2:]}", f"{t[:1]}, {t[1:]}"
+        )
         yield from last_lines(f"${t[:-1]}, {t[-1]}$", f"{t[:-1]}.{t[-1]}", f"{t[:-1]},{t[-1]}")
         yield last_line(f"{t[:1]} and {t[1:]}")
-        yield last_line(f"${t[:1]} + {t[1:]}$" if int(t[:1]) + int(t[1:]) != g.value else f"{t[:1]}/{t[1:]}")
+        yield last_line(
+            f"${t[:1]} + {t[1:]}$" if int(t[:1]) + int(t[1:]) != g.value else f"{t[:1]}/{t[1:]}"
+        )
         if len(t) > 3:
             yield from last_lines(f"{t[:-3]}, {t[-3:]}", f"${t[:-3]},\\ {t[-3:]}$")
 
@@ -94,7 +104,10 @@ def case(g: Gold) -> Iterator[str]:
         swapped = re.sub(rf"(?<![A-Za-z\\]){c}(?![A-Za-z])", c.swapcase(), t)
         other = re.sub(rf"(?<![A-Za-z\\]){c}(?![A-Za-z])", "w" if c != "w" else "v", t)
         if g.kind == "function":
-            swapped, other = f"{g.plain.partition('=')[0]}={swapped}", f"{g.plain.partition('=')[0]}={other}"
+            swapped, other = (
+                f"{g.plain.partition('=')[0]}={swapped}",
+                f"{g.plain.partition('=')[0]}={other}",
+            )
         yield from last_lines(f"${swapped}$", rf"\boxed{{{swapped}}}", f"${other}$")
 
 
@@ -103,9 +116,16 @@ def near_expressions(g: Gold) -> Iterator[str]:
         return
     head, r = (g.plain.partition("=")[0] + "=" if g.kind != "expression" else ""), g.right_side
     for form in (
-        f"{r} + 1", f"{r} - 1", f"-({r}) - 3", rf"2 \cdot ({r}) + 3", f"{r} + q", f"({r})^2 + 7", "17/19",
-        rf"\frac{{{r}}}{{3}}", f"5({r})" if r != "0" else "3",
-    ):  # fmt: skip
+        f"{r} + 1",
+        f"{r} - 1",
+        f"-({r}) - 3",
+        rf"2 \cdot ({r}) + 3",
+        f"{r} + q",
+        f"({r})^2 + 7",
+        "17/19",
+        rf"\frac{{{r}}}{{3}}",
+        f"5({r})" if r != "0" else "3",
+    ):
         yield from last_lines(f"${head}{form}$", rf"$\boxed{{{head}{form}}}$")
 
 
@@ -113,12 +133,16 @@ def near_lists(g: Gold) -> Iterator[str]:
     if g.kind != "list":
         return
     e = g.elements
-    yield from last_lines(", ".join(e[1:]), "$" + ", ".join(e[:-1]) + "$", rf"$\{{{', '.join(e[:-1])}\}}$")
+    yield from last_lines(
+        ", ".join(e[1:]), "$" + ", ".join(e[:-1]) + "$", rf"$\{{{', '.join(e[:-1])}\}}$"
+    )
     yield last_line(", ".join([*e[:-1], "17/19"]))
     yield from last_lines(", ".join([*e[:-1], e[0]]) if e[0] != e[-1] else "1997", f"${e[0]}$")
     yield last_line(rf"\boxed{{{e[-1]}}}")
     if len(e) == 2 and not e[0].startswith("(") and "=" not in e[0]:
-        yield from last_lines(f"$({e[0]}, {e[1]})$", f"$[{e[0]}, {e[1]}]$", rf"$\frac{{{e[0]}}}{{{e[1]}}}$")
+        yield from last_lines(
+            f"$({e[0]}, {e[1]})$", f"$[{e[0]}, {e[1]}]$", rf"$\frac{{{e[0]}}}{{{e[1]}}}$"
+        )
 
 
 def near_brackets(g: Gold) -> Iterator[str]:
@@ -129,8 +153,12 @@ def near_brackets(g: Gold) -> Iterator[str]:
         yield last_line(f"${t[0]}{', '.join(reversed(e))}{t[-1]}$")
     yield last_line(f"${t[0]}{', '.join([*e[:-1], '17/19'])}{t[-1]}$")
     yield last_line(f"${t[0]}{', '.join(['-1997', *e[1:]])}{t[-1]}$")
-    yield from last_lines(f"${t[0]}{', '.join(e[:-1])}{t[-1]}$", f"${t[0]}{', '.join([*e, '4'])}{t[-1]}$")
-    yield from last_lines(f"${e[-1]}$", rf"$\{{{', '.join(e)}\}}$", rf"$\{{{', '.join(reversed(e))}\}}$")
+    yield from last_lines(
+        f"${t[0]}{', '.join(e[:-1])}{t[-1]}$", f"${t[0]}{', '.join([*e, '4'])}{t[-1]}$"
+    )
+    yield from last_lines(
+        f"${e[-1]}$", rf"$\{{{', '.join(e)}\}}$", rf"$\{{{', '.join(reversed(e))}\}}$"
+    )
     other = {"(": "[", ")": "]", "[": "(", "]": ")"}
     if len(e) == 2:
         yield last_line(f"${other[t[0]]}{', '.join(e)}{t[-1]}$")
@@ -138,11 +166,15 @@ def near_brackets(g: Gold) -> Iterator[str]:
     if g.kind == "interval":
         low, high = e
         if "infty" in low:
-            yield from last_lines(f"$x > {high}$", rf"$x \le {high}$" if t[-1] == ")" else f"$x < {high}$")
+            yield from last_lines(
+                f"$x > {high}$", rf"$x \le {high}$" if t[-1] == ")" else f"$x < {high}$"
+            )
             yield last_line(f"$x < {high} + 1$")
         else:
             yield last_line(
-                f"${low} < x < {high}$" if t != f"({low}, {high})" and t[0] + t[-1] != "()" else "$x=0$"
+                f"${low} < x < {high}$"
+                if t != f"({low}, {high})" and t[0] + t[-1] != "()"
+                else "$x=0$"
             )
             yield from last_lines(f"$x < {high}$", rf"$x \ge {low}$")
 
@@ -164,14 +196,18 @@ def near_relations(g: Gold) -> Iterator[str]:
         yield from last_lines(f"${left}$", f"${right}$" if right.strip() != "0" else "$1$")
     elif g.kind == "relation":
         left, right = re.split(r"\\ge\w*", g.plain)
-        yield from last_lines(rf"${left} > {right}$", rf"${left} \le {right}$", rf"${left} = {right}$")
+        yield from last_lines(
+            rf"${left} > {right}$", rf"${left} \le {right}$", rf"${left} = {right}$"
+        )
         yield from last_lines(rf"${right}$", rf"${left} \ge {right} + 1$")
 
 
 def nothing(g: Gold) -> Iterator[str]:
     yield "Answer:"
     yield f"I think it is ${g.text}$ but cannot show it."
-    yield from last_lines("undefined", "none", "I do not know", r"$\boxed{}$", r"\boxed{?}", "no solution")
+    yield from last_lines(
+        "undefined", "none", "I do not know", r"$\boxed{}$", r"\boxed{?}", "no solution"
+    )
     yield last_line("x") if g.text != "x" else last_line("y")
     yield from last_lines("see above", "...")
 

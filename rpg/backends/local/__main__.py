@@ -1,8 +1,8 @@
 """python -m rpg.backends.local RUN_DIR: train the run whose manifest.json is in RUN_DIR.
 
-Exit codes: 0 all steps are trained, 1 failed (FAILED.json says why in one line), 75 another process works on this
-run, 130 and 143 stopped by a signal. Whatever ends it, `kill -9` included, the same command goes on from the last
-checkpoint. The process ends when its parent does.
+Exit codes: 0 all steps are trained, 1 failed (FAILED.json says why in one line), 75 another process
+works on this run, 130 and 143 stopped by a signal. Whatever ends it, `kill -9` included, the same
+command goes on from the last checkpoint. The process ends when its parent does.
 """
 
 import sys

@@ -1,5 +1,5 @@
-"""Diagnostics of one mini-batch: the spread of its ratios, the KL's share of its gradient and, where the run asks for it,
-the agreement of its gradient with the exact one.
+"""Diagnostics of one mini-batch: the spread of its ratios, the KL's share of its gradient and,
+where the run asks for it, the agreement of its gradient with the exact one.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,18 @@ QUANTILES = {"ratio_p01": 0.01, "ratio_p50": 0.5, "ratio_p99": 0.99}
 
 
 class Diagnostics:
-    """Gets the micro-batches of one optimizer step; costs two more losses, but no forward or backward pass.
+    """Gets the micro-batches of one optimizer step; costs two more losses, but no forward or
+    backward pass.
 
-    With `parameters` it costs one more backward pass, for the exact gradient of the loss's objective on the same responses,
-    unclipped and with the sampler's own log-probabilities. (A KL in the reward is part of the advantages in both.)
-    `masters` hold the loss's own gradient, where the `parameters` do not.
+    With `parameters` it costs one more backward pass, for the exact gradient of the loss's
+    objective on the same responses, unclipped and with the sampler's own log-probabilities. (A KL
+    in the reward is part of the advantages in both.) `masters` hold the loss's own gradient, where
+    the `parameters` do not.
     """
 
-    def __init__(self, algo: Algorithm, parameters: Sequence[Tensor] = (), masters: Sequence[Tensor] = ()):
+    def __init__(
+        self, algo: Algorithm, parameters: Sequence[Tensor] = (), masters: Sequence[Tensor] = ()
+    ):
         self.algorithm, self._parameters, self._masters = algo, parameters, masters or parameters
         self._sums = [torch.zeros_like(p, dtype=torch.float32) for p in parameters]
         has_kl = isinstance(algo.kl, LossKL | ObjectiveKL | AdvantageKL) and algo.beta > 0
@@ -31,8 +35,11 @@ class Diagnostics:
         self._log_ratios: list[Tensor] = []
         self._kl = self._rest = 0.0
 
-    def exact(self, log_prob: Tensor, drawn: Tensor, inputs: dict[str, Any], bonus: Tensor | None) -> None:
-        """Add a micro-batch's part of the exact gradient, before the backward pass that frees `log_prob`'s graph.
+    def exact(
+        self, log_prob: Tensor, drawn: Tensor, inputs: dict[str, Any], bonus: Tensor | None
+    ) -> None:
+        """Add a micro-batch's part of the exact gradient, before the backward pass that frees
+        `log_prob`'s graph.
 
         `drawn`: log-probabilities under the policy that sampled. `bonus` (an entropy, a divergence
         of whole distributions) is part of the objective.
@@ -64,9 +71,10 @@ class Diagnostics:
             self._rest += float(without_kl.square().sum())
 
     def metrics(self) -> dict[str, float]:
-        """After the loss's backward pass: quantiles of the token ratios; the KL's share |g - r| / (|g - r| + |r|) for the
-        gradients g with and r without it, with respect to the tokens' log-probabilities; and, with `parameters`, cosine
-        and relative bias |g - e| / |e| with respect to the exact gradient e.
+        """After the loss's backward pass: quantiles of the token ratios; the KL's share |g - r| /
+        (|g - r| + |r|) for the gradients g with and r without it, with respect to the tokens'
+        log-probabilities; and, with `parameters`, cosine and relative bias |g - e| / |e| with
+        respect to the exact gradient e.
         """
         ratios = torch.cat(self._log_ratios).exp()
         levels = ratios.new_tensor(list(QUANTILES.values()))
@@ -78,16 +86,24 @@ class Diagnostics:
             return metrics
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._masters]
         product = sum(float((a * b).sum()) for a, b in zip(gradients, self._sums, strict=True))
-        size, exact = (sum(float(g.square().sum()) for g in part) ** 0.5 for part in (gradients, self._sums))
+        size, exact = (
+            sum(float(g.square().sum()) for g in part) ** 0.5 for part in (gradients, self._sums)
+        )
         differences = (a - b for a, b in zip(gradients, self._sums, strict=True))
         distance = sum(float(difference.square().sum()) for difference in differences) ** 0.5
         if not size or not exact:
             return metrics
-        return metrics | {"gradient_cosine": product / (size * exact), "gradient_bias": distance / exact}
+        return metrics | {
+            "gradient_cosine": product / (size * exact),
+            "gradient_bias": distance / exact,
+        }
 
 
 def add_gradients(
-    sums: Sequence[Tensor], weights: Sequence[Tensor], outputs: Sequence[Tensor], slopes: Sequence[Tensor]
+    sums: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    slopes: Sequence[Tensor],
 ) -> None:
     """Add the gradients of `weights` that follow from those of `outputs`, whose graph stays."""
     gradients = torch.autograd.grad(outputs, weights, slopes, retain_graph=True, allow_unused=True)
@@ -97,6 +113,7 @@ def add_gradients(
 
 
 def slope_of(algorithm: Algorithm, log_prob: Tensor, inputs: dict[str, Any]) -> Tensor:
-    """The derivative of a loss with respect to `log_prob` (N, T), a leaf; `inputs`: the other arguments of `policy_loss`."""
+    """The derivative of a loss with respect to `log_prob` (N, T), a leaf; `inputs`: the other
+    arguments of `policy_loss`."""
     leaf = log_prob.requires_grad_()
     return torch.autograd.grad(policy_loss(algorithm, log_prob=leaf, **inputs).loss, leaf)[0]

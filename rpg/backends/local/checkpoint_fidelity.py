@@ -1,8 +1,10 @@
-"""Gradients of the catalogue's losses on a real policy from samples of an earlier one, against the on-policy gradient.
+"""Gradients of the catalogue's losses on a real policy from samples of an earlier one, against the
+on-policy gradient.
 
-The sampler is a checkpoint, and the policy is that checkpoint trained further for `staleness` rollouts. All losses have the
-same advantage (reward minus the mean of the others of its group), the same beta, the initial model as reference, and a mean
-over responses of sums over tokens: so they have one scale and differ only as losses.
+The sampler is a checkpoint, and the policy is that checkpoint trained further for `staleness`
+rollouts. All losses have the same advantage (reward minus the mean of the others of its group), the
+same beta, the initial model as reference, and a mean over responses of sums over tokens: so they
+have one scale and differ only as losses.
 """
 
 from collections.abc import Callable, Sequence
@@ -78,10 +80,12 @@ def fidelity(
     prompts: int = 16,
     say: Callable[[str], None] = print,
 ) -> Fidelity:
-    """Measure losses (`names`; by default the whole catalogue) on `blocks` x `prompts` groups of the run's group size.
+    """Measure losses (`names`; by default the whole catalogue) on `blocks` x `prompts` groups of
+    the run's group size.
 
-    step: 0 is the initial model, whose checkpoint is not needed. beta: coefficient of every KL; default: the run's, or 0.3
-    where it has none. Raises UserError: a run or a checkpoint that cannot be used.
+    step: 0 is the initial model, whose checkpoint is not needed. beta: coefficient of every KL;
+    default: the run's, or 0.3 where it has none. Raises UserError: a run or a checkpoint that
+    cannot be used.
     """
     spec = spec_of(folder)
     configure_torch(spec)
@@ -105,7 +109,9 @@ def fidelity(
     # Groups as the run draws them, none dropped and none penalised for length.
     bare = spec.algorithm.model_copy(update={"dynamic_sampling": False, "overlong": None})
     training = spec.training.model_copy(update={"prompts_per_step": prompts})
-    roller = Roller(spec.model_copy(update={"algorithm": bare, "training": training}), problems, sources)
+    roller = Roller(
+        spec.model_copy(update={"algorithm": bare, "training": training}), problems, sources
+    )
     gradients = _Gradients(spec, trainer.policy, initial_policy(spec, home, say))
     after = spec.training.steps + staleness
     off_policy, exact = [], []
@@ -132,11 +138,21 @@ def fidelity(
         if not name.endswith(_UNCLIPPED):
             unclipped = agree(name + _UNCLIPPED, algo) if name + _UNCLIPPED in losses else None
             plain = agree(name, algo)
-            rows.append(Row(name, divergence_of(algo), plain if unclipped else None, unclipped or plain))
+            rows.append(
+                Row(name, divergence_of(algo), plain if unclipped else None, unclipped or plain)
+            )
     return Fidelity(
-        f"{folder.sweep}/{folder.name}", step, step + staleness, beta, kl / max(tokens, 1), responses, blocks,
-        gradients.coordinates, gradients.size, tuple(rows),
-    )  # fmt: skip
+        f"{folder.sweep}/{folder.name}",
+        step,
+        step + staleness,
+        beta,
+        kl / max(tokens, 1),
+        responses,
+        blocks,
+        gradients.coordinates,
+        gradients.size,
+        tuple(rows),
+    )
 
 
 def _whole_checkpoint(folder: RunFolder, step: int) -> Path:
@@ -159,10 +175,16 @@ def _losses(names: Sequence[str], beta: float) -> Losses:
     for name in names or [name for name, algo in algorithms().items() if algo.rewarded]:
         algo = algorithm(name)
         if not algo.rewarded:
-            raise ModelError(f"--checkpoint compares losses with rewards, and {name} does not train on them")
+            raise ModelError(
+                f"--checkpoint compares losses with rewards, and {name} does not train on them"
+            )
         per_token = algo.kl.type == "reward" and algo.advantage.type in ("batch", "gae")
         advantage = {"type": "batch", "std": False} if per_token else {"type": "leave_one_out"}
-        changes = {"advantage": advantage, **_SHARED, "beta": beta if algo.kl.type != "none" else 0.0}
+        changes = {
+            "advantage": advantage,
+            **_SHARED,
+            "beta": beta if algo.kl.type != "none" else 0.0,
+        }
         losses[name] = override(algo, **changes)
         bare = override(algo, **changes, clip=None, mask=None, drift_penalty=0.0)
         if bare != losses[name]:  # as the audit of exact gradients has it (rpg.auditing.subjects)
@@ -185,7 +207,8 @@ class _Gradients:
             self._chosen = order[:COORDINATES].sort().values
 
     def of(self, algos: Losses, graded: Graded, source: Policy) -> tuple[dict[str, Tensor], float]:
-        """(minus the gradient of each loss on these responses of `source`, KL(source || policy) summed over tokens)."""
+        """(minus the gradient of each loss on these responses of `source`, KL(source || policy)
+        summed over tokens)."""
         batch, temperature = graded.samples.batch, self.spec.rollout.temperature
         old = graded.samples.log_prob
         if not self.policy.exact_samples:
@@ -195,9 +218,14 @@ class _Gradients:
         inputs = {"old_log_prob": old, "ref_log_prob": reference, "response_mask": batch.mask}
         slopes = {}
         for name, algo in algos.items():
-            advantages = advantages_of(algo, rewards=graded.rewards, group=batch.prompt_of, **inputs)
+            advantages = advantages_of(
+                algo, rewards=graded.rewards, group=batch.prompt_of, **inputs
+            )
             slopes[name] = -slope_of(algo, now.clone(), inputs | {"advantages": advantages})
-        sums = {name: [torch.zeros_like(p, dtype=torch.float32) for p in self.parameters] for name in algos}
+        sums = {
+            name: [torch.zeros_like(p, dtype=torch.float32) for p in self.parameters]
+            for name in algos
+        }
         for rows in self.limits.split(batch, range(len(batch))):
             part = batch.rows(rows)
             log_prob, width = self.policy.log_probs(part, temperature), part.tokens.shape[1]
@@ -205,4 +233,6 @@ class _Gradients:
                 add_gradients(sums[name], self.parameters, [log_prob], [slope[rows, :width]])
         flat = {name: torch.cat([g.flatten() for g in parts]).cpu() for name, parts in sums.items()}
         moved = float(torch.where(batch.mask, k3(now - old), 0).sum())
-        return {name: g if self._chosen is None else g[self._chosen] for name, g in flat.items()}, moved
+        return {
+            name: g if self._chosen is None else g[self._chosen] for name, g in flat.items()
+        }, moved

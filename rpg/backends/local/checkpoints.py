@@ -1,12 +1,13 @@
-"""The embedded trainer's checkpoints: a Hugging Face model folder plus what is needed to go on bit for bit.
+"""The embedded trainer's checkpoints: a Hugging Face model folder plus what is needed to go on bit
+for bit.
 
 `training/` holds state.json, optimizer.safetensors and, where the run has them:
 
-    reference.safetensors                    the reference policy
-    critic.safetensors                       the critic and the state of its optimizer
-    past-<rollout steps done>.safetensors    past policies that are still to sample
-    weights.safetensors                      the float32 weights of a model that is exported in bfloat16
-    adapters.safetensors                     the adapters of a model that is exported with its adapters merged
+    reference.safetensors                    the reference policy critic.safetensors
+    the critic and the state of its optimizer past-<rollout steps done>.safetensors    past policies
+    that are still to sample weights.safetensors                      the float32 weights of a model
+    that is exported in bfloat16 adapters.safetensors                     the adapters of a model
+    that is exported with its adapters merged
 
 No file is a pickle. How checkpoints lie on disk and are kept: rpg.store.checkpoints.
 """
@@ -55,9 +56,9 @@ class Checkpoints(CheckpointFolder):
     ) -> None:
         """Write the checkpoint of `step`, then drop what is no longer needed.
 
-        `tensors` of the optimizer, the reference and the critic, by file; `trained`: the weights that are trained, at full
-        precision, where the model holds rounded ones. Raises StoreError: it cannot be written (the message names the
-        folder); earlier checkpoints are unharmed.
+        `tensors` of the optimizer, the reference and the critic, by file; `trained`: the weights
+        that are trained, at full precision, where the model holds rounded ones. Raises StoreError:
+        it cannot be written (the message names the folder); earlier checkpoints are unharmed.
         """
         final = self.folder.checkpoint(step)
         build = final.with_name(f".{final.name}.tmp")
@@ -75,7 +76,12 @@ class Checkpoints(CheckpointFolder):
                 elif policy.bfloat16:
                     save_file(self._tensors(policy, trained), build / "training" / _WEIGHTS)
                 self._write_past(past, build / "training")
-                state = {"format": FORMAT, "step": step, **state, "files": digests(build / "training")}
+                state = {
+                    "format": FORMAT,
+                    "step": step,
+                    **state,
+                    "files": digests(build / "training"),
+                }
                 (build / "training" / "state.json").write_text(json.dumps(state, indent=1))
                 record = {name: state[name] for name in ("format", "step", "optimizer_step")}
                 record["files"] = self._digests
@@ -96,19 +102,25 @@ class Checkpoints(CheckpointFolder):
             if before is not None and before.exists():
                 link(before, folder / name)
             else:
-                save_file({key: value.contiguous() for key, value in weights.items()}, folder / name)
+                save_file(
+                    {key: value.contiguous() for key, value in weights.items()}, folder / name
+                )
 
     def _write_model(self, policy: Policy, build: Path) -> None:
-        """New weights; config and tokenizer never change, so they are links to those of the last checkpoint."""
+        """New weights; config and tokenizer never change, so they are links to those of the last
+        checkpoint."""
         if self._last is None or self._keys is None:
             state = merged(policy.model) if adapted(policy.model) else None
-            cast(Any, policy.model).save_pretrained(build, max_shard_size="1000GB", state_dict=state)
+            cast(Any, policy.model).save_pretrained(
+                build, max_shard_size="1000GB", state_dict=state
+            )
             policy.tokenizer.save_pretrained(build)
             if policy.bfloat16:
                 halve(build)
             with safe_open(build / _MODEL, "pt") as file:
                 keys = list(file.keys())
-            # A model that is stored under other names than its parameters' is written by transformers every time.
+            # A model that is stored under other names than its parameters' is written by
+            # transformers every time.
             self._keys = keys if all(key in merged(policy.model) for key in keys) else None
             self._digests = digests(build)
             return
@@ -122,16 +134,20 @@ class Checkpoints(CheckpointFolder):
         self._digests = {**self._digests, _MODEL: digest(build / _MODEL)}
 
     def _tensors(self, policy: Policy, trained: Weights | None = None) -> dict[str, Tensor]:
-        """The model's weights, with those that are `trained`; a tensor of several names has the one it is stored under."""
+        """The model's weights, with those that are `trained`; a tensor of several names has the one
+        it is stored under."""
         weights = {**merged(policy.model), **(trained or {})}
         names = dict(policy.model.named_parameters()) if self._keys is None else self._keys
         return {name: weights[name].contiguous() for name in names}
 
 
 def restore(model: nn.Module, checkpoint: Path) -> None:
-    """Put what is trained back into a checkpoint's model: float32 weights that were exported in bfloat16, or adapters."""
+    """Put what is trained back into a checkpoint's model: float32 weights that were exported in
+    bfloat16, or adapters."""
     for path in (checkpoint / "training" / _WEIGHTS, checkpoint / "training" / _ADAPTERS):
-        if path.exists() and (others := model.load_state_dict(load_file(path), strict=False).unexpected_keys):
+        if path.exists() and (
+            others := model.load_state_dict(load_file(path), strict=False).unexpected_keys
+        ):
             raise StoreError(f"{path}: {others[0]} is of another model")
 
 

@@ -1,6 +1,8 @@
-"""The critic of a run whose advantages are of type gae: a second model that predicts the return at every response token.
+"""The critic of a run whose advantages are of type gae: a second model that predicts the return at
+every response token.
 
-It begins as a copy of the policy with a head of zeros, has an optimizer of its own, and is part of every checkpoint.
+It begins as a copy of the policy with a head of zeros, has an optimizer of its own, and is part of
+every checkpoint.
 
 Shapes: N responses (rows), T response tokens.
 """
@@ -25,7 +27,8 @@ class Critic:
     """A value model, trained in place."""
 
     def __init__(self, spec: RunSpec, policy: Policy):
-        """Raises ModelError: the trainer has no implementation of its own of the policy's model, whose states it needs."""
+        """Raises ModelError: the trainer has no implementation of its own of the policy's model,
+        whose states it needs."""
         assert isinstance(spec.algorithm.advantage, GAE)
         if not policy.lean:
             raise ModelError(
@@ -41,12 +44,17 @@ class Critic:
         model.value_head = self.head
         settings = spec.training.optimizer
         if self.setting.critic_learning_rate:
-            settings = settings.model_copy(update={"learning_rate": self.setting.critic_learning_rate})
-        self.optimizer = Optimizer(model, settings, spec.training.optimizer_steps, spec.half_weights())
+            settings = settings.model_copy(
+                update={"learning_rate": self.setting.critic_learning_rate}
+            )
+        self.optimizer = Optimizer(
+            model, settings, spec.training.optimizer_steps, spec.half_weights()
+        )
         self.updates = 0
 
     def values(self, batch: Batch) -> Tensor:
-        """(N, T): the value before each response token, zero after a row's last token; differentiable."""
+        """(N, T): the value before each response token, zero after a row's last token;
+        differentiable."""
         scored = self.policy.scored(batch, 1.0, states=True)
         assert scored.states is not None
         with self.policy.arithmetic():
@@ -56,8 +64,11 @@ class Critic:
         """:meth:`values` without a gradient, one pass at a time."""
         return in_passes(self.values, batch, limits)
 
-    def update(self, batch: Batch, old: Tensor, targets: Tensor, limits: Limits) -> dict[str, float]:
-        """One optimizer step on a mini-batch; `old`, `targets` (N, T). Raises FloatingPointError: an infinite gradient."""
+    def update(
+        self, batch: Batch, old: Tensor, targets: Tensor, limits: Limits
+    ) -> dict[str, float]:
+        """One optimizer step on a mini-batch; `old`, `targets` (N, T). Raises FloatingPointError:
+        an infinite gradient."""
         self.optimizer.update_mode()
         self.optimizer.zero_grad()
         counts, total, mask = Counts.of(batch.mask), 0.0, batch.mask
@@ -85,8 +96,13 @@ class Critic:
 
     def tensors(self) -> dict[str, Tensor]:
         """Weights and optimizer state, for a checkpoint."""
-        weights = {f"weights/{name}": value.contiguous() for name, value in self.optimizer.weights().items()}
-        return weights | {f"optimizer/{name}": value for name, value in self.optimizer.tensors().items()}
+        weights = {
+            f"weights/{name}": value.contiguous()
+            for name, value in self.optimizer.weights().items()
+        }
+        return weights | {
+            f"optimizer/{name}": value for name, value in self.optimizer.tensors().items()
+        }
 
     def numbers(self) -> dict[str, Any]:
         return {"updates": self.updates, "optimizer": self.optimizer.numbers()}
@@ -95,7 +111,11 @@ class Critic:
         """Restore :meth:`tensors` and :meth:`numbers`."""
         optimizer = self.optimizer
         round_into(optimizer.masters, [tensors[f"weights/{name}"] for name in optimizer.names])
-        state = {k.removeprefix("optimizer/"): v for k, v in tensors.items() if k.startswith("optimizer/")}
+        state = {
+            k.removeprefix("optimizer/"): v
+            for k, v in tensors.items()
+            if k.startswith("optimizer/")
+        }
         round_into(optimizer.parameters, optimizer.masters)
         optimizer.load(state, numbers["optimizer"])
         self.updates = numbers["updates"]

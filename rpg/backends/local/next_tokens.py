@@ -1,8 +1,9 @@
-"""The divergence between the next-token distributions of two models at every response token, some tokens at a time.
+"""The divergence between the next-token distributions of two models at every response token, some
+tokens at a time.
 
-No matrix (tokens, vocabulary) is kept: the forward pass holds a chunk of it, and the backward pass computes it again. What
-is kept are the states of both models, (tokens, hidden size). (A model without a lean implementation makes such a matrix
-itself.)
+No matrix (tokens, vocabulary) is kept: the forward pass holds a chunk of it, and the backward pass
+computes it again. What is kept are the states of both models, (tokens, hidden size). (A model
+without a lean implementation makes such a matrix itself.)
 
 Shapes: C response tokens, row by row; V vocabulary.
 """
@@ -27,11 +28,12 @@ _NAMES = ("kl_policy_to_ref", "kl_ref_to_policy", "ref_mass_left_out")
 def token_kl(
     setting: DistributionKL, ours: Scored, theirs: Scored, temperature: float
 ) -> tuple[Tensor, dict[str, float]]:
-    """(D (C,) in nats, differentiable in `ours`; means over the tokens: both KLs between whole distributions and, with a
-    top k, the reference's mass beyond it).
+    """(D (C,) in nats, differentiable in `ours`; means over the tokens: both KLs between whole
+    distributions and, with a top k, the reference's mass beyond it).
 
-    Both were scored with their states. Where one output layer is padded to more entries than the other, the entries beyond
-    the shorter, which stand for no token, are left out of both distributions.
+    Both were scored with their states. Where one output layer is padded to more entries than the
+    other, the entries beyond the shorter, which stand for no token, are left out of both
+    distributions.
     """
     assert ours.states is not None and theirs.states is not None
     both = ((ours.states, ours.weight), (theirs.states, theirs.weight))

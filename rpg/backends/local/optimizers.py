@@ -1,8 +1,10 @@
-"""The two optimizers of a run behind one interface, and the float32 master weights behind bfloat16 weights.
+"""The two optimizers of a run behind one interface, and the float32 master weights behind bfloat16
+weights.
 
-bfloat16 has 8 significant bits: it loses any change of a weight below 1/512 of it, and one update at a usual learning rate
-is a thousandth of that. So the optimizer updates master weights, and the model holds their rounded values (Micikevicius et
-al., 2018, arXiv 1710.03740, section 3.1). Gradients come in bfloat16, one micro-batch at a time, and are summed in float32.
+bfloat16 has 8 significant bits: it loses any change of a weight below 1/512 of it, and one update
+at a usual learning rate is a thousandth of that. So the optimizer updates master weights, and the
+model holds their rounded values (Micikevicius et al., 2018, arXiv 1710.03740, section 3.1).
+Gradients come in bfloat16, one micro-batch at a time, and are summed in float32.
 """
 
 from collections.abc import Iterable
@@ -18,15 +20,18 @@ from rpg.config.training import AdamW, ScheduleFreeAdamW
 
 
 def halve_weights(model: nn.Module) -> None:
-    """Round a model's float32 weights to bfloat16, in place; its buffers (frequencies of positions) stay as they are."""
+    """Round a model's float32 weights to bfloat16, in place; its buffers (frequencies of positions)
+    stay as they are."""
     for weight in model.parameters():
         weight.data = weight.data.bfloat16()
 
 
 def make_master_weights(model: nn.Module) -> list[Tensor]:
-    """:func:`halve_weights`, but the float32 weights that are trained are kept and returned (of bfloat16 ones, copies).
+    """:func:`halve_weights`, but the float32 weights that are trained are kept and returned (of
+    bfloat16 ones, copies).
 
-    From now on a backward pass adds to the gradients of the master weights and leaves none with the model's weights.
+    From now on a backward pass adds to the gradients of the master weights and leaves none with the
+    model's weights.
     """
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     masters = [weight.detach().float().requires_grad_() for weight in trained]
@@ -58,17 +63,22 @@ Settings = AdamW | ScheduleFreeAdamW
 class Optimizer:
     """Wraps torch's AdamW or schedule-free AdamW for a model's parameters.
 
-    Schedule-free AdamW keeps two sets of weights: gradients are taken at one; the other, an average, is sampled from,
-    evaluated and saved. `rollout_mode()` puts the averaged weights into the model and `update_mode()` the others; with plain
-    AdamW both do nothing. A new wrapper is in rollout mode.
+    Schedule-free AdamW keeps two sets of weights: gradients are taken at one; the other, an
+    average, is sampled from, evaluated and saved. `rollout_mode()` puts the averaged weights into
+    the model and `update_mode()` the others; with plain AdamW both do nothing. A new wrapper is in
+    rollout mode.
 
     Attributes:
         parameters: the model's weights that are trained.
-        masters: the tensors that are updated and hold the gradients: the same, or float32 ones behind bfloat16 weights.
+        masters: the tensors that are updated and hold the gradients: the same, or float32 ones
+            behind bfloat16 weights.
     """
 
-    def __init__(self, model: nn.Module, settings: Settings, total: int = 0, half_weights: bool = False):
-        """`total` is the number of optimizer steps of the whole run, over which a learning-rate schedule falls.
+    def __init__(
+        self, model: nn.Module, settings: Settings, total: int = 0, half_weights: bool = False
+    ):
+        """`total` is the number of optimizer steps of the whole run, over which a learning-rate
+        schedule falls.
 
         With `half_weights` the model's weights are bfloat16 from now on.
         """
@@ -80,7 +90,9 @@ class Optimizer:
         common["lr"] = settings.learning_rate
         self.averaged = isinstance(settings, ScheduleFreeAdamW)
         if self.averaged:
-            self._inner: Any = AdamWScheduleFree(self.masters, warmup_steps=settings.warmup_steps, **common)
+            self._inner: Any = AdamWScheduleFree(
+                self.masters, warmup_steps=settings.warmup_steps, **common
+            )
         else:
             self._inner = torch.optim.AdamW(self.masters, fused=True, **common)
 
@@ -102,8 +114,9 @@ class Optimizer:
         self._inner.zero_grad(set_to_none=True)
 
     def step(self, optimizer_step: int, max_grad_norm: float | None) -> tuple[float, float]:
-        """Update number `optimizer_step` (from 1) with the gradients in place; (gradient norm before clipping, learning
-        rate). Raises FloatingPointError: the gradient is not finite; nothing is updated.
+        """Update number `optimizer_step` (from 1) with the gradients in place; (gradient norm
+        before clipping, learning rate). Raises FloatingPointError: the gradient is not finite;
+        nothing is updated.
         """
         if all(p.grad is None for p in self.masters):  # moments and weight decay go on
             for master in self.masters:
@@ -117,7 +130,9 @@ class Optimizer:
         settings = self.settings
         rate = settings.learning_rate
         if isinstance(settings, AdamW):
-            rate *= rate_factor(settings.schedule, settings.warmup_steps, optimizer_step, self.total)
+            rate *= rate_factor(
+                settings.schedule, settings.warmup_steps, optimizer_step, self.total
+            )
             for group in self._inner.param_groups:
                 group["lr"] = rate
         self._inner.step()
@@ -128,7 +143,9 @@ class Optimizer:
 
     def weights(self) -> dict[str, Tensor]:
         """The weights that are trained, in full, by the model's names for them."""
-        return {name: master.detach() for name, master in zip(self.names, self.masters, strict=True)}
+        return {
+            name: master.detach() for name, master in zip(self.names, self.masters, strict=True)
+        }
 
     def tensors(self) -> dict[str, Tensor]:
         """State tensors by `<parameter>/<name of the state>`, for a safetensors file."""
@@ -145,8 +162,8 @@ class Optimizer:
         return {key: value for key, value in group.items() if isinstance(value, int | float | bool)}
 
     def load(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
-        """Restore what :meth:`tensors` and :meth:`numbers` gave. Raises KeyError: the state belongs to another model
-        or optimizer.
+        """Restore what :meth:`tensors` and :meth:`numbers` gave. Raises KeyError: the state belongs
+        to another model or optimizer.
         """
         masters = dict(zip(self.names, self.masters, strict=True))
         for name, value in tensors.items():

@@ -1,6 +1,8 @@
-"""python -m rpg.backends.local.prepare SWEEP_DIR: data and initial models of all runs of a sweep, each made once.
+"""python -m rpg.backends.local.prepare SWEEP_DIR: data and initial models of all runs of a sweep,
+each made once.
 
-Exit codes: 0 everything is there, 1 something cannot be made (the last line of the output says what and why).
+Exit codes: 0 everything is there, 1 something cannot be made (the last line of the output says what
+and why).
 """
 
 import argparse
@@ -18,7 +20,9 @@ from rpg.tasks.preparation import data_notes, prepare_data
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m rpg.backends.local.prepare", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m rpg.backends.local.prepare", description=__doc__
+    )
     parser.add_argument("sweep", type=Path, help="the sweep's folder, with a folder per run")
     sweep = parser.parse_args(arguments).sweep.resolve()
     die_with_parent()

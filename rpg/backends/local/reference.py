@@ -18,10 +18,12 @@ from rpg.models.teacher import weights_digest
 
 
 class Reference(ReferenceSchedule):
-    """The reference of one run. For `old`, and for algorithms without a KL, nothing is kept or computed.
+    """The reference of one run. For `old`, and for algorithms without a KL, nothing is kept or
+    computed.
 
     Attributes:
-        policy: a copy with the reference's weights; None while the reference is the policy that the next rollout updates.
+        policy: a copy with the reference's weights; None while the reference is the policy that the
+            next rollout updates.
         digest: of a teacher's weights (rpg.models.teacher), which every checkpoint names.
     """
 
@@ -31,15 +33,17 @@ class Reference(ReferenceSchedule):
         self.kl = algorithm.kl
 
     def begin_rollout(self, optimizer_step: int) -> None:
-        """Renew the reference if that is due: until :meth:`begin_updates` it is then the policy itself."""
+        """Renew the reference if that is due: until :meth:`begin_updates` it is then the policy
+        itself."""
         if self.renew_if_due(optimizer_step):
             self.policy = None
 
     def log_probs(
         self, batch: Batch, temperature: float, limits: Limits, recorded: bool = False
     ) -> Tensor | None:
-        """(N, T) under the reference, one pass at a time; None where the reference is the policy itself, and where its whole
-        distributions are asked for later (:meth:`token_kl`) and nothing is `recorded`."""
+        """(N, T) under the reference, one pass at a time; None where the reference is the policy
+        itself, and where its whole distributions are asked for later (:meth:`token_kl`) and nothing
+        is `recorded`."""
         if self.policy is None or (isinstance(self.kl, DistributionKL) and not recorded):
             return None
         return score(self.policy, batch, temperature, limits)
@@ -47,7 +51,8 @@ class Reference(ReferenceSchedule):
     def token_kl(
         self, policy: Policy, ours: Scored, batch: Batch, temperature: float
     ) -> tuple[Tensor, dict[str, float]]:
-        """The divergence at every token of `batch`, which `policy` scored as `ours`, (N, T), differentiable; and metrics."""
+        """The divergence at every token of `batch`, which `policy` scored as `ours`, (N, T),
+        differentiable; and metrics."""
         assert self.policy is not None and isinstance(self.kl, DistributionKL)
         with torch.no_grad():
             theirs = self.policy.scored(batch, temperature, states=True)
@@ -71,7 +76,8 @@ class Reference(ReferenceSchedule):
                         averaged[name].lerp_(value, 1 - self.schedule.decay)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor] | None]:
-        """(numbers, weights) for a checkpoint; weights of a teacher or the initial policy have their own files."""
+        """(numbers, weights) for a checkpoint; weights of a teacher or the initial policy have
+        their own files."""
         numbers: dict[str, Any] = {"renewed_at": self.renewed_at, "average": self.average}
         if self.digest:
             return numbers | {"weights": "teacher", "digest": self.digest}, None
@@ -81,7 +87,9 @@ class Reference(ReferenceSchedule):
             return numbers | {"weights": "initial"}, None
         model = self.policy.model
         own = adapters(model) if adapted(model) else dict(model.named_parameters())
-        return numbers | {"weights": "own"}, {name: x.detach().contiguous() for name, x in own.items()}
+        return numbers | {"weights": "own"}, {
+            name: x.detach().contiguous() for name, x in own.items()
+        }
 
     def restore(
         self,
@@ -90,8 +98,8 @@ class Reference(ReferenceSchedule):
         sampler: Policy,
         initial: Callable[[], Policy],
     ) -> None:
-        """Back to a :meth:`state`; `initial` makes the initial policy, if it is needed. Raises ModelError: the teacher
-        is another one than that of the run so far.
+        """Back to a :meth:`state`; `initial` makes the initial policy, if it is needed. Raises
+        ModelError: the teacher is another one than that of the run so far.
         """
         self.renewed_at, self.average = numbers["renewed_at"], numbers["average"]
         if numbers.get("digest") != self.digest:
@@ -103,4 +111,6 @@ class Reference(ReferenceSchedule):
             self.policy = initial().frozen_copy()
         elif numbers["weights"] == "own":
             self.policy = sampler.frozen_copy(share=True)
-            self.policy.model.load_state_dict(weights or {}, strict=False)  # tied weights have one name only
+            self.policy.model.load_state_dict(
+                weights or {}, strict=False
+            )  # tied weights have one name only

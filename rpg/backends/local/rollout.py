@@ -1,4 +1,5 @@
-"""One rollout: groups of graded responses; with dynamic sampling, groups without a learning signal are replaced.
+"""One rollout: groups of graded responses; with dynamic sampling, groups without a learning signal
+are replaced.
 
 Shapes: P groups, G responses per group, N = P * G rows, T response tokens.
 """
@@ -60,7 +61,9 @@ class Graded:
         samples = self.samples
         batch = samples.batch.rows(rows)
         part = (rows, slice(batch.tokens.shape[1]))
-        samples = Samples(batch, samples.log_prob[part], samples.entropy[part], samples.truncated[rows])
+        samples = Samples(
+            batch, samples.log_prob[part], samples.entropy[part], samples.truncated[rows]
+        )
         parts = {name: values[rows] for name, values in self.parts.items()}
         return Graded(samples, self.rewards[rows], self.correct[rows], self.earned[rows], parts)
 
@@ -74,8 +77,8 @@ class Graded:
 class Rollout:
     """What a step trains on, and what it cost.
 
-    `first` holds the groups of the first round, before any was dropped: metrics describe them, so that algorithms can be
-    compared. `kept` is what the update gets; None when no group was left.
+    `first` holds the groups of the first round, before any was dropped: metrics describe them, so
+    that algorithms can be compared. `kept` is what the update gets; None when no group was left.
     """
 
     first: Graded
@@ -89,18 +92,24 @@ class Roller:
     """Makes rollouts for one run; everything random follows from (seed, step, round)."""
 
     def __init__(self, spec: RunSpec, problems: Sequence[Problem], sources: Sources | None = None):
-        """`sources` are those of reward functions in the run's manifest; outside a run None, for those on disk."""
+        """`sources` are those of reward functions in the run's manifest; outside a run None, for
+        those on disk."""
         self.spec, self.problems, self.progress = spec, problems, Progress()
         self.scorer = scorer_of(spec, sources)
         task = spec.task
-        self.conversations = Conversations(task, sources) if isinstance(task, EnvironmentTask) else None
+        self.conversations = (
+            Conversations(task, sources) if isinstance(task, EnvironmentTask) else None
+        )
         engine = spec.rollout.engine
         self.vllm = VllmRollout(spec, engine) if engine.type == "vllm" else None
         self.order = PromptOrder(len(problems), spec.seed)
         self.rows_at_once = spec.rollout.rows_at_once
-        """Responses drawn at a time; None: all. It fixes the last digits, so checkpoints hold it."""
+        """Responses drawn at a time; None: all. It fixes the last digits, so checkpoints hold it.
+        """
         shown = spec.algorithm.demonstrations > 0
-        self.demonstrations = demonstrations_of(spec.task, load_problems(spec.task)) if shown else None
+        self.demonstrations = (
+            demonstrations_of(spec.task, load_problems(spec.task)) if shown else None
+        )
 
     def roll(self, policy: Policy, step: int) -> Rollout:
         """The rollout of step `step` (from 1), sampled from `policy`."""
@@ -138,8 +147,9 @@ class Roller:
         return Rollout(first, _join(parts) if parts else None, refills.sampled, tokens, seconds)
 
     def with_demonstrations(self, graded: Graded, policy: Policy, step: int) -> Graded:
-        """A share of the groups replaced by as many demonstrations, each with its own prompt; their log-probabilities are
-        zero. All groups have been sampled, so metrics of rollouts describe the policy whatever the share.
+        """A share of the groups replaced by as many demonstrations, each with its own prompt; their
+        log-probabilities are zero. All groups have been sampled, so metrics of rollouts describe
+        the policy whatever the share.
         """
         if self.demonstrations is None:
             return graded
@@ -157,7 +167,9 @@ class Roller:
             parts.append(Graded(samples, zero[:, 0], ~samples.truncated, zero[:, 0]))
         return _join(parts)
 
-    def _round(self, policy: Policy, numbers: list[int], step: int, round_: int, seconds: Seconds) -> Graded:
+    def _round(
+        self, policy: Policy, numbers: list[int], step: int, round_: int, seconds: Seconds
+    ) -> Graded:
         spec, rollout = self.spec, self.spec.rollout
         began = time.perf_counter()
         problems = [self.problems[i] for i in numbers]
@@ -178,7 +190,9 @@ class Roller:
         how: dict[str, Any] = {
             "group_size": rollout.group_size,
             "max_new_tokens": rollout.max_response_tokens,
-            "uniforms": seeds.uniforms(rows, rollout.max_response_tokens, spec.seed, "rollout", step, round_),
+            "uniforms": seeds.uniforms(
+                rows, rollout.max_response_tokens, spec.seed, "rollout", step, round_
+            ),
             "temperature": rollout.temperature,
             "restriction": restriction_of(rollout),
             "tell": tell,
@@ -189,7 +203,11 @@ class Roller:
             prompts = encode_prompts(policy.tokenizer, given, rollout.max_prompt_tokens)
             key = spec.seed, "rollout", step, round_
             vllm = self.vllm
-            samples = vllm.sample(policy, prompts, key, progress) if vllm else policy.sample(prompts, **how)
+            samples = (
+                vllm.sample(policy, prompts, key, progress)
+                if vllm
+                else policy.sample(prompts, **how)
+            )
         else:
             keys = [f"{spec.seed} rollout {step} {round_} {row}" for row in range(rows)]
             columns = [p.columns for p in problems]
@@ -210,18 +228,22 @@ class Roller:
         answered = []
         for row, text in enumerate(policy.text(samples.batch)):
             p = problems[row // spec.rollout.group_size]
-            answered.append(Answered(text, lengths[row], truncated[row], p.answer, p.asked(), p.columns))
+            answered.append(
+                Answered(text, lengths[row], truncated[row], p.answer, p.asked(), p.columns)
+            )
         if talks:
             pairs = zip(answered, talks, strict=True)
             answered = [
-                a._replace(response="".join(t.turns), last=t.turns[-1], earned=t.earned) for a, t in pairs
+                a._replace(response="".join(t.turns), last=t.turns[-1], earned=t.earned)
+                for a, t in pairs
             ]
         scored = self.scorer.score(answered)
         earned = rewards = [response.reward for response in scored]
         if overlong := spec.algorithm.overlong:
             limit = spec.rollout.max_response_tokens
             rewards = [
-                value + overlong_punishment(tokens, limit, overlong.buffer_fraction, overlong.factor)
+                value
+                + overlong_punishment(tokens, limit, overlong.buffer_fraction, overlong.factor)
                 for value, tokens in zip(earned, lengths, strict=True)
             ]
         tensor = partial(torch.tensor, device=samples.log_prob.device)
@@ -232,7 +254,8 @@ class Roller:
 
 
 def _useful(graded: Graded, size: int) -> Graded:
-    """Without the groups whose responses all have the same reward, not counting the penalty for length."""
+    """Without the groups whose responses all have the same reward, not counting the penalty for
+    length."""
     earned = graded.earned.view(-1, size)
     return graded.groups((earned.amax(-1) > earned.amin(-1)).nonzero()[:, 0], size)
 
@@ -243,8 +266,12 @@ def _join(parts: list[Graded]) -> Graded:
         return parts[0]
     samples = joined([part.samples for part in parts])
     names = ("rewards", "correct", "earned")
-    rewards, correct, earned = (torch.cat([getattr(part, name) for part in parts]) for name in names)
+    rewards, correct, earned = (
+        torch.cat([getattr(part, name) for part in parts]) for name in names
+    )
     values = {}
     for name in dict.fromkeys(name for part in parts for name in part.parts):
-        values[name] = torch.cat([p.parts.get(name, p.rewards.new_full((len(p),), nan)) for p in parts])
+        values[name] = torch.cat(
+            [p.parts.get(name, p.rewards.new_full((len(p),), nan)) for p in parts]
+        )
     return Graded(samples, rewards, correct, earned, values)

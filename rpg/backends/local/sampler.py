@@ -1,4 +1,5 @@
-"""The policy that samples: the one in training, one of some rollouts before, or a rounded copy of either."""
+"""The policy that samples: the one in training, one of some rollouts before, or a rounded copy of
+either."""
 
 from collections.abc import Mapping
 
@@ -15,10 +16,11 @@ class Sampler:
     """Keeps as many past policies as `rollout.staleness` says.
 
     Attributes:
-        past: (rollout steps done, weights) of the policies before the current one, oldest first. Their number is the age of
-            the policy that samples next, in rollouts.
+        past: (rollout steps done, weights) of the policies before the current one, oldest first.
+            Their number is the age of the policy that samples next, in rollouts.
         is_policy: whether the policy in training itself samples, at every step.
-        exact: whether samples have the log-probabilities that the trainer computes, up to rounding; vLLM computes its own.
+        exact: whether samples have the log-probabilities that the trainer computes, up to rounding;
+            vLLM computes its own.
     """
 
     def __init__(self, rollout: Rollout):
@@ -34,7 +36,9 @@ class Sampler:
             return current
         if self._copy is None:
             self._copy = current.frozen_copy()
-        weights = dict(current.model.named_parameters()) | dict(self.past[0][1] if self.past else {})
+        weights = dict(current.model.named_parameters()) | dict(
+            self.past[0][1] if self.past else {}
+        )
         with torch.no_grad():
             for name, parameter in self._copy.model.named_parameters():
                 parameter.copy_(rounded(weights[name], self.dtype))
@@ -44,7 +48,9 @@ class Sampler:
         """The policy that rollout step `step` (from 1) is about to update becomes a past one."""
         if self.staleness:
             parameters = current.model.named_parameters()
-            weights = {name: value.detach().clone() for name, value in parameters if value.requires_grad}
+            weights = {
+                name: value.detach().clone() for name, value in parameters if value.requires_grad
+            }
             self.past.append((step - 1, weights))
             del self.past[: -self.staleness]
 

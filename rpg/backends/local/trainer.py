@@ -47,7 +47,8 @@ class Experience:
     reference: Tensor | None
     advantages: Tensor
     drawn: Tensor
-    """Log-probabilities under the policy that sampled: `old`, unless the loss corrects for another one."""
+    """Log-probabilities under the policy that sampled: `old`, unless the loss corrects for another
+    one."""
     row: Tensor
     """(N,) numbers of the responses within the rollout."""
     weights: Tensor | None = None
@@ -62,7 +63,9 @@ class Experience:
     def rows(self, index: Tensor) -> "Experience":
         batch = self.batch.rows(index)
         tensors = {name: x for name, x in vars(self).items() if isinstance(x, Tensor)}
-        parts = {name: x[index, : batch.tokens.shape[1]] for name, x in tensors.items() if x.ndim > 1}
+        parts = {
+            name: x[index, : batch.tokens.shape[1]] for name, x in tensors.items() if x.ndim > 1
+        }
         return replace(self, batch=batch, row=self.row[index], **parts)
 
 
@@ -77,23 +80,32 @@ class Trainer:
     recorder: Recorder | None = None
     """What the last step recorded of its tokens, if it was to (`training.token_records`)."""
 
-    def __init__(self, spec: RunSpec, policy: Policy, roller: Roller, teacher: Policy | None = None):
+    def __init__(
+        self, spec: RunSpec, policy: Policy, roller: Roller, teacher: Policy | None = None
+    ):
         """`teacher`: the model of a reference of type `model`, if there is one that the loss reads."""
         self.spec, self.policy, self.roller, training = spec, policy, roller, spec.training
         self.progress = roller.progress
         policy.recompute = spec.backend.gradient_checkpointing
         # The policy computes from here on with the weights it is trained with.
         advantage = spec.algorithm.advantage
-        alone = advantage.critic_warmup * training.updates_per_step if isinstance(advantage, GAE) else 0
-        settings, total, half = training.optimizer, training.optimizer_steps - alone, spec.half_weights()
+        alone = (
+            advantage.critic_warmup * training.updates_per_step if isinstance(advantage, GAE) else 0
+        )
+        settings, total, half = (
+            training.optimizer,
+            training.optimizer_steps - alone,
+            spec.half_weights(),
+        )
         self.optimizer = Optimizer(policy.model, settings, total, half)
         self.reference, self.sampler = Reference(spec.algorithm, teacher), Sampler(spec.rollout)
         self.critic = Critic(spec, policy) if isinstance(advantage, GAE) else None
         self.optimizer_step = self.tokens = 0
 
     def step(self, step: int) -> dict[str, float]:
-        """Rollout step number `step` (from 1); returns its metrics. Raises TrainingError: a loss or a gradient is not
-        finite (the policy is then as before that optimizer step), or there is too little memory.
+        """Rollout step number `step` (from 1); returns its metrics. Raises TrainingError: a loss or
+        a gradient is not finite (the policy is then as before that optimizer step), or there is too
+        little memory.
         """
         try:
             return self._step(step)
@@ -157,7 +169,8 @@ class Trainer:
         return Recorder(spec.training.token_records, spec.rollout.group_size, *given)
 
     def _score(self, graded: Graded, sampler: Policy) -> tuple[Experience, float]:
-        """Old and reference log-probabilities, advantages and weights; and KL(sampler || policy) per token."""
+        """Old and reference log-probabilities, advantages and weights; and KL(sampler || policy)
+        per token."""
         spec, batch = self.spec, graded.samples.batch
         self.progress.begin("log-probabilities", 0, "")
         limits, temperature = Limits.of(spec.training, self.policy), spec.rollout.temperature
@@ -165,14 +178,20 @@ class Trainer:
         exact = self.policy.exact_samples and self.sampler.exact and not nobody_drew
         sampled = drawn if exact else score(sampler, batch, temperature, limits)
         drawn = sampled if nobody_drew else drawn
-        current = sampled if sampler is self.policy else score(self.policy, batch, temperature, limits)
+        current = (
+            sampled if sampler is self.policy else score(self.policy, batch, temperature, limits)
+        )
         correction = spec.algorithm.rollout_correction
         old = sampled if correction.type == "none" else current
         mask = batch.mask
-        weights = rollout_weights(correction, old_log_prob=old, sampler_log_prob=drawn, response_mask=mask)
+        weights = rollout_weights(
+            correction, old_log_prob=old, sampler_log_prob=drawn, response_mask=mask
+        )
         reference = self.reference.log_probs(batch, temperature, limits, self.recorder is not None)
         if reference is None and spec.algorithm.needs_reference:
-            reference = current  # just renewed: the reference is the policy itself; or nobody reads it
+            reference = (
+                current  # just renewed: the reference is the policy itself; or nobody reads it
+            )
         algorithm = spec.algorithm
         inputs: dict[str, Any] = {"rewards": graded.rewards, "group": batch.prompt_of}
         inputs |= {"response_mask": mask, "old_log_prob": old, "ref_log_prob": reference}
@@ -186,20 +205,32 @@ class Trainer:
 
     def _update(self, step: int, experience: Experience) -> dict[str, float]:
         """All epochs and mini-batches of one rollout."""
-        training, size, device = self.spec.training, self.spec.rollout.group_size, experience.old.device
+        training, size, device = (
+            self.spec.training,
+            self.spec.rollout.group_size,
+            experience.old.device,
+        )
         meter, norms, rate = Meter(), [], 0.0
         groups = len(experience.batch) // size
         self.progress.begin("update", training.epochs * len(experience.batch), "responses")
         every = training.fidelity_every
-        exact = (self.optimizer.parameters, self.optimizer.masters) if every and step % every == 0 else ()
+        exact = (
+            (self.optimizer.parameters, self.optimizer.masters)
+            if every and step % every == 0
+            else ()
+        )
         diagnostics = Diagnostics(self.spec.algorithm, *exact)
         measured: dict[str, float] = {}
         critic: list[dict[str, float]] = []
         for epoch in range(training.epochs):
-            order = seeds.permutation(groups, self.spec.seed, "mini-batches", step, epoch).to(device)
+            order = seeds.permutation(groups, self.spec.seed, "mini-batches", step, epoch).to(
+                device
+            )
             parts = torch.split(order, training.mini_batch_prompts)
             for number, chosen in enumerate(parts, 1):
-                rows = (chosen.sort().values[:, None] * size + torch.arange(size, device=device)).flatten()
+                rows = (
+                    chosen.sort().values[:, None] * size + torch.arange(size, device=device)
+                ).flatten()
                 last = epoch == training.epochs - 1 and number == len(parts)
                 mini = experience.rows(rows)
                 if self.critic is not None:
@@ -219,14 +250,19 @@ class Trainer:
         of_critic = means(critic)
         return meter.metrics(norms, rate, measured) | of_critic if norms else of_critic
 
-    def _accumulate(self, mini: Experience, meter: Meter, diagnostics: Diagnostics | None = None) -> float:
-        """Gradients of one mini-batch, one micro-batch at a time; returns its mean KL(policy || reference)."""
+    def _accumulate(
+        self, mini: Experience, meter: Meter, diagnostics: Diagnostics | None = None
+    ) -> float:
+        """Gradients of one mini-batch, one micro-batch at a time; returns its mean KL(policy ||
+        reference)."""
         self.optimizer.zero_grad()
         spec = self.spec
         responses = len(mini.batch)
         counts = Counts(int(mini.batch.mask.sum()), responses, spec.rollout.max_response_tokens)
         token_kl = 0.0
-        for rows in micro_batches(mini.batch, mini.advantages, Limits.of(spec.training, self.policy)):
+        for rows in micro_batches(
+            mini.batch, mini.advantages, Limits.of(spec.training, self.policy)
+        ):
             micro = mini if len(rows) == responses else mini.rows(rows)
             inputs: dict[str, Any] = {"old_log_prob": micro.old, "ref_log_prob": micro.reference}
             inputs |= {"advantages": micro.advantages, "response_mask": micro.batch.mask}
@@ -263,10 +299,15 @@ class Trainer:
     def _forward(
         self, micro: Experience, counts: Counts
     ) -> tuple[Tensor, Tensor | None, Tensor | None, dict[str, float]]:
-        """Log-probabilities (N, T); where the run has them, divergences of whole distributions (N, T), without a gradient,
-        and what the objective adds beside the loss of the sampled tokens, a scalar; and their metrics.
+        """Log-probabilities (N, T); where the run has them, divergences of whole distributions (N,
+        T), without a gradient, and what the objective adds beside the loss of the sampled tokens, a
+        scalar; and their metrics.
         """
-        algorithm, batch, temperature = self.spec.algorithm, micro.batch, self.spec.rollout.temperature
+        algorithm, batch, temperature = (
+            self.spec.algorithm,
+            micro.batch,
+            self.spec.rollout.temperature,
+        )
         mode, coefficient = algorithm.loss_agg_mode, self.spec.training.entropy_coeff
         whole = isinstance(algorithm.kl, DistributionKL) and algorithm.beta > 0
         scored = self.policy.scored(batch, temperature, entropy=coefficient > 0, states=whole)
@@ -275,7 +316,9 @@ class Trainer:
             bonuses.append(coefficient * aggregate(scored.entropy, batch.mask, mode, counts))
             metrics["policy_entropy"] = float(scored.entropy.detach().sum() / batch.mask.sum())
         if micro.lm_weights is not None:
-            bonuses.append(weighted_likelihood(scored.log_prob, micro.lm_weights, batch.mask, counts))
+            bonuses.append(
+                weighted_likelihood(scored.log_prob, micro.lm_weights, batch.mask, counts)
+            )
         if whole:
             values, measured = self.reference.token_kl(self.policy, scored, batch, temperature)
             bonuses.append(-algorithm.beta * aggregate(values, batch.mask, mode, counts))

@@ -1,4 +1,5 @@
-"""One run from its folder to its last step: find out what is missing and do it; the folder is consistent at every moment."""
+"""One run from its folder to its last step: find out what is missing and do it; the folder is
+consistent at every moment."""
 
 from pathlib import Path
 
@@ -32,8 +33,8 @@ from rpg.tasks.preparation import prepare_data, read_problems
 
 
 def train(folder: RunFolder, home: Path, say: Say) -> None:
-    """Train a run to its last step, from its newest checkpoint where there is one. Raises UserError: data, model,
-    files, configuration or a loss that cannot be used; one line.
+    """Train a run to its last step, from its newest checkpoint where there is one. Raises
+    UserError: data, model, files, configuration or a loss that cannot be used; one line.
     """
     spec = spec_of(folder)
     configure_torch(spec)
@@ -65,7 +66,8 @@ def configure_torch(spec: RunSpec) -> None:
 
 
 def rows_at_once(spec: RunSpec) -> int | None:
-    """How many responses a run that begins here draws at a time, where its file does not say; None: all of a step."""
+    """How many responses a run that begins here draws at a time, where its file does not say; None:
+    all of a step."""
     cuda = spec.backend.device == "cuda"
     room = torch.cuda.get_device_properties(0).total_memory if cuda else total_memory()
     need = memory(spec, float(room))
@@ -73,14 +75,17 @@ def rows_at_once(spec: RunSpec) -> int | None:
 
 
 def configure_memory(spec: RunSpec) -> None:
-    """Return freed memory at once where a training has to save memory; else keep it for the next step."""
+    """Return freed memory at once where a training has to save memory; else keep it for the next
+    step."""
     if spec.backend.gradient_checkpointing or spec.backend.offload:
         give_memory_back()
     else:
         keep_memory()
 
 
-def _begin(folder: RunFolder, spec: RunSpec, home: Path, say: Say) -> tuple[Trainer, Checkpoints, int]:
+def _begin(
+    folder: RunFolder, spec: RunSpec, home: Path, say: Say
+) -> tuple[Trainer, Checkpoints, int]:
     """(trainer, checkpoints, steps that are done)."""
     prepared = prepare_data(spec, home)
     sources = folder.read_manifest().get("rewards") or {}
@@ -98,29 +103,36 @@ def _begin(folder: RunFolder, spec: RunSpec, home: Path, say: Say) -> tuple[Trai
 
 
 def resume(spec: RunSpec, checkpoint: Path | None, roller: Roller, home: Path, say: Say) -> Trainer:
-    """The training as it was at a checkpoint, or (None) as it began; with a new optimizer where the checkpoint has no
-    training state. Raises UserError: data, model or files that cannot be used.
+    """The training as it was at a checkpoint, or (None) as it began; with a new optimizer where the
+    checkpoint has no training state. Raises UserError: data, model or files that cannot be used.
     """
     if checkpoint is None:
         return _trainer(spec, starting_policy(spec, home, say), roller, home, say)
     if (checkpoint / "training" / "state.json").exists():
         return _resumed(spec, checkpoint, home, roller, say)[0]
     trainer = _trainer(spec, _policy(spec, checkpoint, home, say), roller, home, say)
-    # Without the state only `fixed` and a teacher are known; the initial model stands in for the other schedules.
+    # Without the state only `fixed` and a teacher are known; the initial model stands in for the
+    # other schedules.
     if trainer.reference.needed and trainer.reference.policy is None:
         trainer.reference.policy = _initial(spec, home, say).frozen_copy()
     return trainer
 
 
-def _resumed(spec: RunSpec, checkpoint: Path, home: Path, roller: Roller, say: Say) -> tuple[Trainer, int]:
+def _resumed(
+    spec: RunSpec, checkpoint: Path, home: Path, roller: Roller, say: Say
+) -> tuple[Trainer, int]:
     """(trainer, steps that are done)."""
     state, tensors = files.load_training(checkpoint)
     trainer = _trainer(spec, _policy(spec, checkpoint, home, say), roller, home, say)
     trainer.optimizer.load(tensors["optimizer"], state["optimizer"])
     reference, weights = trainer.reference, tensors.get("reference")
-    reference.restore(state["reference"], weights, trainer.policy, lambda: _initial(spec, home, say))
+    reference.restore(
+        state["reference"], weights, trainer.policy, lambda: _initial(spec, home, say)
+    )
     past, device = files.load_past(checkpoint), spec.backend.device
-    trainer.sampler.past = [(step, {k: v.to(device) for k, v in kept.items()}) for step, kept in past]
+    trainer.sampler.past = [
+        (step, {k: v.to(device) for k, v in kept.items()}) for step, kept in past
+    ]
     trainer.optimizer_step, trainer.tokens = state["optimizer_step"], state["tokens"]
     roller.rows_at_once = spec.rollout.rows_at_once or state.get("rows_at_once")
     if trainer.critic is not None:
@@ -135,7 +147,9 @@ def _trainer(spec: RunSpec, policy: Policy, roller: Roller, home: Path, say: Say
         halve_weights(teacher.model)
     trainer = Trainer(spec, policy, roller, teacher)
     if teacher:
-        say(f"teacher: {teacher.model.name_or_path}, SHA-256 of its weights {trainer.reference.digest}...")
+        say(
+            f"teacher: {teacher.model.name_or_path}, SHA-256 of its weights {trainer.reference.digest}..."
+        )
     return trainer
 
 
@@ -168,7 +182,9 @@ def _room(trainer: Trainer) -> float:
         written.append(optimizer.weights())
     if trainer.critic is not None:
         written.append(trainer.critic.tensors())
-    written += [kept for _, kept in trainer.sampler.past[-1:]]  # the older ones are links to existing files
+    written += [
+        kept for _, kept in trainer.sampler.past[-1:]
+    ]  # the older ones are links to existing files
     return 2.0 * sum(value.nbytes for tensors in written for value in tensors.values()) + 1e6
 
 
@@ -186,4 +202,6 @@ def _save(checkpoints: Checkpoints, step: int, trainer: Trainer) -> None:
     if critic:
         state["critic"], tensors["critic"] = critic.numbers(), critic.tensors()
     tensors |= {"reference": reference} if reference else {}
-    checkpoints.save(step, trainer.policy, state, tensors, trainer.sampler.past, optimizer.weights())
+    checkpoints.save(
+        step, trainer.policy, state, tensors, trainer.sampler.past, optimizer.weights()
+    )

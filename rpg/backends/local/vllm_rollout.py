@@ -1,4 +1,5 @@
-"""Responses drawn by vLLM in the trainer's process (`rollout.engine`), with the weights of the policy that samples."""
+"""Responses drawn by vLLM in the trainer's process (`rollout.engine`), with the weights of the
+policy that samples."""
 
 import os
 import tempfile
@@ -21,7 +22,8 @@ from rpg.models.vllm_engine import Vllm
 
 
 class VllmRollout(Vllm):
-    """vLLM, which starts at the first rollout. On a GPU it sleeps between rollouts and gives its memory back."""
+    """vLLM, which starts at the first rollout. On a GPU it sleeps between rollouts and gives its
+    memory back."""
 
     def __init__(self, spec: RunSpec, engine: VllmEngineSpec):
         """Raises ModelError: vLLM is not installed."""
@@ -30,12 +32,15 @@ class VllmRollout(Vllm):
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
         # Else it warns at every step of layers that have no weights of their own.
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-        sampling = Sampling(r.temperature, r.max_prompt_tokens, r.max_response_tokens, restriction_of(r))
+        sampling = Sampling(
+            r.temperature, r.max_prompt_tokens, r.max_response_tokens, restriction_of(r)
+        )
         super().__init__("rollout", engine, sampling, bfloat16(spec.model))
 
     @contextmanager
     def holding(self, policy: Policy) -> Iterator[None]:
-        """As long as the context lasts, responses are drawn from `policy`, adapters merged, as it is at the beginning."""
+        """As long as the context lasts, responses are drawn from `policy`, adapters merged, as it
+        is at the beginning."""
         cuda = policy.device.type == "cuda"
         if self.llm is None:
             self.stop = policy.stop
@@ -54,15 +59,22 @@ class VllmRollout(Vllm):
             self.llm.sleep(level=1)
 
     def sample(
-        self, policy: Policy, prompts: Sequence[Sequence[int]], key: tuple[object, ...], progress: Progress
+        self,
+        policy: Policy,
+        prompts: Sequence[Sequence[int]],
+        key: tuple[object, ...],
+        progress: Progress,
     ) -> Samples:
-        """`rollout.group_size` responses to each prompt, row i from random numbers that follow from (*key, i), with the
-        log-probabilities that vLLM computed. Their negatives, of the same mean, stand in for the entropies, which it does
-        not tell.
+        """`rollout.group_size` responses to each prompt, row i from random numbers that follow from
+        (*key, i), with the log-probabilities that vLLM computed. Their negatives, of the same mean,
+        stand in for the entropies, which it does not tell.
         """
         rows, limit = len(prompts) * self.group_size, self.sampling.max_response_tokens
         asked = [prompt for prompt in prompts for _ in range(self.group_size)]
-        tokens, lengths = torch.zeros(rows, limit, dtype=torch.long), torch.zeros(rows, dtype=torch.long)
+        tokens, lengths = (
+            torch.zeros(rows, limit, dtype=torch.long),
+            torch.zeros(rows, dtype=torch.long),
+        )
         log_prob, truncated = torch.zeros(rows, limit), torch.zeros(rows, dtype=torch.bool)
         numbers = [seeds.number(*key, row) for row in range(rows)]
         for row, output in chain.from_iterable(self.drawn(asked, numbers, logprobs=0)):
@@ -75,6 +87,8 @@ class VllmRollout(Vllm):
             progress.share = progress.done / rows
         width, device = int(lengths.max()), policy.device
         prompt_of = torch.arange(rows, device=device) // self.group_size
-        batch = Batch([list(p) for p in prompts], prompt_of, tokens[:, :width].to(device), lengths.to(device))
+        batch = Batch(
+            [list(p) for p in prompts], prompt_of, tokens[:, :width].to(device), lengths.to(device)
+        )
         drawn = log_prob[:, :width].to(device)
         return Samples(batch, drawn, -drawn, truncated.to(device))

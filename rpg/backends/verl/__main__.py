@@ -1,8 +1,9 @@
 """python -m rpg.backends.verl RUN_DIR: train the run whose manifest.json is in RUN_DIR on verl.
 
-Exit codes: 0 all steps are trained, 1 failed (FAILED.json says why in one line), 71 the same, but by no fault of the run, 75
-another process works on this run, 130 and 143 stopped by a signal, and every process of the run with it. Whatever ends it,
-`kill -9` included, the same command goes on from the last checkpoint.
+Exit codes: 0 all steps are trained, 1 failed (FAILED.json says why in one line), 71 the same, but
+by no fault of the run, 75 another process works on this run, 130 and 143 stopped by a signal, and
+every process of the run with it. Whatever ends it, `kill -9` included, the same command goes on
+from the last checkpoint.
 """
 
 import sys

@@ -1,4 +1,5 @@
-"""verl's agent loops with the random numbers of every response, so that the run's seed alone decides what is sampled.
+"""verl's agent loops with the random numbers of every response, so that the run's seed alone
+decides what is sampled.
 
 Instead of verl's random ids, prompts have names of step, round and place: `s3r0p00012`.
 """
@@ -27,7 +28,8 @@ def prompt_name(step: int, round_: int, place: int) -> str:
 
 
 class SeededWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
-    """Adds to the sampling parameters what verl's settings lack: for training responses their random numbers."""
+    """Adds to the sampling parameters what verl's settings lack: for training responses their
+    random numbers."""
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any):
         super().__init__(config, *args, **kwargs)
@@ -66,7 +68,8 @@ class SeededWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
     def _randomness(self, step: int, round_: int, row: int) -> dict[str, Any]:
         """For our server, the same uniform numbers as the embedded trainer's.
 
-        vLLM has one seed for all requests: with a seed for each it would draw every token separately.
+        vLLM has one seed for all requests: with a seed for each it would draw every token
+        separately.
         """
         if self.config.actor_rollout_ref.rollout.name != HUGGINGFACE:
             return {}

@@ -1,4 +1,5 @@
-"""Responses in which an environment has turns: verl's server draws each of the policy's, after the tokens of all before it.
+"""Responses in which an environment has turns: verl's server draws each of the policy's, after the
+tokens of all before it.
 
 Environments, replies and random numbers are the embedded trainer's (rpg.models.conversations).
 """
@@ -25,14 +26,19 @@ class AgentTurns:
     """The conversations of one of verl's agent-loop workers."""
 
     def __init__(
-        self, config: Any, settings: JobSettings, task: EnvironmentTask, tokenizer: PreTrainedTokenizerBase
+        self,
+        config: Any,
+        settings: JobSettings,
+        task: EnvironmentTask,
+        tokenizer: PreTrainedTokenizerBase,
     ):
         self.settings, self.tokenizer = settings, tokenizer
         kept = read_json_object(settings.manifest).get("rewards") if settings.manifest else None
         self.conversations = Conversations(task, kept)
         self.ended = Endings(tokenizer, config.actor_rollout_ref.model.path, settings.stop)
         self.most_prompt_tokens = config.data.max_prompt_length
-        # Environments answer one call at a time; the requests of other conversations go on meanwhile.
+        # Environments answer one call at a time; the requests of other conversations go on
+        # meanwhile.
         self._executor = ThreadPoolExecutor(1)
         self._rows = itertools.count()
         self._openings: dict[str, list[str | None]] = {}
@@ -40,8 +46,9 @@ class AgentTurns:
     async def draw(
         self, client: Any, parameters: Mapping[str, Any], problem: Problem, prompt: str, key: str
     ) -> AgentLoopOutput:
-        """A response to the prompt of this name by verl's rollout servers (`client`), with vLLM's sampling parameters. key:
-        all that the environment draws at random follows from it. Raises EnvironmentFault; DataError: the prompt is too long.
+        """A response to the prompt of this name by verl's rollout servers (`client`), with vLLM's
+        sampling parameters. key: all that the environment draws at random follows from it. Raises
+        EnvironmentFault; DataError: the prompt is too long.
         """
         apart = functools.partial(asyncio.get_running_loop().run_in_executor, self._executor)
         row, talk, limit = next(self._rows), Talk(), self.settings.max_response_tokens
@@ -56,7 +63,9 @@ class AgentTurns:
             drawn = await client.generate(sampling_params=turn, **where)
             talk.add(drawn.token_ids, drawn.log_probs)
             talk.truncated = not self.ended(drawn.token_ids)
-            goes_on = await apart(self.conversations.reply, self.tokenizer, row, talk, drawn.token_ids, limit)
+            goes_on = await apart(
+                self.conversations.reply, self.tokenizer, row, talk, drawn.token_ids, limit
+            )
         earned = await apart(self._end, row, talk.turns)
         said = {"said": talk.turns, "truncated": talk.truncated, "earned": earned, **talk.counts}
         return AgentLoopOutput(
@@ -66,16 +75,24 @@ class AgentTurns:
             response_logprobs=talk.log_prob,
             num_turns=len(talk.turns) + 1,
             metrics={},
-            extra_fields={**drawn.extra_fields, "turns": said, "turn_scores": [], "tool_rewards": []},
+            extra_fields={
+                **drawn.extra_fields,
+                "turns": said,
+                "turn_scores": [],
+                "tool_rewards": [],
+            },
         )
 
     def _begin(self, row: int, problem: Problem, prompt: str, key: str) -> list[int]:
-        """The prompt's tokens, with what `reset` says; all responses of a group must have been told the same."""
+        """The prompt's tokens, with what `reset` says; all responses of a group must have been told
+        the same."""
         texts = self._openings.setdefault(prompt, [])
         texts.append(self.conversations.environments.begin(row, problem.columns, key))
         if len(texts) == self.settings.group_size:
             del self._openings[prompt]
-        (ids,) = self.conversations.encoded(self.tokenizer, [problem.given()], texts, self.most_prompt_tokens)
+        (ids,) = self.conversations.encoded(
+            self.tokenizer, [problem.given()], texts, self.most_prompt_tokens
+        )
         return ids
 
     def _end(self, row: int, turns: list[str]) -> float | None:

@@ -1,13 +1,16 @@
-"""verl's checkpoints as checkpoints of the run: a Hugging Face model that anything can load, with verl's own state inside.
+"""verl's checkpoints as checkpoints of the run: a Hugging Face model that anything can load, with
+verl's own state inside.
 
-checkpoints/step-000040/model.safetensors, config.json, ...      merged by verl, from `actor/huggingface/`
+checkpoints/step-000040/model.safetensors, config.json, ...      merged by verl, from
+`actor/huggingface/`
                         training/global_step_40/                 verl's folder, for going on:
-                            actor/...          weights, optimizer, random state; huggingface/ is the model
-                            reference/...      the reference policy, if it has its own weights
-                            rpg.json           counters and reference schedule; written last, atomically
+                            actor/...          weights, optimizer, random state; huggingface/ is the
+                            model reference/...      the reference policy, if it has its own weights
+                            rpg.json           counters and reference schedule; written last,
+                            atomically
 
-A folder without rpg.json is what a kill left behind: verl's own latest_checkpointed_iteration.txt may be empty. Imports
-neither verl nor torch.
+A folder without rpg.json is what a kill left behind: verl's own latest_checkpointed_iteration.txt
+may be empty. Imports neither verl nor torch.
 """
 
 import json
@@ -18,7 +21,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from rpg.store.atomic_files import StoreError, atomic_write_json, fsync_tree, link, read_json_object, readable
+from rpg.store.atomic_files import (
+    StoreError,
+    atomic_write_json,
+    fsync_tree,
+    link,
+    read_json_object,
+    readable,
+)
 from rpg.store.checkpoints import FORMAT, CheckpointFolder, Keep, digests
 from rpg.store.run_folder import RunFolder
 
@@ -73,13 +83,15 @@ _UNUSED = (".bin", ".pt", ".pth", ".gguf", ".msgpack", ".h5", ".onnx")
 class VerlCheckpoints(CheckpointFolder):
     """Moves verl's checkpoints from `state`, the folder it saves to, into the run's."""
 
-    def __init__(self, folder: RunFolder, steps: Collection[int], state: Path, keep: Keep, bfloat16: bool):
+    def __init__(
+        self, folder: RunFolder, steps: Collection[int], state: Path, keep: Keep, bfloat16: bool
+    ):
         super().__init__(folder, steps, keep)
         self.state, self.bfloat16 = state, bfloat16
 
     def adopt(self, step: int, source: Path) -> None:
-        """Publish verl's checkpoint `source`, then drop what is no longer needed. Raises StoreError: verl left no
-        model in it, or it cannot be moved.
+        """Publish verl's checkpoint `source`, then drop what is no longer needed. Raises
+        StoreError: verl left no model in it, or it cannot be moved.
         """
         build = self._begin(step)
         model = source / "actor" / "huggingface"
@@ -91,7 +103,8 @@ class VerlCheckpoints(CheckpointFolder):
             (build / "training").mkdir()
             record = {"format": FORMAT, "step": step, "files": sizes}
             (build / "training" / "state.json").write_text(json.dumps(record, indent=1))
-            # Last, so that after a kill either verl's folder is still there or the checkpoint is in place.
+            # Last, so that after a kill either verl's folder is still there or the checkpoint is in
+            # place.
             source.replace(build / "training" / source.name)
             final = self.folder.checkpoint(step)
             self.publish(build, final)
@@ -101,7 +114,8 @@ class VerlCheckpoints(CheckpointFolder):
         self.prune()
 
     def _exported(self, path: Path) -> bool:
-        """Whether a file of verl's folder is the float32 model, which the checkpoint has in bfloat16."""
+        """Whether a file of verl's folder is the float32 model, which the checkpoint has in
+        bfloat16."""
         return self.bfloat16 and path.parent.name == "huggingface" and path.suffix == ".safetensors"
 
     def begin_with(self, model: Path) -> None:
@@ -121,7 +135,11 @@ class VerlCheckpoints(CheckpointFolder):
 
     def resume_path(self, checkpoint: Path | None) -> Path | None:
         """verl's folder in a published checkpoint."""
-        return min((checkpoint / "training").glob("global_step_*"), default=None) if checkpoint else None
+        return (
+            min((checkpoint / "training").glob("global_step_*"), default=None)
+            if checkpoint
+            else None
+        )
 
     def _begin(self, step: int) -> Path:
         final = self.folder.checkpoint(step)
@@ -131,11 +149,15 @@ class VerlCheckpoints(CheckpointFolder):
             build.mkdir(parents=True)
         return build
 
-    def _fill(self, build: Path, model: Path, step: int, optimizer_step: int, half: bool = False) -> None:
+    def _fill(
+        self, build: Path, model: Path, step: int, optimizer_step: int, half: bool = False
+    ) -> None:
         with readable("read", model):
             files = [p for p in sorted(model.iterdir()) if p.is_file() and p.suffix not in _UNUSED]
         if not any(path.suffix == ".safetensors" for path in files):
-            raise StoreError(f"{model}: no *.safetensors file in it; expected a whole Hugging Face model")
+            raise StoreError(
+                f"{model}: no *.safetensors file in it; expected a whole Hugging Face model"
+            )
         with readable("write", build):
             for path in files:
                 link(Path(os.path.realpath(path)), build / path.name)
@@ -144,5 +166,7 @@ class VerlCheckpoints(CheckpointFolder):
 
                 halve(build)
             record = {"format": FORMAT, "step": step, "optimizer_step": optimizer_step}
-            (build / "checkpoint.json").write_text(json.dumps(record | {"files": digests(build)}, indent=1))
+            (build / "checkpoint.json").write_text(
+                json.dumps(record | {"files": digests(build)}, indent=1)
+            )
             fsync_tree(build)

@@ -1,6 +1,8 @@
-"""The one place that loads what verl lacks on a machine without a GPU: a separate distribution, in the folder verl-cpu.
+"""The one place that loads what verl lacks on a machine without a GPU: a separate distribution, in
+the folder verl-cpu.
 
-Its parts are entry points, so that no module here names one of its modules; nothing of it is loaded on a GPU.
+Its parts are entry points, so that no module here names one of its modules; nothing of it is loaded
+on a GPU.
 """
 
 import os
@@ -14,8 +16,8 @@ INSTALL = "pip install ./verl-cpu, in a checkout of rpg-lab"
 
 
 def part(name: str) -> Any:
-    """What the distribution offers as `name`: `job`, `install`, `engine` or `in_driver` (verl-cpu/pyproject.toml).
-    Raises UserError: it is not installed.
+    """What the distribution offers as `name`: `job`, `install`, `engine` or `in_driver`
+    (verl-cpu/pyproject.toml). Raises UserError: it is not installed.
     """
     try:
         entry_points = distribution(DISTRIBUTION).entry_points

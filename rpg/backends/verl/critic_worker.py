@@ -1,6 +1,8 @@
-"""verl's value model as the critic of a run whose advantages are of type gae, trained as that of the embedded trainer.
+"""verl's value model as the critic of a run whose advantages are of type gae, trained as that of
+the embedded trainer.
 
-It begins as a copy of the policy with a head of zeros. Shapes: B responses of a micro-batch (rows), T response tokens.
+It begins as a copy of the policy with a head of zeros. Shapes: B responses of a micro-batch (rows),
+T response tokens.
 """
 
 from collections.abc import Mapping
@@ -11,7 +13,11 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 from transformers import AutoModelForTokenClassification
-from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
+from verl.single_controller.base.decorator import (
+    Dispatch,
+    make_nd_compute_dataproto_dispatch_fn,
+    register,
+)
 from verl.utils import model as verl_model
 from verl.utils import tensordict_utils as tu
 from verl.workers.config import TrainingWorkerConfig
@@ -39,7 +45,9 @@ class ValueLoss:
         advantage = settings.algorithm.advantage
         assert isinstance(advantage, GAE)
         rate = advantage.critic_learning_rate or settings.learning_rate
-        always = advantage.model_copy(update={"critic_warmup": 0})  # its schedule falls over all steps
+        always = advantage.model_copy(
+            update={"critic_warmup": 0}
+        )  # its schedule falls over all steps
         algorithm = settings.algorithm.model_copy(update={"advantage": always})
         update = {"learning_rate": rate, "entropy_coeff": 0.0, "algorithm": algorithm}
         return cls(settings.model_copy(update=update))
@@ -67,9 +75,11 @@ class ValueLoss:
         return loss * tu.get(data, "dp_size"), {"rpg": ({"loss": float(loss.detach())}, 0.0, {})}
 
 
-def load_value_model(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:
-    """In place of verl's, which insists on flash attention (verl/utils/model.py:649). The head is zero and has no bias, as
-    in the embedded trainer.
+def load_value_model(
+    local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool
+) -> Any:
+    """In place of verl's, which insists on flash attention (verl/utils/model.py:649). The head is
+    zero and has no bias, as in the embedded trainer.
     """
     given = {"dtype": torch_dtype, "config": model_config, "trust_remote_code": trust_remote_code}
     model = AutoModelForTokenClassification.from_pretrained(local_path, **given)

@@ -1,4 +1,5 @@
-"""verl's driver as a child of the launcher: it ends with the launcher, and what it started here with it."""
+"""verl's driver as a child of the launcher: it ends with the launcher, and what it started here
+with it."""
 
 import contextlib
 import os
@@ -16,7 +17,8 @@ from rpg.errors import first_line
 from rpg.processes import parent_mark, python_module
 
 MARK = "RPG_VERL_RUN"
-"""In the environment of every process of a run on this machine, so that all of them can be found and ended."""
+"""In the environment of every process of a run on this machine, so that all of them can be found
+and ended."""
 
 
 def start_driver(plan: Plan, log: Path, mark: str) -> subprocess.Popen[bytes]:
@@ -26,15 +28,19 @@ def start_driver(plan: Plan, log: Path, mark: str) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:
         return subprocess.Popen(
             python_module(MAIN, *plan.arguments()),
-            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
             cwd=log.parent,  # Ray's workers import from the folder in which the driver stands
-        )  # fmt: skip
+        )
 
 
 def end_marked(mark: str) -> None:
     """Kill every process on this machine that carries the mark of a run.
 
-    psutil's own function to wait is not used: it would take a child's exit code from the process that started it.
+    psutil's own function to wait is not used: it would take a child's exit code from the process
+    that started it.
     """
     deadline = time.monotonic() + 10.0
     while time.monotonic() < deadline and (  # again, for processes that are started meanwhile

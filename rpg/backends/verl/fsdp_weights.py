@@ -1,13 +1,17 @@
-"""Weights of FSDP modules, shard by shard: into another module of the same model and from another number of workers.
+"""Weights of FSDP modules, shard by shard: into another module of the same model and from another
+number of workers.
 
-Low-rank adapters (`model.lora`; peft in verl's FSDP2 engine): merged for servers and checkpoints, and kept as a reference.
+Low-rank adapters (`model.lora`; peft in verl's FSDP2 engine): merged for servers and checkpoints,
+and kept as a reference.
 
-verl reads files of exactly as many workers as there are (verl/utils/checkpoint/fsdp_checkpoint_manager.py:219). FSDP2's
-shards are rows of each tensor, so here any number can go on.
+verl reads files of exactly as many workers as there are
+(verl/utils/checkpoint/fsdp_checkpoint_manager.py:219). FSDP2's shards are rows of each tensor, so
+here any number can go on.
 
-verl 0.9.1 merges in place, rounds merged weights to bfloat16 (verl/workers/engine/fsdp/transformer_impl.py:1083), and
-exports checkpoints unmerged, with peft's names (verl/utils/checkpoint/fsdp_checkpoint_manager.py:422). Here each weight is
-merged separately, in the precision that it is trained in, and the module stays unchanged.
+verl 0.9.1 merges in place, rounds merged weights to bfloat16
+(verl/workers/engine/fsdp/transformer_impl.py:1083), and exports checkpoints unmerged, with peft's
+names (verl/utils/checkpoint/fsdp_checkpoint_manager.py:422). Here each weight is merged separately,
+in the precision that it is trained in, and the module stays unchanged.
 """
 
 import re
@@ -28,7 +32,8 @@ from rpg.errors import UserError
 
 
 def load_shards(module: nn.Module, values: Mapping[str, Tensor]) -> None:
-    """Load what :func:`shards` or :func:`adapters` gave on as many workers; the next forward pass uses it."""
+    """Load what :func:`shards` or :func:`adapters` gave on as many workers; the next forward pass
+    uses it."""
     parts = dict(shards(module))
     with torch.no_grad():
         for name, value in values.items():
@@ -42,8 +47,8 @@ def shards(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def written_by(folder: str | Path, pattern: str) -> int:
-    """How many workers wrote the files `pattern` (with `{world}` and `{rank}`) in a folder; 0 if there are none.
-    Raises FileNotFoundError: some of them are missing.
+    """How many workers wrote the files `pattern` (with `{world}` and `{rank}`) in a folder; 0 if
+    there are none. Raises FileNotFoundError: some of them are missing.
     """
     name = re.compile(re.escape(pattern).replace(r"\{world\}", r"(\d+)").replace(r"\{rank\}", "0"))
     matches = (name.fullmatch(path.name) for path in Path(folder).glob("*"))
@@ -57,7 +62,8 @@ def written_by(folder: str | Path, pattern: str) -> int:
 
 @contextmanager
 def resharding(manager: Any, folder: str, workers: int) -> Iterator[None]:
-    """verl's `FSDPCheckpointManager` loads a folder that another number of workers than `workers` wrote, too."""
+    """verl's `FSDPCheckpointManager` loads a folder that another number of workers than `workers`
+    wrote, too."""
     written = written_by(folder, MODEL)
     if written and written != workers:
         manager.load_checkpoint = partial(load_resharded, manager, written)
@@ -68,9 +74,11 @@ def resharding(manager: Any, folder: str, workers: int) -> Iterator[None]:
 
 
 def load_resharded(manager: Any, workers: int, local_path: str, **_: Any) -> None:
-    """In place of verl's `FSDPCheckpointManager.load_checkpoint`, for a checkpoint that `workers` workers wrote.
+    """In place of verl's `FSDPCheckpointManager.load_checkpoint`, for a checkpoint that `workers`
+    workers wrote.
 
-    Random states and verl's scheduler are not restored: no training draws from the ones or reads the other.
+    Random states and verl's scheduler are not restored: no training draws from the ones or reads
+    the other.
     """
     folder = Path(local_path)
 
@@ -89,17 +97,23 @@ def load_resharded(manager: Any, workers: int, local_path: str, **_: Any) -> Non
                 mine.copy_(olds[0])
     if manager.optimizer is not None:
         parts = [read("optim", rank) for rank in range(workers)]
-        live = [parameter for group in manager.optimizer.param_groups for parameter in group["params"]]
+        live = [
+            parameter for group in manager.optimizer.param_groups for parameter in group["params"]
+        ]
         merged_state = parts[0]
         for index, entries in merged_state["state"].items():
             for name in [name for name, value in entries.items() if isinstance(value, DTensor)]:
                 entries[name] = _like(live[index], [part["state"][index][name] for part in parts])
-        manager.optimizer.load_state_dict({key: merged_state[key] for key in ("state", "param_groups")})
+        manager.optimizer.load_state_dict(
+            {key: merged_state[key] for key in ("state", "param_groups")}
+        )
 
 
 def load_shards_of(module: nn.Module, folder: str | Path, pattern: str, workers: int) -> None:
     """Load the parameters of which `workers` workers each wrote their rows as a safetensors file."""
-    parts = [load_file(Path(folder, pattern.format(world=workers, rank=rank))) for rank in range(workers)]
+    parts = [
+        load_file(Path(folder, pattern.format(world=workers, rank=rank))) for rank in range(workers)
+    ]
     with torch.no_grad():
         for name, mine in module.named_parameters():
             if name in parts[0]:
@@ -119,7 +133,11 @@ def _rows_of(mine: DTensor, olds: Sequence[Tensor]) -> Tensor:
 def _like(parameter: DTensor, olds: Sequence[Tensor]) -> DTensor:
     """A moment of a parameter, distributed as the parameter is."""
     rows = _rows_of(parameter, olds).clone().to(parameter.to_local().device)
-    like: dict[str, Any] = {"shape": parameter.shape, "stride": parameter.stride(), "run_check": False}
+    like: dict[str, Any] = {
+        "shape": parameter.shape,
+        "stride": parameter.stride(),
+        "run_check": False,
+    }
     return DTensor.from_local(rows, parameter.device_mesh, parameter.placements, **like)
 
 
@@ -131,8 +149,8 @@ NAME = "default"
 
 
 def send_merged(engine: Any) -> None:
-    """Make verl's engine send merged weights to the rollout servers. Raises UserError: a target of the adapters is not
-    a linear layer.
+    """Make verl's engine send merged weights to the rollout servers. Raises UserError: a target of
+    the adapters is not a linear layer.
     """
     for name, layer in engine.module.named_modules():
         if isinstance(layer, LoraLayer) and not isinstance(layer, Linear):
@@ -143,11 +161,15 @@ def send_merged(engine: Any) -> None:
 
 
 def merged(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """(name in the model without adapters, whole weight with its adapter) of each parameter; a collective call.
+    """(name in the model without adapters, whole weight with its adapter) of each parameter; a
+    collective call.
 
-    A target's weight W becomes W + alpha / rank * B A (Hu et al. 2021, arXiv 2106.09685, section 4.1).
+    A target's weight W becomes W + alpha / rank * B A (Hu et al. 2021, arXiv 2106.09685, section
+    4.1).
     """
-    targets = {name: layer for name, layer in module.named_modules() if isinstance(layer, LoraLayer)}
+    targets = {
+        name: layer for name, layer in module.named_modules() if isinstance(layer, LoraLayer)
+    }
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             if _is_adapter(name):
@@ -161,7 +183,8 @@ def merged(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def export_merged(module: nn.Module, folder: Path, is_first: bool) -> None:
-    """Write the merged weights beside verl's config and tokenizer, as an ordinary model folder; a collective call."""
+    """Write the merged weights beside verl's config and tokenizer, as an ordinary model folder; a
+    collective call."""
     weights = {name: value.cpu().contiguous() for name, value in merged(module) if is_first}
     if is_first:
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

@@ -12,9 +12,11 @@ _SECONDS, _PATIENT_SECONDS = 0.02, 0.1
 
 
 class Gathering(Generic[Request, Answer]):
-    """Has `work(requests)` answer what was asked meanwhile, in a thread of its own, so never twice at the same time.
+    """Has `work(requests)` answer what was asked meanwhile, in a thread of its own, so never twice
+    at the same time.
 
-    `patient`: not before no more come for a while, so that a busy machine hardly changes what is answered together.
+    `patient`: not before no more come for a while, so that a busy machine hardly changes what is
+    answered together.
     """
 
     def __init__(self, work: Callable[[list[Request]], Sequence[Answer]], patient: bool = False):

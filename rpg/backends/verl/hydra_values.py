@@ -19,11 +19,16 @@ def hydra_value(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    if re.fullmatch(r"[\w/][\w/.-]*", text, re.ASCII) and text.lower() not in ("null", "true", "false"):
+    if re.fullmatch(r"[\w/][\w/.-]*", text, re.ASCII) and text.lower() not in (
+        "null",
+        "true",
+        "false",
+    ):
         try:
             float(text)
         except ValueError:
             return text
-    # Hydra reads \' as ', and a run of backslashes before a quote in pairs; so does OmegaConf before ${.
+    # Hydra reads \' as ', and a run of backslashes before a quote in pairs; so does OmegaConf
+    # before ${.
     escaped = re.sub(r"(\\*)('|\$(?=\{))", r"\1\1\\\2", text)
     return "'" + escaped + "\\" * (len(text) - len(text.rstrip("\\"))) + "'"

@@ -1,6 +1,8 @@
-"""What a job writes: metrics, copied from verl's JSON-lines file into the run's, and the reason why it ended, from its log.
+"""What a job writes: metrics, copied from verl's JSON-lines file into the run's, and the reason why
+it ended, from its log.
 
-Our code inside verl logs its metrics as `rpg/<name>`, with the project's units and directions; verl's own stay in its file.
+Our code inside verl logs its metrics as `rpg/<name>`, with the project's units and directions;
+verl's own stay in its file.
 """
 
 import json
@@ -15,11 +17,16 @@ _OURS = "rpg/"
 
 
 def translate(line: bytes) -> dict[str, Any] | None:
-    """One line of verl's file logger as a record of the run's metrics; None if it holds no metric of this project."""
+    """One line of verl's file logger as a record of the run's metrics; None if it holds no metric
+    of this project."""
     try:
         match json.loads(line):
             case {"step": int(step), "data": dict(data)}:
-                ours = {name.removeprefix(_OURS): x for name, x in data.items() if name.startswith(_OURS)}
+                ours = {
+                    name.removeprefix(_OURS): x
+                    for name, x in data.items()
+                    if name.startswith(_OURS)
+                }
                 record = {name: x for name, x in ours.items() if type(x) in (int, float)}
                 return {"step": step, **record} if record else None
     except ValueError:
@@ -28,7 +35,8 @@ def translate(line: bytes) -> dict[str, Any] | None:
 
 
 class Stream:
-    """Copies the metrics of one attempt, each step once, however often a launcher is killed and restarted."""
+    """Copies the metrics of one attempt, each step once, however often a launcher is killed and
+    restarted."""
 
     def __init__(self, folder: RunFolder, attempt: int, source: Path):
         self.folder, self.attempt, self.source = folder, attempt, source
@@ -38,8 +46,8 @@ class Stream:
             self._last = max((row["step"] for row in rows if row["attempt"] == attempt), default=-1)
 
     def pump(self) -> list[dict[str, Any]]:
-        """Append what verl has written since the last call; returns the new records. An incomplete line waits for its
-        end. Raises StoreError: the run's metrics cannot be written.
+        """Append what verl has written since the last call; returns the new records. An incomplete
+        line waits for its end. Raises StoreError: the run's metrics cannot be written.
         """
         try:
             with self.source.open("rb") as file:
@@ -73,7 +81,9 @@ _CONTROL = re.compile(
 )
 _WHO = re.compile(r"^\([\w.:]+ pid=\d+(?:, ip=[^)\s]+)?\)(?: \[repeated [^]]*\])?\s?")
 """How Ray's lines from another process begin."""
-_ERROR_LINE = re.compile(r"^\s*(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt): \S")
+_ERROR_LINE = re.compile(
+    r"^\s*(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt): \S"
+)
 _DUMPED = re.compile(r"^\s*['\"{}\[\]]")
 """Lines of a printed configuration, which explain nothing."""
 
@@ -97,14 +107,17 @@ def tail(log: Path) -> list[str]:
 
 
 def reason(ended: str, lines: list[str]) -> str:
-    """One line: the driver's own error if it left one, else `ended`; with advice in front, if there is any.
+    """One line: the driver's own error if it left one, else `ended`; with advice in front, if there
+    is any.
 
     `ended` is how the process or job ended; empty if it has not.
     """
     reported = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
     last = reported[-1] if reported else ended
     logged = next((line.strip() for line in reversed(lines) if _ERROR_LINE.match(line)), "")
-    if not reported and logged:  # the driver had no time to report it, or another process ended first
+    if (
+        not reported and logged
+    ):  # the driver had no time to report it, or another process ended first
         last = f"{logged} ({ended})" if ended else f"the last error in its log is: {logged}"
     if not last:
         texts = [line for line in lines if not _DUMPED.match(line)] or lines

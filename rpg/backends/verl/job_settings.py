@@ -17,7 +17,8 @@ from rpg.errors import UserError
 
 
 class SettingsError(UserError):
-    """A verl job that cannot be run; `str(error)` is one line that names the override and what it takes."""
+    """A verl job that cannot be run; `str(error)` is one line that names the override and what it
+    takes."""
 
 
 class RpgOverrides(Section):
@@ -27,7 +28,8 @@ class RpgOverrides(Section):
     verifier: Verifier
     reward: Rewards = (CorrectnessReward(),)
     manifest: Path | None = None
-    """The run's manifest, which holds the source of its reward functions and of its environment, if it has any."""
+    """The run's manifest, which holds the source of its reward functions and of its environment, if
+    it has any."""
     task: EnvironmentTask | None = None
     """Where an environment has turns in a response."""
     schedule: Schedule = "constant"
@@ -60,7 +62,8 @@ class RpgOverrides(Section):
 
 
 class JobSettings(RpgOverrides):
-    """Ours, and those of verl's that our code reads. They travel through verl's configuration as JSON."""
+    """Ours, and those of verl's that our code reads. They travel through verl's configuration as
+    JSON."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -87,10 +90,13 @@ class JobSettings(RpgOverrides):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
-        """From verl's composed configuration with the overrides below `rpg` (as dicts and lists). Raises
-        SettingsError: an override of ours is missing or refused.
+        """From verl's composed configuration with the overrides below `rpg` (as dicts and lists).
+        Raises SettingsError: an override of ours is missing or refused.
         """
-        actor, rollout = config["actor_rollout_ref"]["actor"], config["actor_rollout_ref"]["rollout"]
+        actor, rollout = (
+            config["actor_rollout_ref"]["actor"],
+            config["actor_rollout_ref"]["rollout"],
+        )
         theirs = {
             "device": config["trainer"]["device"],
             "steps": config["trainer"]["total_training_steps"],
@@ -112,13 +118,18 @@ class JobSettings(RpgOverrides):
 
     @classmethod
     def inside(cls, actor_rollout_ref: Any) -> Self:
-        """From that part of the configuration, into which `rpg.backends.verl.main.derive` wrote them for every process."""
-        values: Any = OmegaConf.to_container(actor_rollout_ref)  # unresolved: a text may contain "${"
+        """From that part of the configuration, into which `rpg.backends.verl.main.derive` wrote
+        them for every process."""
+        values: Any = OmegaConf.to_container(
+            actor_rollout_ref
+        )  # unresolved: a text may contain "${"
         return cls.model_validate_json(values["rpg"])
 
     def _check(self, config: Mapping[str, Any]) -> None:
         workers = config["trainer"]["nnodes"] * config["trainer"]["n_gpus_per_node"]
-        shards = workers // config["actor_rollout_ref"]["actor"].get("ulysses_sequence_parallel_size", 1)
+        shards = workers // config["actor_rollout_ref"]["actor"].get(
+            "ulysses_sequence_parallel_size", 1
+        )
         rows = self.mini_batch_prompts * self.group_size
         if self.prompts_per_step % self.mini_batch_prompts:
             raise SettingsError(
@@ -150,4 +161,6 @@ def _validated(kind: type[Section], values: Mapping[str, Any], prefix: str) -> A
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
-        raise SettingsError(f"{prefix}{field}: {first['msg'].removeprefix('Value error, ')}") from error
+        raise SettingsError(
+            f"{prefix}{field}: {first['msg'].removeprefix('Value error, ')}"
+        ) from error

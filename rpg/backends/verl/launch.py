@@ -1,8 +1,9 @@
-"""One run on verl from its folder to its last step: find out what is missing, start verl's driver, follow it.
+"""One run on verl from its folder to its last step: find out what is missing, start verl's driver,
+follow it.
 
 <run>/verl/log-<attempt>.txt     what verl printed
-           metrics-<attempt>.jsonl   verl's own metrics
-           global_step_<n>/      a checkpoint that verl has not finished, or that is about to be published
+           metrics-<attempt>.jsonl   verl's own metrics global_step_<n>/      a checkpoint that verl
+           has not finished, or that is about to be published
 """
 
 import contextlib
@@ -34,14 +35,23 @@ from rpg.tasks.preparation import once, prepare_data
 
 POLL_SECONDS = 0.5
 COMPUTES = (
-    "rpg.answers", "rpg.backends", "rpg.catalogue", "rpg.config", "rpg.losses", "rpg.models", "rpg.rewards", "rpg.tasks",
-)  # fmt: skip
-"""Our code in verl's processes, which this process does not import: all of it counts as the code of a training."""
+    "rpg.answers",
+    "rpg.backends",
+    "rpg.catalogue",
+    "rpg.config",
+    "rpg.losses",
+    "rpg.models",
+    "rpg.rewards",
+    "rpg.tasks",
+)
+"""Our code in verl's processes, which this process does not import: all of it counts as the code of
+a training."""
 
 
 def train(folder: RunFolder, home: Path, say: Say) -> None:
-    """Train a run to its last step, from its newest checkpoint where there is one. Raises UserError: configuration,
-    data, model or cluster that cannot be used, or a training that failed; one line.
+    """Train a run to its last step, from its newest checkpoint where there is one. Raises
+    UserError: configuration, data, model or cluster that cannot be used, or a training that failed;
+    one line.
     """
     spec = spec_of(folder)
     if wrong := unknown(_backend(spec).verl):
@@ -64,7 +74,9 @@ def train(folder: RunFolder, home: Path, say: Say) -> None:
     paths = Paths.of(folder.path, data, model, run.attempt, resume)
     if isinstance(run.backend.ray, RayAddress):
         require_reachable(run.backend.ray)
-    launch = plan(with_teacher(spec, model, home, say), paths, project=folder.sweep, experiment=folder.name)
+    launch = plan(
+        with_teacher(spec, model, home, say), paths, project=folder.sweep, experiment=folder.name
+    )
     driver = start_driver(launch, run.log, str(folder.path))
     start = f"continuing after step {done} of" if done else "starting verl for"
     say(f"{start} {steps} steps; verl's output: {run.log}")
@@ -111,14 +123,16 @@ class _Run:
         """Publish what an earlier attempt left; the step to go on from, and verl's folder of it."""
         self.checkpoints.rescue()
         self._collect(self._stream())
-        newest = self.checkpoints.resumable({step for _, step in pending_evaluations(self.folder)}, self.say)
+        newest = self.checkpoints.resumable(
+            {step for _, step in pending_evaluations(self.folder)}, self.say
+        )
         step = int(newest.name.rpartition("-")[2]) if newest else 0
         return step, self.checkpoints.resume_path(newest)
 
     def follow(self, driver: subprocess.Popen[bytes]) -> None:
-        """Carry over metrics and checkpoints until verl's driver ends. Raises TrainingFailed: it ended without having
-        trained every step, or showed no progress for too long; TrainingLost if it was killed, or never got a Ray to
-        train on.
+        """Carry over metrics and checkpoints until verl's driver ends. Raises TrainingFailed: it
+        ended without having trained every step, or showed no progress for too long; TrainingLost if
+        it was killed, or never got a Ray to train on.
         """
         stream, log, steps = self._stream(), self.log, self.spec.training.steps
         limit = self.backend.hang_minutes * 60
@@ -126,7 +140,9 @@ class _Run:
         while True:
             code = driver.poll()  # first, so that what was written before the end is seen below
             before, at = at, moving(where)
-            if self._collect(stream) or at != before:  # a step, a phase, or a prompt with all its responses
+            if (
+                self._collect(stream) or at != before
+            ):  # a step, a phase, or a prompt with all its responses
                 moved = time.monotonic()
             if code is not None:
                 break
@@ -148,7 +164,8 @@ class _Run:
         return Stream(self.folder, self.attempt, self.state / f"metrics-{self.attempt}.jsonl")
 
     def _collect(self, stream: Stream) -> bool:
-        """Metrics, then the checkpoints that were whole before: a checkpoint implies the metrics of its steps."""
+        """Metrics, then the checkpoints that were whole before: a checkpoint implies the metrics of
+        its steps."""
         whole = finished(self.state)
         records = stream.pump()
         for record in records:
@@ -164,9 +181,9 @@ def _backend(spec: RunSpec) -> VerlBackend:
 
 
 def initial_model(spec: RunSpec, home: Path, say: Say) -> Path:
-    """A tiny model's warm start from the cache (made if it is missing), or a pretrained model's folder. Raises
-    ConfigError: model.path is neither a usable folder nor an id the hub knows; ModelError, DataError, StoreError: the
-    warm start cannot be made.
+    """A tiny model's warm start from the cache (made if it is missing), or a pretrained model's
+    folder. Raises ConfigError: model.path is neither a usable folder nor an id the hub knows;
+    ModelError, DataError, StoreError: the warm start cannot be made.
     """
     from rpg.models.initial_policy import folder_with_chat_template, prepare_model  # noqa: PLC0415 (torch: after all checks)
 
@@ -179,8 +196,8 @@ def initial_model(spec: RunSpec, home: Path, say: Say) -> Path:
 
 
 def with_teacher(spec: RunSpec, model: Path, home: Path, say: Say) -> RunSpec:
-    """The run with its teacher's folder for the name. Raises ConfigError: no usable folder, nor an id the hub knows;
-    ModelError: its tokens are not those of `model`."""
+    """The run with its teacher's folder for the name. Raises ConfigError: no usable folder, nor an
+    id the hub knows; ModelError: its tokens are not those of `model`."""
     if (path := teacher_path(spec.algorithm)) is None:
         return spec
     from rpg.models.teacher import FIELD, check_teacher  # noqa: PLC0415 (torch: after all checks)
@@ -191,7 +208,9 @@ def with_teacher(spec: RunSpec, model: Path, home: Path, say: Say) -> RunSpec:
     return spec.model_copy(update={"algorithm": algorithm})
 
 
-def _folder(spec: RunSpec, field: str, named: str, revision: str | None, home: Path, say: Say) -> Path:
+def _folder(
+    spec: RunSpec, field: str, named: str, revision: str | None, home: Path, say: Say
+) -> Path:
     """Of a pretrained model, seen by all nodes that train."""
     from rpg.models.model_cache import pretrained_folder  # noqa: PLC0415 (torch: after all checks)
 
@@ -199,7 +218,9 @@ def _folder(spec: RunSpec, field: str, named: str, revision: str | None, home: P
     if folder.exists():
         for name in ("config.json", "tokenizer_config.json"):
             if not (folder / name).is_file():
-                raise ConfigError(f"{field}: {folder} is not a Hugging Face model: {name} is missing")
+                raise ConfigError(
+                    f"{field}: {folder} is not a Hugging Face model: {name} is missing"
+                )
         return folder.resolve()
     from huggingface_hub import snapshot_download  # noqa: PLC0415 (few runs need the hub)
 
@@ -210,11 +231,16 @@ def _folder(spec: RunSpec, field: str, named: str, revision: str | None, home: P
         raise ConfigError(
             f"{field}: {named!r} is neither a local folder nor a model on the hub ({first_line(error)})"
         ) from error
-    return snapshot if isinstance(_backend(spec).ray, LocalRay) else _for_all_nodes(snapshot, named, home)
+    return (
+        snapshot
+        if isinstance(_backend(spec).ray, LocalRay)
+        else _for_all_nodes(snapshot, named, home)
+    )
 
 
 def _for_all_nodes(snapshot: Path, name: str, home: Path) -> Path:
-    """A snapshot in the hub's cache, which only this machine sees, in the data folder, which all nodes of a cluster see."""
+    """A snapshot in the hub's cache, which only this machine sees, in the data folder, which all
+    nodes of a cluster see."""
     folder = home / "cache" / "hub" / f"{name.replace('/', '--')}-{snapshot.name}"
     with once(folder) as build:
         for path in filter(Path.is_file, snapshot.iterdir()):

@@ -1,8 +1,9 @@
 """python -m rpg.backends.verl.main KEY=VALUE...: verl's PPO trainer with our trainer mode.
 
-The overrides are Hydra's, on verl's configuration `ppo_trainer`; ours are below `+rpg` (rpg/backends/verl/job_settings.py).
-`rpg render FILE` prints them for a run. The exit code is 0 when all steps are done; otherwise it is 1, and the last line on
-stderr is `error: <one line>`. It is 71 instead where Ray did not start, which is worth another attempt.
+The overrides are Hydra's, on verl's configuration `ppo_trainer`; ours are below `+rpg`
+(rpg/backends/verl/job_settings.py). `rpg render FILE` prints them for a run. The exit code is 0
+when all steps are done; otherwise it is 1, and the last line on stderr is `error: <one line>`. It
+is 71 instead where Ray did not start, which is worth another attempt.
 """
 
 import importlib
@@ -57,7 +58,8 @@ def compose(overrides: Sequence[str]) -> Any:
 
 
 def _prepare_environment(device: str) -> None:
-    """Load the plug-in here, and have every process of the job do so; Ray hands it on to those on this machine."""
+    """Load the plug-in here, and have every process of the job do so; Ray hands it on to those on
+    this machine."""
     modules = [name for name in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",") if name]
     os.environ["VERL_USE_EXTERNAL_MODULES"] = ",".join(dict.fromkeys([*modules, PLUGIN]))
     if device == "cpu":
@@ -67,8 +69,8 @@ def _prepare_environment(device: str) -> None:
 
 
 def derive(config: Any) -> None:
-    """Set, in place, what follows from our settings: none of it is for the user to choose. Raises SettingsError: an
-    override of ours is missing or refused.
+    """Set, in place, what follows from our settings: none of it is for the user to choose. Raises
+    SettingsError: an override of ours is missing or refused.
     """
     # A worker's configuration holds the part actor_rollout_ref only, so our settings travel there.
     plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
@@ -76,7 +78,8 @@ def derive(config: Any) -> None:
     values = {
         "trainer.use_v1": True,
         "trainer.v1.trainer_mode": "rpg",
-        "trainer.total_epochs": config.trainer.total_training_steps,  # the steps end a run, not the epochs
+        # the steps end a run, not the epochs
+        "trainer.total_epochs": config.trainer.total_training_steps,
         "algorithm.adv_estimator": "rpg",
         "algorithm.use_kl_in_reward": False,
         "algorithm.filter_groups.enable": False,
@@ -112,7 +115,8 @@ def derive(config: Any) -> None:
 
 
 def attention(config: Any) -> dict[str, object]:
-    """verl would take flash attention, a package of its own (verl/workers/config/model.py:185); torch has another."""
+    """verl would take flash attention, a package of its own (verl/workers/config/model.py:185);
+    torch has another."""
     name = "actor_rollout_ref.model.override_config.attn_implementation"
     if config.actor_rollout_ref.model.override_config.get("attn_implementation") is not None:
         return {}
@@ -122,14 +126,17 @@ def attention(config: Any) -> dict[str, object]:
     return {name: "sdpa", "actor_rollout_ref.model.use_remove_padding": False}
 
 
-_ERROR_LINE = re.compile(r"(?m)^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Exit|Interrupt)): (.+)$")
+_ERROR_LINE = re.compile(
+    r"(?m)^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Exit|Interrupt)): (.+)$"
+)
 _WRAPPERS = ("RayTaskError", "RayActorError", "ActorDiedError")
 
 
 def one_line(error: BaseException) -> str:
     """What went wrong at the bottom of a chain of Ray's and verl's errors, in one line.
 
-    Ray tells of an error elsewhere by its traceback as text: the last error named there is the root.
+    Ray tells of an error elsewhere by its traceback as text: the last error named there is the
+    root.
     """
     while not isinstance(error, UserError):
         deeper = getattr(error, "cause", None) or error.__cause__

@@ -1,7 +1,8 @@
 """A run as overrides of verl's Hydra configuration: pure, and loaded without torch or verl.
 
-`plan(spec, paths)` gives the overrides in the order of verl's sections, the environment of every process and Ray's runtime
-environment; `Plan.command` is the shell command that starts the same training by hand.
+`plan(spec, paths)` gives the overrides in the order of verl's sections, the environment of every
+process and Ray's runtime environment; `Plan.command` is the shell command that starts the same
+training by hand.
 """
 
 import json
@@ -29,14 +30,19 @@ STATE = "verl"
 MAIN = "rpg.backends.verl.main"
 PLUGIN = "rpg.backends.verl.plugin"
 HUGGINGFACE = "rpg_huggingface"
-"""The rollout server on the embedded trainer's decoder, as verl's configuration names it (verl-cpu)."""
+"""The rollout server on the embedded trainer's decoder, as verl's configuration names it
+(verl-cpu)."""
 SETUP = "rpg.processes.collect_seldom"
 """Called by Ray's workers before they import anything of verl."""
-ACTOR, REF, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout", "model"))
+ACTOR, REF, ROLLOUT, MODEL = (
+    f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout", "model")
+)
 LOGICAL_CPUS = 16
-"""Least number of CPUs that the run's own Ray is told of: verl's processes mostly wait, so they may outnumber the cores."""
+"""Least number of CPUs that the run's own Ray is told of: verl's processes mostly wait, so they may
+outnumber the cores."""
 LEAST_WAIT = 600
-"""Least number of seconds that a worker waits for another: all others wait while one writes a model of 30 GB."""
+"""Least number of seconds that a worker waits for another: all others wait while one writes a model
+of 30 GB."""
 ENDLESS_EPOCHS = 1_000_000
 """The number of steps ends a run, not the passes over the data."""
 
@@ -52,31 +58,43 @@ class Paths:
     state: Path
     """Folder in which verl leaves its checkpoints."""
     metrics: Path
-    """File of verl's metrics; each attempt has its own, since verl truncates it when it opens it."""
+    """File of verl's metrics; each attempt has its own, since verl truncates it when it opens it.
+    """
     resume: Path | None = None
     """A `global_step_<n>` folder of verl to go on from."""
 
     @classmethod
     def of(
-        cls, run: Path, data: PreparedData, model: str | Path, attempt: int = 1, resume: Path | None = None
+        cls,
+        run: Path,
+        data: PreparedData,
+        model: str | Path,
+        attempt: int = 1,
+        resume: Path | None = None,
     ) -> Self:
         """Of one attempt at the run in folder `run`."""
         state, benchmarks = run / STATE, tuple(data.benchmarks.values())
-        return cls(str(model), data.train, benchmarks, state, state / f"metrics-{attempt}.jsonl", resume)
+        return cls(
+            str(model), data.train, benchmarks, state, state / f"metrics-{attempt}.jsonl", resume
+        )
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How to start one training. `overrides` maps dotted keys to values; `added` are those verl does not know."""
+    """How to start one training. `overrides` maps dotted keys to values; `added` are those verl
+    does not know."""
 
     overrides: dict[str, Any]
     environment: dict[str, str]
     added: frozenset[str]
 
     def arguments(self) -> list[str]:
-        """`key=value` in Hydra's grammar, one per override; a key verl does not have is added with a `+`."""
+        """`key=value` in Hydra's grammar, one per override; a key verl does not have is added with
+        a `+`."""
         pairs = self.overrides.items()
-        return [f"{'+' if key in self.added else ''}{key}={hydra_value(value)}" for key, value in pairs]
+        return [
+            f"{'+' if key in self.added else ''}{key}={hydra_value(value)}" for key, value in pairs
+        ]
 
     def runtime_env(self) -> dict[str, Any]:
         """For the workers of a cluster."""
@@ -109,7 +127,9 @@ def plan(spec: RunSpec, paths: Paths, *, project: str = "rpg", experiment: str =
     overrides = {key: value for part in parts for key, value in part.items()}
     overrides |= _theirs(backend, overrides)
     added = frozenset(key.removeprefix("+") for key in overrides if key.startswith("+"))
-    return Plan({key.removeprefix("+"): value for key, value in overrides.items()}, environment, added)
+    return Plan(
+        {key.removeprefix("+"): value for key, value in overrides.items()}, environment, added
+    )
 
 
 def _theirs(backend: VerlBackend, ours: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,7 +138,9 @@ def _theirs(backend: VerlBackend, ours: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in backend.verl.items():
         name = key.removeprefix("+")
         if name == "trainer.logger":  # our metrics are read from the file that verl logs to
-            value = list(dict.fromkeys([*ours[name], *([value] if isinstance(value, str) else value)]))
+            value = list(
+                dict.fromkeys([*ours[name], *([value] if isinstance(value, str) else value)])
+            )
         keys[f"+{name}" if name not in ours and is_added(key) else name] = value
     return keys
 
@@ -140,7 +162,9 @@ def _model(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
     return keys | {
         f"{MODEL}.lora_rank": lora.rank,
         f"{MODEL}.lora_alpha": lora.alpha,
-        f"{MODEL}.target_modules": lora.targets if isinstance(lora.targets, str) else list(lora.targets),
+        f"{MODEL}.target_modules": lora.targets
+        if isinstance(lora.targets, str)
+        else list(lora.targets),
         f"{MODEL}.lora.merge": True,  # the servers get whole weights (fsdp_weights.py)
     }
 
@@ -150,7 +174,9 @@ def _actor(spec: RunSpec) -> dict[str, Any]:
     keys: dict[str, Any] = {
         f"{ACTOR}.use_dynamic_bsz": True,
         f"{ACTOR}.optim.betas": list(optimizer.betas),
-        f"{ACTOR}.optim.clip_grad": math.inf if training.max_grad_norm is None else training.max_grad_norm,
+        f"{ACTOR}.optim.clip_grad": math.inf
+        if training.max_grad_norm is None
+        else training.max_grad_norm,
         **_engine(spec, ACTOR),
         f"{ACTOR}.checkpoint.load_contents": (state := ["model", "optimizer", "extra"]),
         f"{ACTOR}.checkpoint.save_contents": state
@@ -222,7 +248,9 @@ def _ours(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
     schedule = getattr(optimizer, "schedule", "constant")
     rewards = [part.model_dump(mode="json") for part in spec.reward]
     optional = {
-        "rpg.reward": json.dumps(rewards) if spec.reward != RunSpec.model_fields["reward"].default else None,
+        "rpg.reward": json.dumps(rewards)
+        if spec.reward != RunSpec.model_fields["reward"].default
+        else None,
         "rpg.schedule": schedule if schedule != "constant" else None,
         "rpg.prefix": chat_of(spec.task).prefix,
         "rpg.task": environment.model_dump_json() if environment else None,
@@ -236,7 +264,9 @@ def _ours(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
     return {f"+{key}": value for key, value in keys.items()}
 
 
-def _trainer(spec: RunSpec, backend: VerlBackend, paths: Paths, project: str, run: str) -> dict[str, Any]:
+def _trainer(
+    spec: RunSpec, backend: VerlBackend, paths: Paths, project: str, run: str
+) -> dict[str, Any]:
     validates = backend.validation_samples > 0
     keys = {
         "trainer.logger": ["console", "file"],
@@ -253,7 +283,8 @@ def _trainer(spec: RunSpec, backend: VerlBackend, paths: Paths, project: str, ru
 
 
 def _ray(backend: VerlBackend, environment: dict[str, str]) -> dict[str, Any]:
-    """`ray.init` of the driver, and how many processes verl starts: as many as Ray gives CPUs to (resources.py)."""
+    """`ray.init` of the driver, and how many processes verl starts: as many as Ray gives CPUs to
+    (resources.py)."""
     gpus = backend.nodes * backend.gpus_per_node
     units = helpers(backend.device, gpus)
     counts: dict[str, Any] = {
@@ -283,15 +314,22 @@ def _environment(backend: VerlBackend, paths: Paths) -> dict[str, str]:
         "RAY_USAGE_STATS_ENABLED": "0",
     }
     if isinstance(backend.ray, LocalRay):
-        # Ray's switch for "no other machine takes part": it then listens on the loopback interface only.
+        # Ray's switch for "no other machine takes part": it then listens on the loopback interface
+        # only.
         variables["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-        # Ray's workers would yield to everything else on the machine (niceness 15), even to evaluations (5).
+        # Ray's workers would yield to everything else on the machine (niceness 15), even to
+        # evaluations (5).
         variables["RAY_worker_niceness"] = "0"
-        # Ray would start a worker for every CPU it is told of, and a job with its own environment can use none of them.
+        # Ray would start a worker for every CPU it is told of, and a job with its own environment
+        # can use none of them.
         variables["RAY_prestart_worker_first_driver"] = "0"
     if Path(paths.model).is_absolute():
         variables["HF_HUB_OFFLINE"] = "1"
     if backend.device == "cpu":
         threads = str(backend.threads)
-        variables |= {"VERL_PLATFORM": "cpu", "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+        variables |= {
+            "VERL_PLATFORM": "cpu",
+            "OMP_NUM_THREADS": threads,
+            "MKL_NUM_THREADS": threads,
+        }
     return variables

@@ -10,7 +10,11 @@ from omegaconf import OmegaConf
 from safetensors.torch import load_file, save_file
 from tensordict import TensorDict
 from torch.distributed import distributed_c10d as c10d
-from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
+from verl.single_controller.base.decorator import (
+    Dispatch,
+    make_nd_compute_dataproto_dispatch_fn,
+    register,
+)
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.config import TrainingWorkerConfig
@@ -27,10 +31,11 @@ SHARDS = "world_size_{world}_rank_{rank}.safetensors"
 
 
 def bound_waits(seconds: float) -> None:
-    """Limit how long a collective waits: verl never reads `nccl_timeout`, and torch's defaults are 10 and 30 minutes.
+    """Limit how long a collective waits: verl never reads `nccl_timeout`, and torch's defaults are
+    10 and 30 minutes.
 
-    (verl/workers/engine_workers.py:89; torch/distributed/distributed_c10d.py:836.) The groups that FSDP's meshes make later
-    have these defaults, too.
+    (verl/workers/engine_workers.py:89; torch/distributed/distributed_c10d.py:836.) The groups that
+    FSDP's meshes make later have these defaults, too.
     """
     defaults: Any = c10d
     defaults.default_pg_timeout = timedelta(seconds=seconds)
@@ -39,7 +44,8 @@ def bound_waits(seconds: float) -> None:
 
 
 class PolicyWorker(ActorRolloutRefWorker):
-    """Named by the trainer mode (trainer.py); verl makes one per GPU. (It looks for a base class by the name `Worker`.)"""
+    """Named by the trainer mode (trainer.py); verl makes one per GPU. (It looks for a base class by
+    the name `Worker`.)"""
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self) -> None:
@@ -54,12 +60,14 @@ class PolicyWorker(ActorRolloutRefWorker):
         s = self.settings
         self.actor.set_loss_fn(ActorLoss(s.algorithm, s.max_response_tokens, s.entropy_coeff))
         self.kept: fsdp_weights.Weights | None = None
-        """With `model.lora`: the adapters of the reference; None if that is the model without adapters."""
+        """With `model.lora`: the adapters of the reference; None if that is the model without
+        adapters."""
         if self.settings.lora_rank:
             fsdp_weights.send_merged(self.actor.engine)
 
     def ref_worker_cls(self, config: TrainingWorkerConfig) -> TrainingWorker:
-        """verl makes the worker of the reference by this name, with the policy's model; a teacher is another one."""
+        """verl makes the worker of the reference by this name, with the policy's model; a teacher
+        is another one."""
         if (teacher := teacher_path(self.settings.algorithm)) is not None:
             other = OmegaConf.merge(self.config.model, {"path": teacher})
             config = replace(config, model_config=omega_conf_to_dataclass(other))
@@ -85,7 +93,8 @@ class PolicyWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def whole_weights(self) -> dict[str, torch.Tensor]:
-        """What verl's update_weights sends to a rollout server, for a server in the driver itself (verl-cpu)."""
+        """What verl's update_weights sends to a rollout server, for a server in the driver itself
+        (verl-cpu)."""
         parameters, _ = self.actor.engine.get_per_tensor_param(base_sync_done=True)
         return {name: value.detach().to("cpu", torch.float32) for name, value in parameters}
 
@@ -106,8 +115,8 @@ class PolicyWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def load_reference(self, folder: str) -> None:
-        """Restore what :meth:`save_reference` wrote, also on another number of workers. Raises UserError: the folder
-        holds no reference.
+        """Restore what :meth:`save_reference` wrote, also on another number of workers. Raises
+        UserError: the folder holds no reference.
         """
         workers = written_by(folder, SHARDS)
         if not workers:
@@ -133,7 +142,9 @@ class PolicyWorker(ActorRolloutRefWorker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def load_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
         """verl's, or ours if another number of workers wrote it."""
-        with fsdp_weights.resharding(self.actor.engine.checkpoint_manager, local_path, self.world_size):
+        with fsdp_weights.resharding(
+            self.actor.engine.checkpoint_manager, local_path, self.world_size
+        ):
             super().load_checkpoint(local_path, *args, **kwargs)
 
     def _shard_file(self, folder: str) -> Path:

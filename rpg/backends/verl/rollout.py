@@ -1,7 +1,9 @@
-"""The driver's side of one rollout: rounds of prompts, their responses, and which groups are trained on.
+"""The driver's side of one rollout: rounds of prompts, their responses, and which groups are
+trained on.
 
-It is done as in the embedded trainer, so that the same seed gives a step the same prompts, whatever happened before. (verl's
-own dynamic sampling never stops refilling once all responses of every group are right.)
+It is done as in the embedded trainer, so that the same seed gives a step the same prompts, whatever
+happened before. (verl's own dynamic sampling never stops refilling once all responses of every
+group are right.)
 """
 
 import itertools
@@ -25,7 +27,8 @@ from rpg.models.conversations import turn_metrics
 
 @dataclass(frozen=True)
 class Response:
-    """One response by its key in verl's queue, and how it was graded. Its text and tensors stay in the queue."""
+    """One response by its key in verl's queue, and how it was graded. Its text and tensors stay in
+    the queue."""
 
     key: str
     tag: dict[str, Any]
@@ -39,7 +42,8 @@ class Response:
     parts: dict[str, float]
     """Values of the parts of the reward, by metric; NaN where a function does not apply."""
     turns: Mapping[str, Any] = field(default_factory=dict)
-    """What the agent loop says of the turns of an environment, counts among them (agent_turns.py); empty without one."""
+    """What the agent loop says of the turns of an environment, counts among them (agent_turns.py);
+    empty without one."""
 
     @property
     def tokens(self) -> int:
@@ -52,8 +56,9 @@ Group = list[Response]
 
 @dataclass(frozen=True)
 class Rollout:
-    """`first` holds the groups of the first round, before any was dropped: metrics describe them, so that algorithms can be
-    compared. `kept` is what the update gets; empty when no group was left.
+    """`first` holds the groups of the first round, before any was dropped: metrics describe them,
+    so that algorithms can be compared. `kept` is what the update gets; empty when no group was
+    left.
     """
 
     first: list[Group]
@@ -66,7 +71,8 @@ class Rollout:
         return sum(response.tokens for group in self.sampled for response in group)
 
     def age(self, step: int) -> float:
-        """Mean number of rollouts between the policy that sampled what is trained on and the one that step `step` updates.
+        """Mean number of rollouts between the policy that sampled what is trained on and the one
+        that step `step` updates.
 
         The servers report which weights they had: those after how many steps.
         """
@@ -79,7 +85,8 @@ class Rollout:
         return [group for group in self.sampled if id(group) not in kept]
 
     def metrics(self) -> dict[str, float]:
-        """By the project's names, for the responses of the first round, except for the counts of groups."""
+        """By the project's names, for the responses of the first round, except for the counts of
+        groups."""
         responses = [response for group in self.first for response in group]
 
         def mean(values: Iterable[float]) -> float:
@@ -87,7 +94,8 @@ class Rollout:
 
         tokens = sum(r.tokens for r in responses)
         return {
-            # An unbiased estimate from the samples' log-probabilities, also where groups are dropped.
+            # An unbiased estimate from the samples' log-probabilities, also where groups are
+            # dropped.
             "entropy": sum(r.surprise for r in responses) / tokens,
             "reward": mean(r.reward for r in responses),
             "accuracy": mean(r.correct for r in responses),
@@ -103,7 +111,9 @@ class Rollout:
 def _part_means(responses: Sequence[Response]) -> dict[str, float]:
     """Of each part of the reward, over the responses to which it applies."""
     values: dict[str, list[float]] = {}
-    for name, value in itertools.chain.from_iterable(response.parts.items() for response in responses):
+    for name, value in itertools.chain.from_iterable(
+        response.parts.items() for response in responses
+    ):
         values.setdefault(name, []).extend(() if isnan(value) else (value,))
     return {name: sum(column) / len(column) for name, column in values.items() if column}
 
@@ -148,10 +158,11 @@ class Groups(ReplayBuffer):
             return ""
 
     def collect(self, names: Sequence[str], progress: Progress) -> list[Group]:
-        """Wait until all responses to the prompts `names` are graded; groups in the order of `names`.
+        """Wait until all responses to the prompts `names` are graded; groups in the order of
+        `names`.
 
-        `progress` shows how many of the prompts have all their responses. Raises UserError: a reward could not be
-        computed; RuntimeError: a response could not be generated or graded.
+        `progress` shows how many of the prompts have all their responses. Raises UserError: a
+        reward could not be computed; RuntimeError: a response could not be generated or graded.
         """
         began, wanted = time.monotonic(), set(names)
         while True:
@@ -167,14 +178,17 @@ class Groups(ReplayBuffer):
                 )
             if self.finished_keys["train"].issuperset(wanted):
                 break
-            time.sleep(min(1.0, 0.02 + 0.05 * (time.monotonic() - began)))  # without delaying short steps
+            time.sleep(
+                min(1.0, 0.02 + 0.05 * (time.monotonic() - began))
+            )  # without delaying short steps
         tags = {key: dict(tag) for key, tag in self.partitions["train"].items()}
         tq.kv_clear(partition_id="train", keys=list(names))  # the prompts; their responses stay
         return read_groups(names, tags)
 
 
 def read_groups(names: Sequence[str], tags: Mapping[str, dict[str, Any]]) -> list[Group]:
-    """The responses to the prompts `names`, in their order; `tags` of keys in verl's queue, theirs among them."""
+    """The responses to the prompts `names`, in their order; `tags` of keys in verl's queue, theirs
+    among them."""
     place = {name: i for i, name in enumerate(names)}
     keys = [key for key in tags if prompt_of(key) in place]
     keys.sort(key=lambda key: (place[prompt_of(key)], int(key.split("_")[1])))
@@ -200,7 +214,9 @@ def _read(keys: list[str], tags: list[dict[str, Any]]) -> list[Response]:
         info, turns = extra["reward_extra_info"], extra.get("turns") or {}
         right, truncated = bool(info["acc"]), bool(info["truncated"])
         parts = {name: value for name, value in info.items() if name.startswith("reward_")}
-        responses.append(Response(key, tag, reward, right, truncated, nats, info["earned"], parts, turns))
+        responses.append(
+            Response(key, tag, reward, right, truncated, nats, info["earned"], parts, turns)
+        )
     return responses
 
 

@@ -18,12 +18,14 @@ from rpg.errors import UserError, first_line
 
 
 def run(config: Any) -> None:
-    """The whole training of a job, on the Ray that its configuration names. Raises RayNotUp: there is no such Ray, or
-    its processes took longer to start than Ray waits (30 s, on a machine under load).
+    """The whole training of a job, on the Ray that its configuration names. Raises RayNotUp: there
+    is no such Ray, or its processes took longer to start than Ray waits (30 s, on a machine under
+    load).
     """
     reference, critic = need_reference_policy(config), need_critic(config)
     validate_config(config, use_reference_policy=reference, use_critic=critic)
-    # On GPUs the runner stays an actor: Ray hides the GPUs from one that asks for none, so nothing starts there by mistake.
+    # On GPUs the runner stays an actor: Ray hides the GPUs from one that asks for none, so nothing
+    # starts there by mistake.
     here = config.trainer.device == "cpu" and config.ray_kwargs.ray_init.get("address") == "local"
     try:
         run_ppo(config, task_runner_class=InDriver if here else ray.remote(Runner))
@@ -49,7 +51,8 @@ class Runner(TaskRunnerV1.__ray_metadata__.modified_class):
 class InDriver:
     """The runner in the calling process, with as much of an actor's interface as `run_ppo` uses.
 
-    For a job on a CPU with its own Ray: both would be on the same machine, and one process fewer imports all of verl.
+    For a job on a CPU with its own Ray: both would be on the same machine, and one process fewer
+    imports all of verl.
     """
 
     def __init__(self) -> None:
@@ -66,7 +69,8 @@ def _run_here(config: Any) -> Any:
 
 
 def require_files(config: Any) -> None:
-    """Raises: UserError: this node, which need not be the launcher's, does not see the data or the model."""
+    """Raises: UserError: this node, which need not be the launcher's, does not see the data or the
+    model."""
     for path in (str(config.data.train_files), str(config.actor_rollout_ref.model.path)):
         if os.path.isabs(path) and not os.path.exists(path):
             raise UserError(
@@ -83,6 +87,10 @@ def require_resources(config: Any) -> None:
 
 
 def _lacking(config: Any) -> str | None:
-    free = ray._private.state.available_resources_per_node()  # as verl itself asks (ResourcePoolManager)
+    free = (
+        ray._private.state.available_resources_per_node()
+    )  # as verl itself asks (ResourcePoolManager)
     units = config.transfer_queue.backend.SimpleStorage.num_data_storage_units
-    return lacking(list(free.values()), config.trainer.nnodes, config.trainer.n_gpus_per_node, units)
+    return lacking(
+        list(free.values()), config.trainer.nnodes, config.trainer.n_gpus_per_node, units
+    )

@@ -1,7 +1,8 @@
-"""The trainer mode `rpg` of verl: rollout, log-probabilities, advantages and update as in the embedded trainer.
+"""The trainer mode `rpg` of verl: rollout, log-probabilities, advantages and update as in the
+embedded trainer.
 
-One driver process runs this; tensors stay in verl's queue and on its workers, except for those of the advantages.
-Shapes: N responses (rows), T response tokens of the longest.
+One driver process runs this; tensors stay in verl's queue and on its workers, except for those of
+the advantages. Shapes: N responses (rows), T response tokens of the longest.
 """
 
 import functools
@@ -50,7 +51,8 @@ Metrics = dict[str, Any]
 
 @register_trainer("rpg")
 class Trainer(PPOTrainerSync):
-    """Counters and the reference schedule live in the driver and are part of every checkpoint (checkpoints.py)."""
+    """Counters and the reference schedule live in the driver and are part of every checkpoint
+    (checkpoints.py)."""
 
     def __init__(self, config: Any):
         self.settings = JobSettings.inside(config.actor_rollout_ref)
@@ -60,13 +62,15 @@ class Trainer(PPOTrainerSync):
         self.optimizer_step = self.critic_updates = self.tokens = 0
         self.reference = ReferenceSchedule(self.settings.algorithm)
         self.kept = teacher_path(self.settings.algorithm) is not None
-        """Whether the reference has its own weights; otherwise it is the policy that samples the next rollout."""
+        """Whether the reference has its own weights; otherwise it is the policy that samples the
+        next rollout."""
         self.ours: dict[str, Any] = {}
         """Metrics of the current step, by the project's names."""
         self.step_tokens, self.trains = 0, False
         """Response tokens that it sampled, and whether a group was left to train on."""
         self.saved: Path | None = None
-        """A checkpoint that lacks only rpg.json, because the metrics of its step are not written yet."""
+        """A checkpoint that lacks only rpg.json, because the metrics of its step are not written
+        yet."""
         self.progress = Progress()
         """Shown to people, and read by the launcher, which ends a run that shows no progress."""
 
@@ -89,7 +93,9 @@ class Trainer(PPOTrainerSync):
         # verl divides by it; a data set may be smaller than a step.
         self.steps_per_epoch: int = max(1, self.steps_per_epoch)
         beside = not self.config.actor_rollout_ref.rollout.free_cache_engine
-        self.prefetch = Prefetch(self.settings, len(self.train_dataset), self._ask, self._collect, beside)
+        self.prefetch = Prefetch(
+            self.settings, len(self.train_dataset), self._ask, self._collect, beside
+        )
 
     def init(self) -> None:
         tell = functools.partial(print, flush=True)
@@ -114,7 +120,9 @@ class Trainer(PPOTrainerSync):
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
         for role in self.role_worker_mapping:
-            self.role_worker_mapping[role] = ray.remote(CriticWorker if role == Role.Critic else PolicyWorker)
+            self.role_worker_mapping[role] = ray.remote(
+                CriticWorker if role == Role.Critic else PolicyWorker
+            )
 
     def prepare_step(self) -> dict[str, Any]:
         self.progress.begin_step(self.global_steps, self.settings.steps)
@@ -184,7 +192,9 @@ class Trainer(PPOTrainerSync):
 
     def _collect(self, names: Sequence[str], round_: int) -> list[rollout.Group]:
         """The responses to prompts by name, all sampled with the same weights."""
-        self.progress.begin(f"rollout, refill {round_}" if round_ else "rollout", len(names), "prompts")
+        self.progress.begin(
+            f"rollout, refill {round_}" if round_ else "rollout", len(names), "prompts"
+        )
         return self.replay_buffer.collect(names, self.progress)
 
     def _arrange(self, groups: list[rollout.Group]) -> tuple[KVBatchMeta, list[int]]:
@@ -200,35 +210,55 @@ class Trainer(PPOTrainerSync):
     def _experience(
         self, batch: KVBatchMeta, groups: list[rollout.Group]
     ) -> tuple[KVBatchMeta, dict[str, float]]:
-        """(the batch with what the loss reads besides the policy's log-probabilities, our metrics of the sampler)."""
+        """(the batch with what the loss reads besides the policy's log-probabilities, our metrics
+        of the sampler)."""
         names = ["response_mask", "rm_scores", "rollout_log_probs", "old_log_probs"]
         names += ["ref_log_prob"] if self.kept else []
         names += ["values"] if self.use_critic else []
-        nested = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+        nested = tq.kv_batch_get(
+            keys=batch.keys, partition_id=batch.partition_id, select_fields=names
+        )
         data = nested.to_padded_tensor()
         prompts = [rollout.prompt_of(key) for key in batch.keys]
         right = {response.key for group in groups for response in group if response.correct}
         correct = torch.tensor([key in right for key in batch.keys])
-        written, measured = experience(self.settings, dict(data.items()) | {"correct": correct}, prompts)
-        output = {name: response_to_nested(value, nested["response_mask"]) for name, value in written.items()}
+        written, measured = experience(
+            self.settings, dict(data.items()) | {"correct": correct}, prompts
+        )
+        output = {
+            name: response_to_nested(value, nested["response_mask"])
+            for name, value in written.items()
+        }
         output = TensorDict(output, batch_size=len(batch))
-        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=output), measured
+        return tq.kv_batch_put(
+            keys=batch.keys, partition_id=batch.partition_id, fields=output
+        ), measured
 
     def _recorder(self, batch: KVBatchMeta, groups: list[rollout.Group]) -> Recorder:
         """Of the tokens of this step's rollout, whose rows are in the order of `groups`."""
         size, names = self.settings.group_size, ["prompts", "responses"]
-        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+        data = tq.kv_batch_get(
+            keys=batch.keys, partition_id=batch.partition_id, select_fields=names
+        )
         prompts = [ids for row in data["prompts"].unbind()[::size] for ids in [row.tolist()] * size]
         rewards = [response.reward for group in groups for response in group]
         given = prompts, data["responses"].unbind(), rewards
         return Recorder(self.settings.token_records, size, *given, self.tokenizer.decode)
 
     def _instruct(
-        self, batch: KVBatchMeta, sizes: list[int], done: int, renew: bool = False, marks: Sequence[int] = ()
+        self,
+        batch: KVBatchMeta,
+        sizes: list[int],
+        done: int,
+        renew: bool = False,
+        marks: Sequence[int] = (),
     ) -> None:
-        """Send the workers of an update their plan with the batch; `done`: optimizer steps of their model so far."""
+        """Send the workers of an update their plan with the batch; `done`: optimizer steps of their
+        model so far."""
         s = self.settings
-        orders = [mini_batch_order(s, self.global_steps, epoch, len(sizes)) for epoch in range(s.epochs)]
+        orders = [
+            mini_batch_order(s, self.global_steps, epoch, len(sizes)) for epoch in range(s.epochs)
+        ]
         batch.extra_info["temperature"] = s.temperature
         batch.extra_info["rpg_plan"] = asdict(Plan(sizes, orders, done, renew, list(marks)))
 
@@ -239,8 +269,11 @@ class Trainer(PPOTrainerSync):
         self.critic_updates += updated.optimizer_steps
         return {"value_loss": updated.metrics["loss"]} if updated.metrics else {}
 
-    def _update(self, batch: KVBatchMeta, sizes: list[int], groups: list[rollout.Group]) -> dict[str, float]:
-        """All optimizer steps on `groups`, whose rows `batch` has in another order; returns their metrics."""
+    def _update(
+        self, batch: KVBatchMeta, sizes: list[int], groups: list[rollout.Group]
+    ) -> dict[str, float]:
+        """All optimizer steps on `groups`, whose rows `batch` has in another order; returns their
+        metrics."""
         s, step = self.settings, self.global_steps
         recorder, marks = None, list[int]()
         if s.token_records.every and step % s.token_records.every == 0:
@@ -262,7 +295,12 @@ class Trainer(PPOTrainerSync):
         return updated.metrics
 
     def _compute_metrics(
-        self, batch: KVBatchMeta, metrics: Metrics, timing_raw: dict[str, float], *rest: Any, **kwargs: Any
+        self,
+        batch: KVBatchMeta,
+        metrics: Metrics,
+        timing_raw: dict[str, float],
+        *rest: Any,
+        **kwargs: Any,
     ) -> None:
         if self.trains:
             super()._compute_metrics(batch, metrics, timing_raw, *rest, **kwargs)
@@ -274,7 +312,9 @@ class Trainer(PPOTrainerSync):
         self.ours["tokens_per_second"] = self.step_tokens / self.ours["seconds_step"]
         metrics |= {f"rpg/{name}": value for name, value in self.ours.items()}
 
-    def _val_metrics_update(self, sources: Any, uids: Any, infos: Any, *args: Any, **kwargs: Any) -> Metrics:
+    def _val_metrics_update(
+        self, sources: Any, uids: Any, infos: Any, *args: Any, **kwargs: Any
+    ) -> Metrics:
         """Of verl's validation, where the job asks for it."""
         correct = infos["acc"]
         theirs = super()._val_metrics_update(sources, uids, infos, *args, **kwargs)
@@ -310,7 +350,11 @@ class Trainer(PPOTrainerSync):
         if self.saved is None:
             return
         schedule = self.reference
-        reference = {"renewed_at": schedule.renewed_at, "average": schedule.average, "kept": self.kept}
+        reference = {
+            "renewed_at": schedule.renewed_at,
+            "average": schedule.average,
+            "kept": self.kept,
+        }
         workers = self.resource_pool_manager.get_n_gpus()
         counters = self.global_steps, self.optimizer_step, self.tokens
         State(*counters, reference, workers, self.critic_updates).write(self.saved)

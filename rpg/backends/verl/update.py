@@ -1,9 +1,10 @@
-"""All optimizer steps on one rollout, on one data-parallel worker, and their loss (rpg.policy_loss).
+"""All optimizer steps on one rollout, on one data-parallel worker, and their loss
+(rpg.policy_loss).
 
-verl's own loop counts the steps of the learning rate by rollouts, takes an optimizer step on mini-batches that are nothing
-but padding, and averages metrics over micro-batches of any size; the embedded trainer does none of this. Here the gradients
-are those of verl's engine; order, counts and averages are ours. Shapes: B responses of a micro-batch (rows), T response
-tokens of its longest.
+verl's own loop counts the steps of the learning rate by rollouts, takes an optimizer step on
+mini-batches that are nothing but padding, and averages metrics over micro-batches of any size; the
+embedded trainer does none of this. Here the gradients are those of verl's engine; order, counts and
+averages are ours. Shapes: B responses of a micro-batch (rows), T response tokens of its longest.
 """
 
 import contextlib
@@ -34,16 +35,18 @@ _OPTIONAL = ("ref_log_prob", "rollout_is_weights", "rollout_log_probs", "marks",
 class ActorLoss:
     """verl's contract: called with (model_output, data, dp_group), returns (scalar, metrics).
 
-    A loss function registered with verl never sees reference log-probabilities, and verl adds its own KL to it; this one
-    replaces the whole loss (`TrainingWorker.set_loss_fn`). The metrics are `{"rpg": (metrics, weight, values of tokens)}` of
-    each micro-batch: verl cannot average over tokens, `update` does.
+    A loss function registered with verl never sees reference log-probabilities, and verl adds its
+    own KL to it; this one replaces the whole loss (`TrainingWorker.set_loss_fn`). The metrics are
+    `{"rpg": (metrics, weight, values of tokens)}` of each micro-batch: verl cannot average over
+    tokens, `update` does.
     """
 
     algorithm: Algorithm
     horizon: int
     """Response budget in tokens."""
     entropy_coeff: float = 0.0
-    """Of the entropy bonus, for which the engine has to return the entropies (`calculate_entropy`)."""
+    """Of the entropy bonus, for which the engine has to return the entropies (`calculate_entropy`).
+    """
 
     def __call__(
         self,
@@ -53,34 +56,52 @@ class ActorLoss:
     ) -> tuple[Tensor, dict[str, tuple[dict[str, float], float, Values]]]:
         log_prob = no_padding_2_padding(model_output["log_probs"], data)  # (B, T)
         optional = [name for name in _OPTIONAL if name in data.keys()]  # noqa: SIM118 (a TensorDict refuses `in`)
-        fields = data.select("response_mask", "old_log_probs", "advantages", *optional).to_padded_tensor()
+        fields = data.select(
+            "response_mask", "old_log_probs", "advantages", *optional
+        ).to_padded_tensor()
         tokens, sequences = tu.get(data, "mini_batch_tokens"), tu.get(data, "mini_batch_sequences")
         reference = fields.get("ref_log_prob", None)
         if reference is None and self.algorithm.needs_reference:
-            reference = fields["old_log_probs"]  # just renewed: the reference is the sampling policy
+            reference = fields[
+                "old_log_probs"
+            ]  # just renewed: the reference is the sampling policy
         counts = Counts(tokens, sequences, self.horizon)
-        inputs = {"log_prob": log_prob, "old_log_prob": fields["old_log_probs"], "ref_log_prob": reference}
+        inputs = {
+            "log_prob": log_prob,
+            "old_log_prob": fields["old_log_probs"],
+            "ref_log_prob": reference,
+        }
         inputs |= {name: fields[name] for name in ("advantages", "response_mask")}
         weights = fields.get("rollout_is_weights", None)
         out = policy_loss(self.algorithm, rollout_weights=weights, counts=counts, **inputs)
         loss, metrics, values = out.loss, out.metrics, Values()
         if "lm_weights" in optional:
-            loss = loss - weighted_likelihood(log_prob, fields["lm_weights"], fields["response_mask"], counts)
+            loss = loss - weighted_likelihood(
+                log_prob, fields["lm_weights"], fields["response_mask"], counts
+            )
         if "marks" in optional:
-            marks, step, drawn = fields["marks"], tu.get(data, "optimizer_step"), fields["rollout_log_probs"]
+            marks, step, drawn = (
+                fields["marks"],
+                tu.get(data, "optimizer_step"),
+                fields["rollout_log_probs"],
+            )
             values = token_values(self.algorithm, marks, step, out.loss, drawn, inputs)
         if self.entropy_coeff:
             entropy = no_padding_2_padding(model_output["entropy"], data)
             mask, mode = fields["response_mask"], self.algorithm.loss_agg_mode
             loss = loss - self.entropy_coeff * aggregate(entropy, mask, mode, counts)
             held = torch.where(mask != 0, entropy.detach(), 0)
-            metrics = metrics | {"policy_entropy": float(held.sum() / (mask != 0).sum().clamp(min=1))}
-        # FSDP takes the mean of the gradient over data-parallel workers; the counts make a sum of it right.
+            metrics = metrics | {
+                "policy_entropy": float(held.sum() / (mask != 0).sum().clamp(min=1))
+            }
+        # FSDP takes the mean of the gradient over data-parallel workers; the counts make a sum of
+        # it right.
         return loss * tu.get(data, "dp_size"), {"rpg": (metrics, out.weight, values)}
 
 
 Parts = list[list[tuple[dict[str, float], float, Values]]]
-"""(metrics, weight, values of the tokens that are recorded) of each micro-batch of each optimizer step."""
+"""(metrics, weight, values of the tokens that are recorded) of each micro-batch of each optimizer
+step."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +117,8 @@ class Plan:
     renew_reference: bool
     """Whether the policy becomes the reference before it changes."""
     marks: list[int]
-    """Of every row on all workers, in their order (rpg.backends.token_recorder.Recorder); empty: nothing is recorded."""
+    """Of every row on all workers, in their order (rpg.backends.token_recorder.Recorder); empty:
+    nothing is recorded."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +135,9 @@ class Updated:
 
 
 def update(worker: TrainingWorker, data: TensorDict, plan: Plan, settings: JobSettings) -> Updated:
-    """Epochs and mini-batches of `plan` on this worker's rows of the rollout. Raises FloatingPointError: a loss or a
-    gradient is not finite; the optimizer step it belongs to was not taken.
+    """Epochs and mini-batches of `plan` on this worker's rows of the rollout. Raises
+    FloatingPointError: a loss or a gradient is not finite; the optimizer step it belongs to was not
+    taken.
     """
     engine, group = worker.engine, worker.engine.get_data_parallel_group()
     bounds = torch.tensor([0, *plan.sizes]).cumsum(0).tolist()
@@ -125,12 +148,16 @@ def update(worker: TrainingWorker, data: TensorDict, plan: Plan, settings: JobSe
         data["marks"] = share[engine.get_data_parallel_rank()]
     with engine.train_mode(), _update_mode(engine.optimizer):
         for number in (number for order in plan.orders for number in order):
-            mini = tu.index_select_tensor_dict(data, torch.arange(bounds[number], bounds[number + 1]))
+            mini = tu.index_select_tensor_dict(
+                data, torch.arange(bounds[number], bounds[number + 1])
+            )
             tokens, sequences = _counts(mini, group)
             if not tokens:
                 continue
             sizes = {"mini_batch_tokens": tokens, "mini_batch_sequences": sequences}
-            tu.assign_non_tensor(mini, optimizer_step=done + 1, **sizes, **_engine_settings(worker, settings))
+            tu.assign_non_tensor(
+                mini, optimizer_step=done + 1, **sizes, **_engine_settings(worker, settings)
+            )
             rate = _set_rate(engine.optimizer, settings, done + 1)
             output = engine.train_batch(mini, loss_function=worker.loss_fn)
             norm = float(output["metrics"]["grad_norm"])
@@ -148,7 +175,8 @@ def update(worker: TrainingWorker, data: TensorDict, plan: Plan, settings: JobSe
 
 @contextlib.contextmanager
 def _update_mode(optimizer: Any) -> Iterator[None]:
-    """Schedule-free AdamW takes gradients at other weights than those that are sampled from, evaluated and saved."""
+    """Schedule-free AdamW takes gradients at other weights than those that are sampled from,
+    evaluated and saved."""
     getattr(optimizer, "train", lambda: None)()
     try:
         yield
@@ -168,7 +196,8 @@ def _set_rate(optimizer: Any, settings: JobSettings, step: int) -> float:
 
 
 def _counts(mini: TensorDict, group: Any) -> tuple[int, int]:
-    """(tokens, responses with a token) of the whole mini-batch, on all workers; rows of padding have none."""
+    """(tokens, responses with a token) of the whole mini-batch, on all workers; rows of padding
+    have none."""
     per_row = torch.stack([row.sum() for row in mini["response_mask"].unbind()])
     counts = torch.stack([per_row.sum(), (per_row > 0).sum()]).long().to(get_device_id())
     torch.distributed.all_reduce(counts, group=group)
@@ -177,7 +206,12 @@ def _counts(mini: TensorDict, group: Any) -> tuple[int, int]:
 
 def _engine_settings(worker: TrainingWorker, settings: JobSettings) -> dict[str, Any]:
     """What verl's engine reads besides the tensors."""
-    names = ("use_dynamic_bsz", "max_token_len_per_gpu", "micro_batch_size_per_gpu", "use_fused_kernels")
+    names = (
+        "use_dynamic_bsz",
+        "max_token_len_per_gpu",
+        "micro_batch_size_per_gpu",
+        "use_fused_kernels",
+    )
     return {name: getattr(worker.engine_config, name) for name in names} | {
         "use_remove_padding": worker.model_config.get("use_remove_padding", False),
         "calculate_entropy": settings.entropy_coeff > 0,
@@ -185,7 +219,9 @@ def _engine_settings(worker: TrainingWorker, settings: JobSettings) -> dict[str,
     }
 
 
-def _gather(counts: list[int], parts: Parts, norms: list[float], rate: float, group: Any) -> Updated:
+def _gather(
+    counts: list[int], parts: Parts, norms: list[float], rate: float, group: Any
+) -> Updated:
     """Metrics and values of all workers together."""
     everywhere: list[Any] = [None] * torch.distributed.get_world_size(group)
     torch.distributed.all_gather_object(everywhere, parts, group=group)

@@ -21,7 +21,9 @@ from rpg.models.truncated_sampling import Sampling
 class LocalEngine:
     """Decodes `rows` responses at a time; prompts that several of them share are computed once."""
 
-    def __init__(self, sampling: Sampling, device: str = "cpu", bfloat16: bool = False, rows: int = 512):
+    def __init__(
+        self, sampling: Sampling, device: str = "cpu", bfloat16: bool = False, rows: int = 512
+    ):
         self.sampling, self.device, self.bfloat16, self.rows = sampling, device, bfloat16, rows
         self.policy: Policy | None = None
         self.observe: Callable[[Sequence[Request], Samples], None] | None = None
@@ -34,7 +36,12 @@ class LocalEngine:
         before, policy, shape = self._shape, self.policy, shape_of(model)
         # Frees the old weights; a load that fails leaves no model.
         self.observe = self._shape = self.policy = None
-        if policy is None or shape is None or shape != before or not put_weights(policy.model, model):
+        if (
+            policy is None
+            or shape is None
+            or shape != before
+            or not put_weights(policy.model, model)
+        ):
             policy = None
             weights, tokenizer = load_pretrained(model, revision)
             policy = Policy(weights.to(self.device), tokenizer, bfloat16=self.bfloat16)
@@ -46,22 +53,36 @@ class LocalEngine:
             yield [(start + i, completion) for i, completion in enumerate(self._decode(part))]
 
     def _decode(self, requests: Sequence[Request]) -> list[Completion]:
-        policy, limit, temperature = self.policy, self.sampling.max_response_tokens, self.sampling.temperature
+        policy, limit, temperature = (
+            self.policy,
+            self.sampling.max_response_tokens,
+            self.sampling.temperature,
+        )
         assert policy is not None
-        groups = [list(group) for _, group in groupby(requests, key=lambda r: (r.prompt, r.columns))]
+        groups = [
+            list(group) for _, group in groupby(requests, key=lambda r: (r.prompt, r.columns))
+        ]
         if len({len(group) for group in groups}) > 1:  # some samples of a problem exist already
             groups = [[request] for request in requests]
         talking, longest = self.conversations, self.sampling.max_prompt_tokens
         prompts = [group[0].prompt for group in groups]
-        drawn = torch.cat([seeds.uniforms(1, limit, *r.key) for r in requests]) if temperature else None
-        how: dict[str, Any] = {"group_size": len(groups[0]), "max_new_tokens": limit, "uniforms": drawn}
+        drawn = (
+            torch.cat([seeds.uniforms(1, limit, *r.key) for r in requests]) if temperature else None
+        )
+        how: dict[str, Any] = {
+            "group_size": len(groups[0]),
+            "max_new_tokens": limit,
+            "uniforms": drawn,
+        }
         how |= {"temperature": temperature or 1.0, "restriction": self.sampling.restriction}
         talks: list[Talk] = []
         if talking is None:
             samples = policy.sample(encode_prompts(policy.tokenizer, prompts, longest), **how)
         else:
             columns, keys = [group[0].columns for group in groups], [str(r.key) for r in requests]
-            samples, talks = talking.sample(policy, prompts, columns, keys, max_prompt_tokens=longest, **how)
+            samples, talks = talking.sample(
+                policy, prompts, columns, keys, max_prompt_tokens=longest, **how
+            )
         if self.observe is not None:
             self.observe(requests, samples)
         if talks:
@@ -71,8 +92,13 @@ class LocalEngine:
                 for ids, talk in zip(policy_tokens, talks, strict=True)
             ]
         lengths, cut = samples.batch.lengths.tolist(), samples.truncated.tolist()
-        rows = zip(policy.text(samples.batch), samples.batch.tokens.tolist(), lengths, cut, strict=True)
-        return [Completion(text, tuple(ids[:length]), truncated) for text, ids, length, truncated in rows]
+        rows = zip(
+            policy.text(samples.batch), samples.batch.tokens.tolist(), lengths, cut, strict=True
+        )
+        return [
+            Completion(text, tuple(ids[:length]), truncated)
+            for text, ids, length, truncated in rows
+        ]
 
     def close(self) -> None:
         self.policy = None

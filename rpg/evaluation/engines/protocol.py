@@ -1,6 +1,7 @@
 """The protocol of the engines that generate responses: the local decoder, and vLLM.
 
-Every sample has a key that determines its randomness, so a rerun gives the same samples, whichever exist already.
+Every sample has a key that determines its randomness, so a rerun gives the same samples, whichever
+exist already.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,8 @@ class EngineError(UserError):
 
 
 class Request(NamedTuple):
-    """A sample to draw: the user's message or a conversation, and its randomness: seed, purpose, problem and k."""
+    """A sample to draw: the user's message or a conversation, and its randomness: seed, purpose,
+    problem and k."""
 
     prompt: Given
     key: tuple[int, str, str, int]
@@ -28,13 +30,15 @@ class Request(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """A response. `ids` are its tokens, including the end token; `truncated`: the length limit ended it."""
+    """A response. `ids` are its tokens, including the end token; `truncated`: the length limit
+    ended it."""
 
     text: str
     ids: tuple[int, ...]
     truncated: bool
     turns: Sequence[str] | None = None
-    """Of a conversation: the policy's and the environment's in turn. `ids` are then the policy's alone."""
+    """Of a conversation: the policy's and the environment's in turn. `ids` are then the policy's
+    alone."""
     earned: float | None = None
     """What the environment's `get_reward` returned."""
 
@@ -48,7 +52,8 @@ class Engine(Protocol):
         """Switch to this model: a Hugging Face folder or hub id. Raises ModelError, EngineError."""
 
     def complete(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
-        """Lists of (request's index, response), as they are finished. Raises DataError: a prompt is empty or too long."""
+        """Lists of (request's index, response), as they are finished. Raises DataError: a prompt is
+        empty or too long."""
 
     def close(self) -> None:
         """Free what the engine holds."""

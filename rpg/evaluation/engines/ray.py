@@ -1,8 +1,10 @@
-"""Any engine on a Ray cluster: the problems are distributed over workers, each with a copy of the engine.
+"""Any engine on a Ray cluster: the problems are distributed over workers, each with a copy of the
+engine.
 
-Responses come back as they are finished; this process grades them and writes the files, so the cluster affects only the
-speed of an evaluation. A worker that ends (its node is removed, memory is short) is replaced, and what it had not
-delivered is sampled again: the same samples, because each has its own key.
+Responses come back as they are finished; this process grades them and writes the files, so the
+cluster affects only the speed of an evaluation. A worker that ends (its node is removed, memory is
+short) is replaced, and what it had not delivered is sampled again: the same samples, because each
+has its own key.
 """
 
 import socket
@@ -62,12 +64,16 @@ class RayWorker:
 class RayEngine:
     """Implements the protocol by workers, which `start` their engines on the cluster."""
 
-    def __init__(self, start: StartEngine, sampling: Sampling, place: OnRay, say: Callable[[str], None]):
+    def __init__(
+        self, start: StartEngine, sampling: Sampling, place: OnRay, say: Callable[[str], None]
+    ):
         self.start, self.sampling, self.place, self.say = start, sampling, place, say
         self._model: tuple[str, str | None] | None = None
         try:
             self._ray = connect(place.address, "evaluation.place")
-            wanted = [(kind, unit * (getattr(place, field) or 0)) for kind, field, unit in _RESOURCES]
+            wanted = [
+                (kind, unit * (getattr(place, field) or 0)) for kind, field, unit in _RESOURCES
+            ]
             bundle = {kind: float(amount) for kind, amount in wanted if amount}
             await_nodes(self._ray, self._lacking, [bundle] * place.workers, say)
         except ClusterError as error:
@@ -143,7 +149,9 @@ class RayEngine:
                     ) from error
                 self.say(f"a worker on the Ray cluster ended and is replaced ({last_line(error)})")
                 share = sorted(left[number])
-                self._ray.kill(self._workers[number])  # if only unreachable, it would keep its resources
+                self._ray.kill(
+                    self._workers[number]
+                )  # if only unreachable, it would keep its resources
                 self._workers[number] = self._start()
                 self._loaded([self._workers[number]])
                 asked[self._ask(number, [requests[i] for i in share])] = number, share

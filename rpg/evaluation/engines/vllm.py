@@ -16,7 +16,8 @@ from rpg.models.vllm_engine import Vllm
 
 
 class VllmEngine(Vllm):
-    """vLLM in this process. The weights of later checkpoints are loaded into the running engine if possible."""
+    """vLLM in this process. The weights of later checkpoints are loaded into the running engine if
+    possible."""
 
     def __init__(self, sampling: Sampling, spec: VllmEngineSpec, bfloat16: bool = False):
         super().__init__("evaluation", spec, sampling, bfloat16)
@@ -27,7 +28,9 @@ class VllmEngine(Vllm):
         local = Path(model).expanduser()
         path = str(local) if local.exists() else str(model)
         try:
-            self.tokenizer = AutoTokenizer.from_pretrained(path, revision=revision, trust_remote_code=False)
+            self.tokenizer = AutoTokenizer.from_pretrained(
+                path, revision=revision, trust_remote_code=False
+            )
             if self.llm is None or not self._reload(path, revision):
                 self.begin(path, revision)
                 config = Path(path) / "config.json"

@@ -1,4 +1,5 @@
-"""On PYTHONPATH of a served folder: the sweeps of trivial.yaml and of nights/ are made up, as with benchmarks.trivial."""
+"""On PYTHONPATH of a served folder: the sweeps of trivial.yaml and of nights/ are made up, as with
+benchmarks.trivial."""
 
 import sys
 
