@@ -96,14 +96,17 @@ class Algorithm(Frozen):
         rules = {
             "surrogate rpg accepts kl of type objective, distribution or none": not rpg
             or kl.type in ("none", "objective", "distribution"),
-            "kl of type distribution is zero with reference old; accepted: every_k, kl_above, fixed, model": kl.type
-            != "distribution"
+            "kl of type distribution is zero with reference old; accepted: "
+            "every_k, kl_above, fixed, model": kl.type != "distribution"
             or self.reference.type != "old",
-            "without rewards and without a KL there is nothing to learn: rewarded: false needs a KL and a beta above 0": self.rewarded
+            "without rewards and without a KL there is nothing to learn: "
+            "rewarded: false needs a KL and a beta above 0": self.rewarded
             or (kl.type != "none" and self.beta > 0),
-            "without rewards dynamic_sampling, overlong and positive_lm_loss, which go by them, have to be off": self.rewarded
+            "without rewards dynamic_sampling, overlong and positive_lm_loss, "
+            "which go by them, have to be off": self.rewarded
             or not (self.dynamic_sampling or self.overlong or self.positive_lm_loss),
-            "demonstrations have no sampling policy: they need rewarded: false and kl of type distribution": not self.demonstrations
+            "demonstrations have no sampling policy: "
+            "they need rewarded: false and kl of type distribution": not self.demonstrations
             or (kl.type == "distribution" and not self.rewarded),
             "beta has no effect with kl of type none: set it to 0": kl.type != "none"
             or self.beta == 0,
