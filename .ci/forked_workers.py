@@ -16,7 +16,7 @@ import sys
 import types
 from importlib import import_module
 
-from rpg.processes import die_with_parent, quick_imports
+from rpg.system.processes import die_with_parent, quick_imports
 
 IMPORTS = """rpg.backends.local.training_loop rpg.evaluation.evaluator altair duckdb hypothesis hydra optuna pandas
     playwright.sync_api scipy.stats streamlit.testing.v1 tensordict""".split()

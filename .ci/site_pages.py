@@ -37,7 +37,7 @@ API = {
         "Counts",
         "distribution_kl",
     ],
-    "rpg.importing.recording": ["Recording"],
+    "rpg.interop.importing.recording": ["Recording"],
     "rpg.testing": [],
     "rpg.metrics": [],
     "rpg.store.layout": [],
@@ -49,7 +49,7 @@ API = {
     "rpg.stats": [],
     "rpg.config.run_spec": [],
     "rpg.config.sweep_spec": [],
-    "rpg.integrations": [],
+    "rpg.interop.integrations": [],
 }
 """Module -> the names to document; none: all of its public ones."""
 

@@ -67,7 +67,14 @@ def dashboard(home: Path, secret: str = "") -> Iterator[tuple[str, psutil.Proces
     ]
     if secret:
         environment |= {"RPG_AUTH": secret}
-        command = [sys.executable, "-m", "rpg.processes", "dashboard", "127.0.0.1", str(port)]
+        command = [
+            sys.executable,
+            "-m",
+            "rpg.system.processes",
+            "dashboard",
+            "127.0.0.1",
+            str(port),
+        ]
     server = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )

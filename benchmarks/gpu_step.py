@@ -24,11 +24,11 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.local.training_loop import configure_torch
-from rpg.bench.our_step import Even
 from rpg.config.backend import LocalBackend
 from rpg.config.load import resolve
 from rpg.models.policy import Policy
 from rpg.models.tokenizer import build_tokenizer
+from rpg.planning.bench.our_step import Even
 from rpg.planning.model_shapes import Shape
 from rpg.planning.space import pass_bytes, tokens_per_pass
 from rpg.tasks import characters_of, load_problems

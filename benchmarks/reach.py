@@ -27,10 +27,10 @@ from rpg.config.load import read_mapping, resolve
 from rpg.models import seeds
 from rpg.models.initial_policy import initial_policy
 from rpg.models.tokenizer import encode_prompts
-from rpg.rewards.scoring import Answered, Scorer
 from rpg.stats import accuracy
 from rpg.tasks import verifier_of
 from rpg.tasks.preparation import prepare_data, read_problems
+from rpg.tasks.rewards.scoring import Answered, Scorer
 
 BASE = Path(__file__).parents[1] / "configs" / "runs" / "gym-lists.yaml"
 LADDER: dict[str, tuple[str, dict[str, Any]]] = {

@@ -30,9 +30,9 @@ from rpg.backends.local.training_loop import configure_memory, configure_torch
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import MarkerVerifier
 from rpg.models.initial_policy import initial_policy
-from rpg.rewards.grades import Grade
-from rpg.rewards.scoring import Answered, Scored, Scorer
 from rpg.tasks.preparation import prepare_data, read_problems
+from rpg.tasks.rewards.grades import Grade
+from rpg.tasks.rewards.scoring import Answered, Scored, Scorer
 
 PHASES = ("rollout", "log_prob", "update")
 

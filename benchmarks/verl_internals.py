@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 RECORD = Path(__file__).with_suffix(".yaml")
 SOURCES = (
     "rpg/backends/verl/*.py",
-    "rpg/integrations/verl.py",
+    "rpg/interop/integrations/verl.py",
     "rpg/auditing/peers.py",
     "verl-cpu/verl_cpu/*.py",
 )

@@ -12,8 +12,8 @@ import uvicorn
 from streamlit import config
 from streamlit.starlette import App
 
-from rpg.processes import die_with_parent
-from rpg.web import HEALTH, LOGOUT, AccessControl, Address
+from rpg.system.processes import die_with_parent
+from rpg.system.web import HEALTH, LOGOUT, AccessControl, Address
 
 PUBLIC, LOGOUT_PATH = "RPG_PUBLIC_DASHBOARD", "RPG_LOGOUT"
 

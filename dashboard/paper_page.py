@@ -6,7 +6,7 @@ from typing import Any
 import pandas
 import streamlit as st
 
-import rpg.paper
+import rpg.report.paper
 from dashboard.view import View, choose_sweep
 from dashboard.widgets import choose, show_grid
 from rpg.report.tables import Cell, Grid, plus_minus, signed
@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 def page(view: View) -> None:
-    entries = rpg.paper.frame()
+    entries = rpg.report.paper.frame()
     each = entries.drop_duplicates("table").itertuples()
     titles = {f"{row.table}: {row.model}, {row.context} context": row.table for row in each}
     left, right = st.columns([3, 2])
@@ -29,7 +29,7 @@ def page(view: View) -> None:
         )
     else:
         st.text(f"Our model: {model(view, sweep)}")
-    error = rpg.paper.sampling_error(1 / 3, 30, 32)
+    error = rpg.report.paper.sampling_error(1 / 3, 30, 32)
     st.caption(
         f"Published: one seed, Mean@32, last is step 400. Sampling alone moves a Mean@32 of 1/3 over 30 problems by "
         f"about {error:.3f} (one standard error). Ours: last with its 95 % interval; the interval of the difference "
@@ -51,7 +51,7 @@ def ours(view: View, sweep: str) -> dict[tuple[str, str], Row]:
     rows = {}
     for row in view.summary(sweep).table.to_dict("records"):
         name = names[row["variant"]]
-        for entry in rpg.paper.match(str(name), row["benchmark"]):
+        for entry in rpg.report.paper.match(str(name), row["benchmark"]):
             if row["variant"] == min(names.index[names == name]):
                 rows[entry.row, entry.benchmark] = row
     return rows
@@ -81,7 +81,7 @@ def _ours(entry: Any, result: Row | None) -> list[Cell]:
     if result is None:
         return [Cell(""), Cell("")]
     difference = result["last"] - entry.last
-    error = 1.96 * rpg.paper.sampling_error(entry.last, entry.problems, entry.samples)
+    error = 1.96 * rpg.report.paper.sampling_error(entry.last, entry.problems, entry.samples)
     half = (
         max(result["last"] - result["low"], result["high"] - result["last"]) ** 2 + error**2
     ) ** 0.5

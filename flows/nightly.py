@@ -13,13 +13,12 @@ from typing import Any
 from flows.other_code import NightOf, blame, planted
 from flows.prefect.server import prefect_api
 from flows.prefect.service import ServerError
-from rpg import next_steps, provenance
+from rpg import next_steps
 from rpg.config.errors import ConfigError
 from rpg.config.load import read_mapping
 from rpg.config.shipped import NIGHTLY
 from rpg.config.sweep_spec import Sweep, load_sweep
 from rpg.planning.preflight import missing_packages
-from rpg.provenance import ROOT
 from rpg.report.nightly_bands import NIGHTS, Number, judge, markdown, measure, read_nights
 from rpg.report.run_digests import environment, ledger, reference, run_digest
 from rpg.store import Layout, RunFolder, atomic_write_json, atomic_write_text, locks
@@ -27,6 +26,8 @@ from rpg.store.atomic_files import read_json_object
 from rpg.store.current import current_runs
 from rpg.store.draws import SETTINGS
 from rpg.study.spec import Study, load_study, specs_of
+from rpg.system import provenance
+from rpg.system.provenance import ROOT
 from rpg.tasks.preparation import data_digest
 
 _SWEEP = re.compile(r"(nightly-.+-(\d{4}-\d\d-\d\d-[0-9a-f]{8}))(\.tuning|\.[0-9a-f]{8})?")

@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 
 from rpg.errors import UserError
-from rpg.processes import owner_mark, python_module
 from rpg.report.run_digests import causes, ledger, named_as
 from rpg.store.atomic_files import read_json_object
+from rpg.system.processes import owner_mark, python_module
 
 Record = dict[str, Any]
 NightOf = Callable[[Path, Sequence[str]], Record]

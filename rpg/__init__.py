@@ -15,7 +15,7 @@ if (
     from rpg.catalogue import AlgorithmError as AlgorithmError
     from rpg.catalogue import algorithm as algorithm
     from rpg.catalogue import algorithms as algorithms
-    from rpg.importing.recording import record as record
+    from rpg.interop.importing.recording import record as record
     from rpg.losses.advantages import advantages as advantages
     from rpg.losses.aggregation import Counts as Counts
     from rpg.losses.distribution_kl import distribution_kl as distribution_kl
@@ -33,7 +33,7 @@ _HOMES = dict.fromkeys(
     "advantages": "rpg.losses.advantages",
     "distribution_kl": "rpg.losses.distribution_kl",
     "audit": "rpg.auditing",
-    "record": "rpg.importing.recording",
+    "record": "rpg.interop.importing.recording",
 }
 __all__ = sorted(_HOMES)
 

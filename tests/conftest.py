@@ -39,8 +39,8 @@ atexit.register(shutil.rmtree, _slots, ignore_errors=True)
 os.environ["RPG_SLOTS_FOLDER"] = _slots
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: workers share the cores
 
-from rpg.processes import collect_seldom  # noqa: E402
 from rpg.store import locks  # noqa: E402
+from rpg.system.processes import collect_seldom  # noqa: E402
 from tests.real_sweep import ROOT, SMALL, rpg  # noqa: E402
 from tests.waiting import free_port  # noqa: E402
 
@@ -58,7 +58,7 @@ settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any machine")  # a slow one, too
-gc.disable()  # while tests are imported (rpg.processes.quick_imports)
+gc.disable()  # while tests are imported (rpg.system.processes.quick_imports)
 
 
 def pytest_collection_finish():

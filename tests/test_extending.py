@@ -168,7 +168,7 @@ import runpy
 page = runpy.run_path({str(ROOT / ".ci" / "configuration_page.py")!r})["page"]
 from rpg.config.errors import ConfigError
 from rpg.config.load import resolve
-from rpg.rewards import grader_for
+from rpg.tasks.rewards import grader_for
 from rpg.tasks import verifier_of
 task = dict(type="file", train="a", benchmarks=dict(b="c"), verifier=dict(type="word"))
 with grader_for(verifier_of(resolve(dict(task=task), "x").task)) as grader:

@@ -263,27 +263,3 @@ def test_every_name_that_is_imported_exists():
             assert "__getattr__" in top or names <= {*top, "*"}, (
                 f"{name}: from {node.module} import {names}"
             )
-
-
-NAMES_OF_OTHERS = {
-    "__init__.py",
-    "__main__.py",
-    "conftest.py",
-    "sitecustomize.py",
-}  # by Python and pytest
-NAMED_AFTER = ("rpg/cli/", "rpg/config/", "benchmarks/trivial/")
-"""Here a file is named after its command, its section of the configuration, the program that it
-stands in for."""
-SAME_IN_TWO_ROOMS = {
-    "checkpoints.py": "checkpoints of a run, of either back end and in the store",
-    "plugin.py": "what verl loads at its start, of ours and of verl-cpu",
-    "rollout.py": "the rollout of either back end",
-    "trainer.py": "the trainer of either back end",
-}
-
-
-def test_no_two_files_have_one_name():
-    tracked = subprocess.check_output(["git", "ls-files", "*.py"], text=True, cwd=ROOT)
-    names = [Path(path).name for path in tracked.split() if not path.startswith(NAMED_AFTER)]
-    names = [name for name in names if name not in NAMES_OF_OTHERS]
-    assert sorted({name for name in names if names.count(name) > 1}) == sorted(SAME_IN_TWO_ROOMS)

@@ -76,7 +76,7 @@ class Served(Patient):
         command = [
             sys.executable,
             "-m",
-            "rpg.processes",
+            "rpg.system.processes",
             "rpg",
             "serve",
             "--home",

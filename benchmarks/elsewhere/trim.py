@@ -1,7 +1,7 @@
-"""Logs of trl_run.py and verl_run.sh as the small files of tests/importing: fewer columns and
-lines, the same values.
+"""Logs of trl_run.py and verl_run.sh as the small files of tests/interop/importing: fewer columns
+and lines, the same values.
 
-python -m benchmarks.elsewhere.trim ELSEWHERE tests/importing
+python -m benchmarks.elsewhere.trim ELSEWHERE tests/interop/importing
 """
 
 import json

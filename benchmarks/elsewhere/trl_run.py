@@ -7,7 +7,7 @@ tried and tested with.
 
 Half a minute on one core. ELSEWHERE/trl-s0/checkpoint-80 is the last checkpoint with its
 trainer_state.json, in which the benchmarks' accuracies stand every 20 optimizer steps. Seed 0's,
-without its blanks (trim.py), is tests/importing/trainer_state.json.
+without its blanks (trim.py), is tests/interop/importing/trainer_state.json.
 """
 
 import argparse

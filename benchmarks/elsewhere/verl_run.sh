@@ -7,7 +7,7 @@
 # Of this project there is only what verl needs on a machine without a GPU: the CPU platform and the rollout server (verl-cpu),
 # which rpg.backends.verl.plugin adds to verl's registries (docs/verl-inside.md). Four minutes on a machine that does other things. The lines of verl's
 # file logger are ELSEWHERE/verl-s0.jsonl, those of its console ELSEWHERE/verl-s0.log; trimmed (trim.py) they are
-# tests/importing/verl.jsonl and verl.log.
+# tests/interop/importing/verl.jsonl and verl.log.
 set -e
 folder=$(realpath "$1"); seed=$2; here=$(dirname "$(realpath "$0")")
 export VERL_USE_EXTERNAL_MODULES=rpg.backends.verl.plugin VERL_PLATFORM=cpu OMP_NUM_THREADS=1 TQ_NUM_THREADS=1

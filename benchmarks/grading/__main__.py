@@ -28,7 +28,7 @@ from benchmarks.grading import judges, made
 from benchmarks.grading.exam import cases, figures, sample
 from rpg.answers import last_box
 from rpg.config.task import MathVerifier
-from rpg.rewards import Item
+from rpg.tasks.rewards import Item
 
 
 def loaded() -> Iterator[tuple[str, judges.Judge]]:

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.grading.generated.case import last_line
-from rpg.rewards import Item
+from rpg.tasks.rewards import Item
 
 DATA = Path(__file__).with_name("data")
 FAMILIES: dict[str, list[str]] = tomllib.loads((DATA / "families.toml").read_text(encoding="utf-8"))

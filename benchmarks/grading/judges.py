@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from rpg.config.task import MathVerifier
-from rpg.rewards import Grader, Item
-from rpg.rewards.graders import rules_name
+from rpg.tasks.rewards import Grader, Item
+from rpg.tasks.rewards.graders import rules_name
 
 Judge = Callable[[str, str], bool]
 """(response, gold answer) -> whether it is right."""

@@ -15,8 +15,8 @@ from benchmarks.grading.generated import real_golds, sample_golds
 from benchmarks.grading.judges import Judge, others, processor_seconds
 from benchmarks.grading.variants import equivalents, near_misses
 from rpg.answers.typesetting import normalise
-from rpg.rewards import Grader, Item
 from rpg.tasks.benchmarks import benchmark, load_benchmark
+from rpg.tasks.rewards import Grader, Item
 
 NAMES = ("aime24", "aime25", "amc23", "minerva_math", "olympiadbench")
 

@@ -4,7 +4,7 @@ import sys
 
 from flows.machine import programs
 from rpg.cli import main
-from rpg.processes import die_with_parent
+from rpg.system.processes import die_with_parent
 
 
 def install() -> None:

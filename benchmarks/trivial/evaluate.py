@@ -10,11 +10,11 @@ import time
 import zlib
 from pathlib import Path
 
-from rpg.processes import die_with_parent
 from rpg.store import Layout, locks
 from rpg.store.current import current_runs
 from rpg.store.run_folder import pending_evaluations
 from rpg.store.samples import write_eval
+from rpg.system.processes import die_with_parent
 
 
 def main(sweep: Path) -> int:

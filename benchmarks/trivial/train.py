@@ -13,10 +13,10 @@ import zlib
 from pathlib import Path
 
 from benchmarks.trivial import HOLD, SECONDS
-from rpg.processes import die_with_parent
 from rpg.store import RunFolder, locks, run_provenance
 from rpg.store.checkpoints import digests
 from rpg.store.run_writer import append_metrics, claim_run, release_run
+from rpg.system.processes import die_with_parent
 
 
 def main(folder: RunFolder) -> int:

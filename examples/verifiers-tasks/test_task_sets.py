@@ -4,8 +4,8 @@ is refused."""
 import pytest
 from transformers.utils import get_json_schema
 
-from rpg.environments.worker import asked, tools_of
-from rpg.rewards.function_calls import awaited
+from rpg.tasks.environments.worker import asked, tools_of
+from rpg.tasks.rewards.function_calls import awaited
 
 vf = pytest.importorskip(
     "verifiers.v1", reason="needs the package verifiers (pip install verifiers==0.4.0)"

@@ -12,8 +12,8 @@ from pathlib import Path
 from flows.machine.programs import last_line
 from flows.machine.ray_cluster import Cluster, Remote
 from flows.machine.slurm_queue import SlurmQueue
-from rpg.fork_server import ForkedProcess, ForkServer
-from rpg.processes import end_descendants, owner_mark, python_module, thread_environment
+from rpg.system.fork_server import ForkedProcess, ForkServer
+from rpg.system.processes import end_descendants, owner_mark, python_module, thread_environment
 
 Child = subprocess.Popen[bytes] | ForkedProcess | Remote
 GRACE_SECONDS = 5.0

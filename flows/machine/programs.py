@@ -4,13 +4,13 @@ import."""
 import os
 from pathlib import Path
 
-from rpg.fork_server import Program
+from rpg.system.fork_server import Program
 
 PREPARE = "rpg.backends.local.prepare"
 TRAINER = "rpg.backends.{}"
 """By the type of a run's back end."""
 EVALUATOR = "rpg.evaluation"
-TRACKING = "rpg.tracking"
+TRACKING = "rpg.interop.tracking"
 RAY_BRIDGE = "rpg.backends.ray_bridge"
 
 # pyarrow imports pandas when it writes a table.

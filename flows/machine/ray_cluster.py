@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from flows.machine.programs import RAY_BRIDGE
-from rpg import provenance
 from rpg.errors import UserError
-from rpg.processes import LOST, PARENT, birth, here, owner_mark, python_module
 from rpg.store import RunFolder, StoreError
 from rpg.store.run_writer import write_waiting
+from rpg.system import provenance
+from rpg.system.processes import LOST, PARENT, birth, here, owner_mark, python_module
 
 RELEASE_SECONDS = 4.0
 NOT_SENT = {
@@ -118,7 +118,8 @@ class Cluster:
         if self._process is None and not self._closed:
             self._error, self._ready = None, False
             begun = threading.Event()
-            # The process ends with the thread that starts it (rpg.processes.die_with_parent).
+            # The process ends with the thread that starts it
+            # (rpg.system.processes.die_with_parent).
             threading.Thread(
                 target=self._keep, args=(begun,), name="ray cluster", daemon=True
             ).start()

@@ -28,10 +28,10 @@ from flows.machine.programs import last_line
 from flows.machine.ray_cluster import NOT_SENT, Remote, await_release
 from rpg.config.backend import OnSlurm
 from rpg.errors import UserError
-from rpg.processes import BUSY, thread_environment
 from rpg.store import RunFolder, StoreError
 from rpg.store.atomic_files import atomic_write_text
 from rpg.store.run_writer import clear_waiting, write_waiting
+from rpg.system.processes import BUSY, thread_environment
 
 JOB_SCRIPT = Path(__file__).with_name("slurm_job.sh")
 LOGS = ".slurm"

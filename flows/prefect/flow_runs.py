@@ -12,8 +12,8 @@ from pathlib import Path
 
 from flows.prefect.service import end_group
 from rpg.errors import UserError
-from rpg.processes import die_with_parent, owner_mark, python_module
 from rpg.store import locks
+from rpg.system.processes import die_with_parent, owner_mark, python_module
 
 ALIVE = Path("prefect") / "alive"
 DASHBOARD = "RPG_DASHBOARD_URL"
@@ -67,7 +67,7 @@ def follow(
     """
     die_with_parent()
     child = subprocess.Popen(
-        python_module("rpg.processes", os.environ[COMMAND], *arguments),
+        python_module("rpg.system.processes", os.environ[COMMAND], *arguments),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -14,10 +14,10 @@ from uuid import UUID
 
 from flows.prefect.flow_runs import ALIVE, alive_path, folder_tag
 from flows.prefect.server import SERVE_LOCK, quiet_environment, using_api
-from rpg.processes import end_orphans, is_here
 from rpg.store import Layout, RunFolder, StoreError, lease_alive, locks
 from rpg.store.lease import read_lease
 from rpg.store.run_writer import clear_waiting, release_run
+from rpg.system.processes import end_orphans, is_here
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -54,7 +54,7 @@ def reconcile(
     of this folder. `worker_since` is when the only worker of this data folder was started (seconds
     since 1970), where that is known.
 
-    - processes whose owner was killed are ended (rpg.processes.end_orphans);
+    - processes whose owner was killed are ended (rpg.system.processes.end_orphans);
     - leases and waiting notes of dead processes are removed from run folders, those of other hosts
       and containers never;
     - processes of flow runs whose cancellation did not reach them are ended;

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from flows.prefect.service import ServerError, Service, start_in_turn
-from rpg.processes import die_with_parent, parent_mark, python_module, quick_imports
 from rpg.store import StoreError, atomic_path, locks, user_cache
-from rpg.web import AccessControl, Address
+from rpg.system.processes import die_with_parent, parent_mark, python_module, quick_imports
+from rpg.system.web import AccessControl, Address
 
 HOST = "127.0.0.1"
 PUBLIC = "RPG_PUBLIC_PREFECT"

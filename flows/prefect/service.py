@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from rpg.errors import UserError
-from rpg.processes import owner_mark
+from rpg.system.processes import owner_mark
 
 STILL_SECONDS = 60.0
 """How long a server that starts may do nothing at all. A busy machine makes it slow, but never that
@@ -39,7 +39,7 @@ class Service:
     environment: dict[str, str]
     log: Path
     marks: Callable[[], dict[str, str]] = owner_mark
-    """Variables that say how long it may live (rpg.processes)."""
+    """Variables that say how long it may live (rpg.system.processes)."""
     process: subprocess.Popen[bytes] | None = None
     starts: list[float] = field(default_factory=list)
     since: float = 0.0

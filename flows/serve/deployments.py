@@ -27,9 +27,9 @@ from flows.serve.form_sizes import END, chooser
 from rpg.catalogue import algorithms
 from rpg.config.backend import BACKENDS
 from rpg.errors import UserError
-from rpg.processes import PARENT, die_with_parent
 from rpg.report.nightly_bands import ALREADY
 from rpg.store import Layout, home
+from rpg.system.processes import PARENT, die_with_parent
 
 # In a flow run's process: its worker may have been killed while it was importing Prefect. The
 # worker itself imports this too, to look for hooks when a flow run is cancelled.

@@ -18,10 +18,10 @@ from flows.prefect.server import HOST, PUBLIC, quiet_environment
 from flows.prefect.service import Service
 from rpg.config.errors import ConfigError
 from rpg.errors import first_line
-from rpg.processes import python_module
 from rpg.store import Layout, StoreError
 from rpg.store.atomic_files import readable
-from rpg.web import HEALTH
+from rpg.system.processes import python_module
+from rpg.system.web import HEALTH
 
 Say = Callable[[str], None]
 AUTH = "RPG_AUTH"

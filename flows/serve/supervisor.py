@@ -1,7 +1,7 @@
 """`rpg serve`: Prefect server, worker and dashboard as children of one process, on loopback; `rpg
 worker`: one more worker.
 
-They all end with this process, even by `kill -9` (rpg.processes); one that ends by itself is
+They all end with this process, even by `kill -9` (rpg.system.processes); one that ends by itself is
 restarted.
 """
 
@@ -31,9 +31,9 @@ from flows.serve.services import (
 )
 from rpg.config.errors import ConfigError
 from rpg.errors import first_line
-from rpg.processes import python_module
 from rpg.store import Layout, StoreError, locks
 from rpg.store.live_status import write_problems
+from rpg.system.processes import python_module
 
 LOOK_SECONDS = 1.0
 HEALTH_SECONDS = 10.0

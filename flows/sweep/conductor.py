@@ -20,17 +20,18 @@ from flows.prefect.server import prefect_api
 from flows.sweep.context import Context
 from flows.sweep.renewal import identified, renew, upgrade
 from flows.sweep.sharing import Claims
-from rpg import next_steps, provenance
+from rpg import next_steps
 from rpg.config.backend import OnSlurm
 from rpg.config.code import kept_sources
 from rpg.config.sweep_spec import PlannedRun, Sweep
 from rpg.errors import UserError, first_line
-from rpg.fork_server import ForkServer
-from rpg.processes import owner_mark, quick_imports
 from rpg.store import Layout, RunFolder, StoreError, locks
 from rpg.store.current import imported_runs
 from rpg.store.run_folder import pending_evaluations
 from rpg.store.run_writer import write_manifest
+from rpg.system import provenance
+from rpg.system.fork_server import ForkServer
+from rpg.system.processes import owner_mark, quick_imports
 
 FULL = 2**20
 """Bytes that are free on a disk to which a database can write no more."""

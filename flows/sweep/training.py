@@ -17,11 +17,11 @@ from flows.sweep.context import Context, RunFailed
 from flows.sweep.sharing import take_over
 from rpg.config.backend import BACKENDS, Backend, BackendSection, OnNodes, OnSlurm
 from rpg.errors import UserError
-from rpg.processes import BUSY, LOST
 from rpg.store import RunFolder
 from rpg.store.live_status import TRAINING, read_progress
 from rpg.store.run_folder import pending_evaluations
 from rpg.store.run_writer import clear_waiting, write_failed, write_waiting
+from rpg.system.processes import BUSY, LOST
 
 _BACKEND: TypeAdapter[BackendSection] = TypeAdapter(Backend)
 LEASE_SECONDS = 2.0

@@ -8,7 +8,7 @@ r"""Mathematical answers: where a response states one, and whether it is the gol
 An answer is tokens (lexer), statements in English around formulas (statements), expression trees
 (parser) and exact values (values, numbers, identity_testing). Pure functions: no configuration, no
 processes. `equivalent` may run long on hostile input: `quick` decides what text and plain numbers
-decide, and rpg.rewards calls the rest where it can be killed.
+decide, and rpg.tasks.rewards calls the rest where it can be killed.
 """
 
 from rpg.answers.comparison import Verdict, equivalent, quick

@@ -80,8 +80,8 @@ def _registered(beta: float) -> dict[str, dict[str, Any]]:
     """verl's policy losses, as variants."""
     from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY  # noqa: PLC0415 (optional)
 
-    # not a loss, but a dispatcher to the others; and what rpg.integrations.verl registers where it
-    # was imported
+    # not a loss, but a dispatcher to the others; and what rpg.interop.integrations.verl registers
+    # where it was imported
     losses = (
         name
         for name in POLICY_LOSS_REGISTRY

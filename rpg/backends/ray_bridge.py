@@ -28,7 +28,7 @@ from typing import IO, Any
 from rpg.backends.ray_connection import SAID_SECONDS, ClusterError, connect, last_line, promised
 from rpg.backends.ray_task import Order, train_here
 from rpg.errors import UserError
-from rpg.processes import die_with_parent
+from rpg.system.processes import die_with_parent
 
 POLL_SECONDS = 0.2
 NODES_SECONDS = 5.0

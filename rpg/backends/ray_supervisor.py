@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 
-from rpg.processes import die_with_parent, parent_mark
+from rpg.system.processes import die_with_parent, parent_mark
 
 
 def main(command: list[str]) -> int:

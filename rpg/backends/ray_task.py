@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rpg import provenance
 from rpg.errors import UserError
-from rpg.processes import parent_mark, python_module, thread_environment
 from rpg.store.lease import read_lease
 from rpg.store.run_folder import RunFolder
 from rpg.store.run_writer import clear_waiting
+from rpg.system import provenance
+from rpg.system.processes import parent_mark, python_module, thread_environment
 
 SEEN_SECONDS = 60.0
 """How long a network file system may take to show what another host wrote."""

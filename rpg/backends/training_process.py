@@ -14,10 +14,10 @@ from threading import Event, Thread
 from types import FrameType
 
 from rpg.errors import UserError
-from rpg.processes import BUSY, LOST, die_with_parent
 from rpg.store.atomic_files import StoreError
 from rpg.store.run_folder import RunFolder
 from rpg.store.run_writer import claim_run, release_run, renew_lease, write_failed
+from rpg.system.processes import BUSY, LOST, die_with_parent
 
 Say = Callable[[str], None]
 _BEAT_SECONDS = 5.0

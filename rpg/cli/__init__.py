@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from rpg.cli import missing_packages
-from rpg.processes import collect_seldom
+from rpg.system.processes import collect_seldom
 
 if TYPE_CHECKING:
     import typer

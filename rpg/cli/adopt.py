@@ -63,9 +63,9 @@ def adopt(
         model: Folder or hub id; default: the script's, or a tiny one.
         samples: Sample the model on eight problems before anything is trained.
     """
-    from rpg.adopting import propose, read_source
     from rpg.config.sweep_spec import load_file
     from rpg.errors import UserError
+    from rpg.interop.adopting import propose, read_source
     from rpg.tasks import load_problems
     from rpg.tasks.preparation import data_digest
 
@@ -98,7 +98,7 @@ def adopt(
         )
         say(f"! {functions}; sampling and training run it", "yellow")
     if samples:
-        from rpg.adopting.first_samples import first_samples
+        from rpg.interop.adopting.first_samples import first_samples
 
         try:
             for line in first_samples(spec, layout.home, complain):

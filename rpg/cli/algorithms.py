@@ -287,8 +287,8 @@ def paper(what: Annotated[Literal["tables", "lint"], typer.Argument()] = "tables
     Args:
         what: lint lists published values that cannot be correct.
     """
-    from rpg.paper import lint
-    from rpg.paper.lint import in_terminal
-    from rpg.paper.published import tables
+    from rpg.report.paper import lint
+    from rpg.report.paper.lint import in_terminal
+    from rpg.report.paper.published import tables
 
     console.print(tables() if what == "tables" else in_terminal(lint()))

@@ -40,8 +40,8 @@ def bench(
         files = sorted((layout.home / "bench").glob("*.json"))
         _list([json.loads(file.read_text("utf-8")) for file in files])
         return
-    from rpg.bench import bench as measure
     from rpg.config.load import assign, parse_assignments, resolve
+    from rpg.planning.bench import bench as measure
 
     try:
         prompts, group, tokens = (int(part) for part in shape.split("x"))

@@ -37,7 +37,7 @@ def merge(
     Args:
         homes: Data folders to merge; they stay unchanged.
     """
-    from rpg.importing.merge import merge as take_over
+    from rpg.interop.importing.merge import merge as take_over
     from rpg.store.database import build
 
     layout, left = layout_at(home), 0

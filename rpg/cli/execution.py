@@ -16,8 +16,8 @@ import typer
 from rpg.cli.app import File, Home, Set, app, complain, console, layout_at, refuse, say
 from rpg.errors import UserError
 from rpg.next_steps import command, this_again
-from rpg.processes import end_orphans, quick_imports
 from rpg.store import Layout, RunFolder, StoreError, locks
+from rpg.system.processes import end_orphans, quick_imports
 
 if TYPE_CHECKING:
     from rpg.config.run_spec import RunSpec

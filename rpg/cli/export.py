@@ -134,7 +134,7 @@ def _files(layout: Layout, folder: Path, ending: str) -> None:
 
 
 def _logs(layout: Layout, folder: Path, sweeps: list[str]) -> None:
-    from rpg.integrations.inspect import export_logs
+    from rpg.interop.integrations.inspect import export_logs
 
     path = None
     for path in export_logs(layout, folder, sweeps):
@@ -147,7 +147,7 @@ def _logs(layout: Layout, folder: Path, sweeps: list[str]) -> None:
 
 def _send(layout: Layout, to: Target, where: str | None, sweeps: list[str], online: bool) -> int:
     from rpg.config.tracking import tracker_of
-    from rpg.tracking.follower import Follower, tracking_folder
+    from rpg.interop.tracking.follower import Follower, tracking_folder
 
     if not sweeps:
         refuse(
@@ -216,7 +216,7 @@ def import_(
         return
     from rpg.config.errors import nearest
     from rpg.config.load import given_once, parse_assignments
-    from rpg.importing import own_benchmarks, read, take_over
+    from rpg.interop.importing import own_benchmarks, read, take_over
     from rpg.store.database import build
 
     if not sweep or not variant:
@@ -264,7 +264,7 @@ def import_(
 
 
 def _samples(file: Path, home: Path | None) -> None:
-    from rpg.integrations.inspect import import_log
+    from rpg.interop.integrations.inspect import import_log
     from rpg.next_steps import command
     from rpg.store.database import build
 

@@ -35,8 +35,8 @@ def dashboard(port: DashboardPort = 8501, address: str = "127.0.0.1", home: Home
     from flows.serve.services import dashboard as command
     from rpg import next_steps
     from rpg.cli.archive import fetch_results
-    from rpg.processes import parent_mark
     from rpg.store.database import build
+    from rpg.system.processes import parent_mark
 
     fetch_results(layout := layout_at(home))
     build(layout)

@@ -137,7 +137,7 @@ Marker = Annotated[str, NAME, Field(min_length=1)]
 
 
 class VerifierSection(Section):
-    """Base of every verifier; its grader is in rpg.rewards."""
+    """Base of every verifier; its grader is in rpg.tasks.rewards."""
 
     type: str
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from rpg.errors import UserError
 from rpg.evaluation.resource_limits import confine
-from rpg.processes import BUSY, die_with_parent, quick_imports, stdin_closed
 from rpg.store.layout import Layout
 from rpg.store.locks import Busy, only_one
+from rpg.system.processes import BUSY, die_with_parent, quick_imports, stdin_closed
 
 
 def main(arguments: list[str] | None = None) -> int:

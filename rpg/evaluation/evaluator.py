@@ -22,8 +22,6 @@ from rpg.evaluation.resource_limits import explained, strictest
 from rpg.models.conversations import Conversations
 from rpg.models.device import configure_device
 from rpg.models.reward_models import scorer_of
-from rpg.rewards.graders import rules_name
-from rpg.rewards.scoring import Scorer
 from rpg.store.atomic_files import StoreError, atomic_write_json
 from rpg.store.checkpoints import damaged, model_digest
 from rpg.store.current import current_runs
@@ -33,6 +31,8 @@ from rpg.store.run_folder import RunFolder, pending_evaluations, step_name
 from rpg.store.samples import drift_path, read_samples, write_eval
 from rpg.tasks import verifier_of
 from rpg.tasks.preparation import prepare_data, read_problems
+from rpg.tasks.rewards.graders import rules_name
+from rpg.tasks.rewards.scoring import Scorer
 
 POLL_SECONDS = 0.5
 SAY_SECONDS = 15.0

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rpg.evaluation.engines.protocol import Engine, Request
-from rpg.rewards.scoring import Answered, Scorer
 from rpg.store.draws import Draw, Draws, Key, digest
 from rpg.store.samples import SECOND, TURNS, unread_form
 from rpg.tasks import Problem
+from rpg.tasks.rewards.scoring import Answered, Scorer
 
 _FLUSH_ROWS = 64
 _FLUSH_SECONDS = 10.0

@@ -18,7 +18,6 @@ from rpg.models.device import configure_device
 from rpg.models.hub_models import hub_commit
 from rpg.models.reward_models import scorer_of
 from rpg.models.tokenizer import changes_chat_template
-from rpg.rewards.graders import rules_name
 from rpg.store.current import current_runs, is_imported
 from rpg.store.layout import Layout
 from rpg.store.run_folder import RunFolder
@@ -26,6 +25,7 @@ from rpg.store.run_writer import write_manifest
 from rpg.store.samples import write_eval
 from rpg.tasks import verifier_of
 from rpg.tasks.preparation import prepare_data, read_problems
+from rpg.tasks.rewards.graders import rules_name
 
 
 class JoinError(UserError):

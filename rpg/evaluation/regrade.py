@@ -12,12 +12,12 @@ from typing import Any
 from rpg.config.errors import ConfigError
 from rpg.config.task import MathVerifier, Task, Verifier
 from rpg.evaluation.standalone import RECORD, as_section
-from rpg.rewards import Item, grader_for
-from rpg.rewards.graders import rules_name
 from rpg.store.atomic_files import read_json_object
 from rpg.store.run_folder import RunFolder
 from rpg.store.samples import TURNS, grades_path, metadata, read_grades, read_samples, write_grades
 from rpg.tasks import verifier_of
+from rpg.tasks.rewards import Item, grader_for
+from rpg.tasks.rewards.graders import rules_name
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,6 @@ from rpg.models.hub_models import hub_commit, hub_file
 from rpg.models.model_cache import pretrained_folder
 from rpg.models.truncated_sampling import WHOLE, Restriction, Sampling
 from rpg.models.warm_start_cache import local_files
-from rpg.rewards.graders import rules_name
-from rpg.rewards.scoring import Scorer
 from rpg.store import samples
 from rpg.store.atomic_files import atomic_write_json, read_json_object
 from rpg.store.checkpoints import model_digest
@@ -32,6 +30,8 @@ from rpg.store.layout import Layout
 from rpg.store.locks import in_turn
 from rpg.tasks.benchmarks import Benchmark, LoadedBenchmark, benchmark, check, load_benchmark
 from rpg.tasks.checks import Checks
+from rpg.tasks.rewards.graders import rules_name
+from rpg.tasks.rewards.scoring import Scorer
 from rpg.tasks.training_sets import load_training, training_set
 
 RECORD = "evaluation.json"
@@ -47,8 +47,8 @@ class Result:
     notes: list[str]
     checks: Checks
     rules: str | None
-    """The rules by which its samples were graded (rpg.rewards.graders); None for samples older than
-    the names of rules."""
+    """The rules by which its samples were graded (rpg.tasks.rewards.graders); None for samples
+    older than the names of rules."""
     without_leaks: Summary | None
     """The numbers over the problems that are not in the training data; None if none or all of them
     are."""

@@ -1,3 +1,1 @@
-"""Our losses and advantages inside other trainers (rpg.integrations.trl, rpg.integrations.verl),
-and graded samples as logs of Inspect AI (rpg.integrations.inspect).
-"""
+"""The public address of `rpg.interop.integrations`: our losses inside other trainers."""

@@ -19,13 +19,13 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from rpg.config.task import EnvironmentTask
-from rpg.environments.process import EnvironmentFault, Environments
 from rpg.models.decoding import Batch, Drawing, Samples, ignore_progress
 from rpg.models.policy import Policy
 from rpg.models.tokenizer import encode_prompts
 from rpg.models.truncated_sampling import WHOLE
 from rpg.tasks import DataError
-from rpg.tasks.environments import sources_of
+from rpg.tasks.environment_problems import sources_of
+from rpg.tasks.environments.process import EnvironmentFault, Environments
 from rpg.tasks.problems import Given
 
 Kept = Mapping[str, Sequence[Mapping[str, str]]]

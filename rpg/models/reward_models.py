@@ -10,8 +10,8 @@ from rpg.config.reward import ModelReward
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import chat_of
 from rpg.models.model_loading import ModelError, complete
-from rpg.rewards.scoring import Answered, Judge, Scorer, Sources
 from rpg.tasks import verifier_of
+from rpg.tasks.rewards.scoring import Answered, Judge, Scorer, Sources
 
 
 def scorer_of(spec: RunSpec, sources: Sources | None = None) -> Scorer:

@@ -14,9 +14,9 @@ from rpg.models.micro_batches import Limits
 from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
 from rpg.models.tokenizer import encode_prompts
-from rpg.rewards import Item, grader_for
 from rpg.tasks import DataError, verifier_of
 from rpg.tasks.problems import Demonstrations, Given
+from rpg.tasks.rewards import Item, grader_for
 
 # A change that gives another model for the same settings increments
 # rpg.models.warm_start_cache.WARM_START_VERSION.

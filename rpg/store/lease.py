@@ -1,9 +1,9 @@
 """Which process works on a run, and whether it lives: `lease.json` {host, boot, pid_namespace, pid,
 pgid, started, ...}.
 
-If its process id can be looked up here (rpg.processes.is_here), a lease is valid as long as its
-process lives. A lease of another host or container is valid as long as its heartbeat is recent; it
-is never removed from here.
+If its process id can be looked up here (rpg.system.processes.is_here), a lease is valid as long as
+its process lives. A lease of another host or container is valid as long as its heartbeat is recent;
+it is never removed from here.
 """
 
 import os
@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rpg.processes import birth, here, is_here
 from rpg.store.atomic_files import StoreError, read_json_object
 from rpg.store.locks import STALE_SECONDS, storage_now
+from rpg.system.processes import birth, here, is_here
 
 
 def new_lease() -> dict[str, Any]:

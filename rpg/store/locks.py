@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rpg.processes import here, is_here
 from rpg.store.atomic_files import StoreError, readable
+from rpg.system.processes import here, is_here
 
 PRIVATE, EVERYONE = None, 0o666
 """Permissions of a lock file: as umask and folder set them; or writable by every user of the

@@ -428,7 +428,7 @@ def without_answer(db: Database, sweep: str) -> pandas.DataFrame:
     frequent reasons for that (forms), accuracy, and accuracy with what a second reader made of
     those (second_reading), and the most frequent answer (answer) with its share of the samples
     (repeated; 0 with fewer than eight problems, which may have it in common). Where the reward
-    decides what is right (rpg.rewards.graders), no answer is extracted.
+    decides what is right (rpg.tasks.rewards.graders), no answer is extracted.
     """
     return frame(
         db,

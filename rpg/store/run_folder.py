@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rpg.processes import is_here
 from rpg.store import lease as leases
 from rpg.store.atomic_files import StoreError, read_json_object, readable
 from rpg.store.live_status import EVALUATION, TRAINING, progress_line, read_progress
 from rpg.store.locks import whereabouts
+from rpg.system.processes import is_here
 
 FORMAT = 1
 State = Literal["pending", "running", "done", "failed", "interrupted"]

@@ -1,8 +1,8 @@
 """What the runs of a table were computed with, and notes for the reader if that differs between
 them.
 
-A trainer writes `provenance-<n>.json` (rpg.provenance.record) before the metrics of its attempt n,
-so a run that was resumed after an upgrade has two of these files.
+A trainer writes `provenance-<n>.json` (rpg.system.provenance.record) before the metrics of its
+attempt n, so a run that was resumed after an upgrade has two of these files.
 """
 
 from collections import Counter
@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from rpg import provenance
 from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object
 from rpg.store.run_folder import RunFolder
+from rpg.system import provenance
 
 Record = Mapping[str, Any]
-"""The result of rpg.provenance.record; empty for an attempt without a record."""
+"""The result of rpg.system.provenance.record; empty for an attempt without a record."""
 
 UNKNOWN = "unknown"
 """The code of runs that were trained before code was recorded."""

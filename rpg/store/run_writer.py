@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rpg.processes import is_here
 from rpg.store import lease as leases
 from rpg.store.atomic_files import StoreError, atomic_write_json, readable, write_all
 from rpg.store.locks import in_turn, whereabouts
 from rpg.store.run_folder import FORMAT, MANIFEST_FIELDS, RunFolder, is_step
+from rpg.system.processes import is_here
 
 
 def write_manifest(folder: RunFolder, manifest: Mapping[str, Any]) -> None:

@@ -46,7 +46,7 @@ UNREAD = (
     "(?s): ((?:not read|cannot be compared|the gold answer is not read|time limit|memory limit|longer than|worker ended)"
     ".*?)(?:; read as .*)?$"
 )
-"""Within the reason of a wrong answer (rpg.rewards.graders): why it could not be read."""
+"""Within the reason of a wrong answer (rpg.tasks.rewards.graders): why it could not be read."""
 MARK = ".grades-"
 """In the name of a file of grades, which stands beside the samples."""
 
@@ -64,9 +64,9 @@ def write_samples(
     """Write graded samples, atomically; every row has the keys of EVAL_COLUMNS, or also of
     REWARD_COLUMNS or SECOND.
 
-    `rules` names the rules by which they were graded (rpg.rewards.graders), `about` where they come
-    from: the `model`, its `engine`, and the key of the samples' `draws` (rpg.store.draws). All of
-    it is stored as metadata of the file.
+    `rules` names the rules by which they were graded (rpg.tasks.rewards.graders), `about` where
+    they come from: the `model`, its `engine`, and the key of the samples' `draws`
+    (rpg.store.draws). All of it is stored as metadata of the file.
     """
     rows = list(rows)
     columns = EVAL_COLUMNS | {

@@ -10,7 +10,6 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from rpg import provenance
 from rpg.config.identity import digest
 from rpg.config.load import without_folders
 from rpg.config.sweep_spec import value_text
@@ -18,6 +17,7 @@ from rpg.store import Layout, StoreError, atomic_write_json
 from rpg.store.current import current_runs
 from rpg.store.run_folder import FORMAT, read_checked
 from rpg.study.trials import read_study
+from rpg.system import provenance
 
 OVER_LEVELS = "over levels of factors"
 """What a look is at, where factors are crossed with the seeds."""

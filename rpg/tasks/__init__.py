@@ -34,7 +34,7 @@ __all__ = [
 
 KINDS = {
     "chain": "rpg.tasks.chain",
-    "environment": "rpg.tasks.environments",
+    "environment": "rpg.tasks.environment_problems",
     "file": "rpg.tasks.file_problems",
     "math": "rpg.tasks.math_problems",
     "operators": "rpg.tasks.operators",

@@ -20,7 +20,7 @@ from typing import Any
 from rpg.config.errors import nearest
 from rpg.config.task import GymDataset, GymTask
 from rpg.errors import install_command
-from rpg.processes import collect_seldom, python_module
+from rpg.system.processes import collect_seldom, python_module
 from rpg.tasks.problems import DataError, Problem, ProblemDemonstrations, Splits, TaskKind
 
 VERSION = 1

@@ -15,9 +15,9 @@ from benchmarks.grading.variants import equivalents, near_misses
 from rpg.answers.comparison import equivalent
 from rpg.answers.extraction import boxed_answer
 from rpg.config.task import MathVerifier
-from rpg.rewards import Grader, Item
-from rpg.rewards.graders import LINES
 from rpg.tasks.benchmarks import benchmark, load_benchmark
+from rpg.tasks.rewards import Grader, Item
+from rpg.tasks.rewards.graders import LINES
 from tests.data_sets import DATA, needs_data
 
 pytest.importorskip("math_verify", reason="math-verify is not installed (pip install '.[math]')")

@@ -10,8 +10,8 @@ import pytest
 from benchmarks.synthetic import Shape, write_sweep
 from dashboard import paper_page
 from rpg.metrics import METRICS, groups
-from rpg.paper import frame as published
 from rpg.report import compute_curves
+from rpg.report.paper import frame as published
 from rpg.report.summary import summarise
 from rpg.report.tables import plus_minus
 from rpg.store import atomic_write_json, queries

@@ -10,9 +10,9 @@ from rpg.config.task import MarkerVerifier
 from rpg.evaluation import graded_samples
 from rpg.evaluation.engines.protocol import Completion
 from rpg.evaluation.graded_samples import evaluate_problems, requests
-from rpg.rewards.scoring import Scorer
 from rpg.store.draws import Draw, Draws, Key, digest
 from rpg.tasks import Problem
+from rpg.tasks.rewards.scoring import Scorer
 
 PROBLEMS = [
     Problem(name, f"What is {name}?", f"What is {name}?", "2", "few") for name in ("a", "b")

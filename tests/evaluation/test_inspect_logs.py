@@ -19,7 +19,7 @@ from inspect_ai.log import read_eval_log, read_eval_log_sample, write_eval_log
 from inspect_ai.model import ModelOutput, ModelUsage, get_model
 from inspect_ai.scorer import match
 
-from rpg.integrations.inspect import export_logs, import_log
+from rpg.interop.integrations.inspect import export_logs, import_log
 
 
 def key(row):

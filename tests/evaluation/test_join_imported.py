@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from rpg.cli import load
 from rpg.evaluation.evaluator import Evaluator
 from rpg.evaluation.join_imported import JoinError, join
-from rpg.importing import read, take_over
+from rpg.interop.importing import read, take_over
 from rpg.report.summary import summarise
 from rpg.store.database import build, connect
 from rpg.store.layout import Layout

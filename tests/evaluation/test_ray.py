@@ -17,10 +17,10 @@ from rpg.evaluation.drawing import Drawing
 from rpg.evaluation.engines.protocol import EngineError
 from rpg.evaluation.engines.ray import deal
 from rpg.evaluation.evaluator import Evaluator
-from rpg.fork_server import ForkServer
 from rpg.models.truncated_sampling import Sampling
-from rpg.processes import owner_mark
 from rpg.store.layout import Layout
+from rpg.system.fork_server import ForkServer
+from rpg.system.processes import owner_mark
 from tests.evaluation.ray_head import ray_head
 from tests.evaluation.runs import register, rows, sample_lines
 from tests.evaluation.small_model import requests_for

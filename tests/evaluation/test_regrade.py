@@ -11,8 +11,6 @@ from rpg.cli import load
 from rpg.config.errors import ConfigError
 from rpg.config.task import MathVerifier
 from rpg.evaluation.regrade import Change, regrade
-from rpg.rewards import grader_for
-from rpg.rewards.graders import LINES, RECIPE
 from rpg.store import Layout
 from rpg.store.run_writer import write_manifest
 from rpg.store.samples import (
@@ -24,6 +22,8 @@ from rpg.store.samples import (
     write_eval,
     write_samples,
 )
+from rpg.tasks.rewards import grader_for
+from rpg.tasks.rewards.graders import LINES, RECIPE
 from tests.evaluation.runs import register
 
 # problem, gold answer, responses; what the default rules and the recipe's make of each

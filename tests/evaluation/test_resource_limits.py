@@ -15,9 +15,9 @@ from flows.sweep.evaluation import run_beside
 from rpg.config.evaluation import OnRay, ThisMachine
 from rpg.evaluation import resource_limits
 from rpg.evaluation.resource_limits import explained, strictest
-from rpg.fork_server import ForkServer
-from rpg.processes import owner_mark
 from rpg.store.layout import Layout
+from rpg.system.fork_server import ForkServer
+from rpg.system.processes import owner_mark
 from tests.evaluation.runs import register, rows, sample_lines
 from tests.forked_commands import Child
 from tests.waiting import HANG, until

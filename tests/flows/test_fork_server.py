@@ -11,8 +11,8 @@ import pytest
 
 from flows.machine import programs
 from flows.machine.children import Children, Stopped
-from rpg.fork_server import ForkServer
-from rpg.processes import birth, owner_mark
+from rpg.system.fork_server import ForkServer
+from rpg.system.processes import birth, owner_mark
 from tests.tiny import make_run, make_spec
 from tests.waiting import until
 

@@ -22,7 +22,6 @@ from flows.machine.slots import Machine
 from flows.sweep import training
 from flows.sweep.context import Context, RunFailed
 from flows.sweep.sharing import Claims
-from rpg import provenance
 from rpg.backends import ray_task
 from rpg.backends.ray_bridge import fits, too_much
 from rpg.backends.ray_task import Order, train_here
@@ -33,6 +32,7 @@ from rpg.errors import UserError
 from rpg.store import Layout
 from rpg.store.run_writer import write_waiting
 from rpg.store.samples import read_eval
+from rpg.system import provenance
 from tests.evaluation.ray_head import node_command, ray_head
 from tests.forked_commands import trained_here
 from tests.places import ROOT, namespaces, on_host

@@ -20,10 +20,10 @@ import pytest
 
 from rpg.backends.local.trainer import Trainer
 from rpg.config.run_spec import RunSpec
-from rpg.processes import give_memory_back
 from rpg.store import Layout
 from rpg.store.run_folder import pending_evaluations
 from rpg.store.samples import read_eval
+from rpg.system.processes import give_memory_back
 from tests.forked_commands import Child
 from tests.tiny import HUNGRY, make_run, make_spec, merged, numbers
 from tests.waiting import HANG, memory, until
@@ -58,7 +58,7 @@ def limit_data(more):
 
 FREED = """
 import resource
-from rpg.processes import give_memory_back, keep_memory
+from rpg.system.processes import give_memory_back, keep_memory
 
 def pages_found():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -482,7 +482,7 @@ def test_a_reward_model_trains(home, tmp_path):
 
 
 def test_a_reward_that_fails_ends_the_step_before_anything_changed(home, tmp_path):
-    from rpg.rewards.function_process import RewardError
+    from rpg.tasks.rewards.function_process import RewardError
 
     (tmp_path / "mine.py").write_text("def score(responses): return [1.0]\n")
     part = {"type": "python", "function": "mine:score", "beside": str(tmp_path)}

@@ -7,8 +7,8 @@ import pytest
 
 from rpg.backends.local.training_loop import train
 from rpg.config.code import kept_sources
-from rpg.environments.process import Environments
 from rpg.store.run_writer import write_manifest
+from rpg.tasks.environments.process import Environments
 from tests.specs import load_run
 from tests.tiny import Killed, make_run, numbers
 

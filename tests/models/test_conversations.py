@@ -13,7 +13,6 @@ from transformers import AddedToken, LlamaConfig, PreTrainedTokenizerFast, Qwen3
 
 from rpg.catalogue import algorithms, override
 from rpg.config.task import EnvironmentTask
-from rpg.environments.process import EnvironmentFault
 from rpg.losses.advantages import advantages
 from rpg.losses.aggregation import Counts
 from rpg.losses.policy_loss import policy_loss, rollout_weights
@@ -23,6 +22,7 @@ from rpg.models.policy import Policy
 from rpg.models.seeds import uniforms
 from rpg.models.tokenizer import build_tokenizer
 from rpg.tasks import DataError
+from rpg.tasks.environments.process import EnvironmentFault
 from tests.models.expected import expected_log_probs, gpt2
 from tests.models.test_lean import model
 

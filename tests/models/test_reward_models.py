@@ -14,7 +14,7 @@ from rpg.config.task import MarkerVerifier
 from rpg.models.model_loading import ModelError
 from rpg.models.reward_models import judge
 from rpg.models.tokenizer import build_tokenizer
-from rpg.rewards.scoring import Answered, Scorer
+from rpg.tasks.rewards.scoring import Answered, Scorer
 from tests.models.test_lean import model
 
 TEMPLATE = "{% for message in messages %}{{ message['role'][0] }}:{{ message['content'] }}{{ eos_token }}{% endfor %}"

@@ -37,7 +37,7 @@ FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 def with_these_tests(*arguments):
     """A command that ends with the tests."""
-    return [sys.executable, "-m", "rpg.processes", *arguments]
+    return [sys.executable, "-m", "rpg.system.processes", *arguments]
 
 
 class Served:

@@ -14,10 +14,10 @@ import pytest
 import uvicorn
 
 from flows.serve.services import secret_of
-from rpg import web
 from rpg.config.errors import ConfigError
 from rpg.store import StoreError
-from rpg.web import LOGOUT, SESSION_SECONDS, AccessControl, Address
+from rpg.system import web
+from rpg.system.web import LOGOUT, SESSION_SECONDS, AccessControl, Address
 from tests.waiting import free_port, until
 
 PUBLIC = "https://lab.example/rpg"

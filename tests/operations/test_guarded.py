@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from benchmarks.browser import CHROMIUM, QUICK_FLAGS
-from rpg.web import HEALTH
+from rpg.system.web import HEALTH
 from tests.operations.serving import FINAL, ROOT, SMALL, Served
 from tests.waiting import HANG, free_port, until
 

@@ -13,9 +13,9 @@ from flows.prefect.reconcile import reconcile
 from flows.sweep.conductor import sweep_lock
 from flows.sweep.sharing import Claims
 from rpg.config.sweep_spec import load_sweep
-from rpg.processes import end_descendants, end_orphans
 from rpg.store import Layout, StoreError, locks
 from rpg.store.run_writer import claim_run, release_run, write_manifest
+from rpg.system.processes import end_descendants, end_orphans
 from rpg.tasks.preparation import data_digest
 from tests.operations.serving import ROOT, SMALL
 from tests.places import in_container, namespaces, on_host, python, without_flock
@@ -26,7 +26,7 @@ pytestmark = namespaces
 
 OWNER = """
 import os, subprocess, sys, time
-from rpg.processes import owner_mark
+from rpg.system.processes import owner_mark
 child = subprocess.Popen([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"],
                          env={**os.environ, **owner_mark()})
 child.wait()
@@ -88,7 +88,9 @@ def test_processes_of_another_container_are_nobodys_orphans():
         assert end_orphans() == [] and end_descendants() == []
         assert container.poll() is None
         seen = subprocess.run(
-            in_container(*python("from rpg.processes import end_orphans; print(end_orphans())")),
+            in_container(
+                *python("from rpg.system.processes import end_orphans; print(end_orphans())")
+            ),
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,

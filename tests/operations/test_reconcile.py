@@ -11,9 +11,9 @@ import pytest
 from flows.prefect import reconcile as module
 from flows.prefect.flow_runs import alive_path, folder_tag
 from flows.prefect.reconcile import reconcile
-from rpg.processes import end_orphans, owner_mark
 from rpg.store import Layout, locks
 from rpg.store.run_writer import claim_run, write_waiting
+from rpg.system.processes import end_orphans, owner_mark
 from tests.waiting import HANG, until
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]

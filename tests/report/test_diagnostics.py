@@ -11,10 +11,10 @@ from rpg.config.task import RewardVerifier
 from rpg.report import diagnostics
 from rpg.report.summary import summarise
 from rpg.report.tables import markdown
-from rpg.rewards.graders import rules_name
 from rpg.store.current import current_runs
 from rpg.store.database import build, connect
 from rpg.store.samples import read_eval, write_eval
+from rpg.tasks.rewards.graders import rules_name
 from tests.report.sweeps import rewritten
 
 HEALTHY = {

@@ -10,9 +10,9 @@ import pytest
 import scipy.stats
 
 from rpg import stats
-from rpg.importing import take_over
-from rpg.importing.imported_runs import write_scores
-from rpg.importing.trainer_logs import Log
+from rpg.interop.importing import take_over
+from rpg.interop.importing.imported_runs import write_scores
+from rpg.interop.importing.trainer_logs import Log
 from rpg.report import frontier, tables, verdicts
 from rpg.report.summary import History, history, summarise
 from rpg.store import StoreError

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from benchmarks.synthetic import write_sweep
 from rpg.cli import load
-from rpg.importing.merge import merge
+from rpg.interop.importing.merge import merge
 from rpg.report.model_card import model_card
 from rpg.store import Layout, StoreError, queries
 from rpg.store.checkpoints import digests, model_files_digest

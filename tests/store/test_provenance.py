@@ -8,12 +8,12 @@ import sys
 import pytest
 
 from benchmarks.synthetic import Shape, write_sweep
-from rpg import provenance as here
 from rpg.report.summary import summarise
 from rpg.report.tables import latex, markdown
 from rpg.store import queries, run_provenance
 from rpg.store.database import build, connect
 from rpg.store.run_provenance import differences, of_other_code, other_code_notes, recorded
+from rpg.system import provenance as here
 
 SHAPE = Shape(steps=4, eval_every=2, problems=6, samples=2, benchmarks=("easy",), metrics=3)
 
@@ -129,7 +129,11 @@ def test_a_record_that_cannot_be_read_is_a_warning(tmp_path):
 
 def test_what_a_process_has_imported_is_ours_and_nobodys_packages():
     found = here.loaded()
-    ours = {"rpg/provenance.py", "rpg/store/run_provenance.py", "tests/store/test_provenance.py"}
+    ours = {
+        "rpg/system/provenance.py",
+        "rpg/store/run_provenance.py",
+        "tests/store/test_provenance.py",
+    }
     assert ours <= set(found)
     assert not any("site-packages" in name or "lib/python" in name for name in found)
     assert here.changed(found) == []

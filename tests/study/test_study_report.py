@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks import synthetic_study
 from benchmarks.synthetic import Shape
-from rpg.importing import take_over
-from rpg.importing.trainer_logs import Log
+from rpg.interop.importing import take_over
+from rpg.interop.importing.trainer_logs import Log
 from rpg.report import compute_curves
 from rpg.stats import searches
 from rpg.store import Layout, StoreError, atomic_write_json, queries

@@ -7,9 +7,9 @@ import pytest
 
 from rpg.config.model import WarmStart
 from rpg.config.task import ChainTask
-from rpg.rewards.graders import grade
 from rpg.tasks import DataError, demonstrations_of, load_problems, verifier_of
 from rpg.tasks.chain import CHARACTERS, Chain, distinct
+from rpg.tasks.rewards.graders import grade
 
 
 def solve(prompt):

@@ -10,11 +10,11 @@ import pytest
 from rpg.config.load import resolve
 from rpg.config.model import WarmStart
 from rpg.config.task import EnvironmentTask, FileTask, MathVerifier
-from rpg.rewards import grader_for
 from rpg.tasks import DataError, demonstrations_of, load_problems
 from rpg.tasks.checks import check_gold
 from rpg.tasks.preparation import data_notes, prepare_data
 from rpg.tasks.problems import problem_characters
+from rpg.tasks.rewards import grader_for
 
 GOOD = [{"prompt": "1+1", "answer": "2"}, {"prompt": "2+2", "answer": 4}]
 SHOWN = [

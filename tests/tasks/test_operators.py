@@ -7,8 +7,8 @@ import pytest
 
 from rpg.config.model import WarmStart
 from rpg.config.task import OperatorsTask
-from rpg.rewards.graders import grade
 from rpg.tasks import DataError, characters_of, demonstrations_of, load_problems, verifier_of
+from rpg.tasks.rewards.graders import grade
 
 TASK = OperatorsTask(type="operators", operations=3, train_problems=300, benchmark_problems=20)
 

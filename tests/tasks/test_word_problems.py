@@ -6,8 +6,8 @@ import re
 import pytest
 
 from rpg.config.task import WordsTask
-from rpg.rewards.graders import grade
 from rpg.tasks import DataError, demonstrations_of, load_problems, verifier_of
+from rpg.tasks.rewards.graders import grade
 from rpg.tasks.word_problems import NAMES, STORIES, THINGS
 
 TASK = WordsTask(type="words", train_problems=600, benchmark_problems=40)

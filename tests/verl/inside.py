@@ -13,7 +13,7 @@ from tensordict import TensorDict
 from rpg.backends.verl.main import compose, derive
 from rpg.backends.verl.overrides import Paths, plan
 from rpg.config.run_spec import RunSpec
-from rpg.processes import LOST, parent_mark
+from rpg.system.processes import LOST, parent_mark
 from tests import tiny
 from tests.waiting import HANG, free_port
 

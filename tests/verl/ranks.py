@@ -17,7 +17,7 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 
 from rpg.config.run_spec import RunSpec
-from rpg.processes import quick_imports
+from rpg.system.processes import quick_imports
 from tests.verl.inside import ROOT, make_worker, one_rank, verl_config, verl_update, weights
 
 DONE = "done\n"

@@ -396,8 +396,8 @@ def manager(model, cpu_verl, tmp_path):
 
 def test_rewards_are_the_embedded_trainers(manager):
     from rpg.backends.verl.reward_manager import VerlResponse
-    from rpg.rewards.scoring import overlong_punishment
     from rpg.tasks import Problem
+    from rpg.tasks.rewards.scoring import overlong_punishment
 
     made, ids = manager(algorithm="dapo")
     end = made.tokenizer.eos_token_id
@@ -421,8 +421,8 @@ def test_a_reward_model_is_read_in_verls_reward_loop(manager, tmp_path):
     from rpg.backends.verl.reward_manager import VerlResponse
     from rpg.config.reward import ModelReward
     from rpg.models.reward_models import judge
-    from rpg.rewards.scoring import Answered
     from rpg.tasks import Problem
+    from rpg.tasks.rewards.scoring import Answered
 
     classifier(tmp_path / "judge")
     reward = {"type": "model", "path": str(tmp_path / "judge"), "weight": 2.0}

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rpg.backends.training_process import Say, TrainingFailed, run_training
 from rpg.errors import is_no_memory
-from rpg.processes import quick_imports
 from rpg.store.run_folder import RunFolder
+from rpg.system.processes import quick_imports
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -13,9 +13,9 @@ from pathlib import Path
 from rpg.backends.manifest import spec_of
 from rpg.errors import UserError
 from rpg.models.warm_start_cache import is_prepared, lengths_checked
-from rpg.processes import die_with_parent
 from rpg.store.current import current_runs, is_imported
 from rpg.store.layout import Layout
+from rpg.system.processes import die_with_parent
 from rpg.tasks.preparation import data_notes, prepare_data
 
 

@@ -29,8 +29,8 @@ from rpg.models.reward_models import scorer_of
 from rpg.models.tokenizer import encode_prompts
 from rpg.models.truncated_sampling import restriction_of
 from rpg.models.warm_start import demonstration_batch
-from rpg.rewards.scoring import Answered, Sources, overlong_punishment, parts_of
 from rpg.tasks import Problem, demonstrations_of, load_problems
+from rpg.tasks.rewards.scoring import Answered, Sources, overlong_punishment, parts_of
 
 Seconds = dict[str, float]
 """Durations by phase."""

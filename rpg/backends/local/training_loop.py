@@ -23,12 +23,12 @@ from rpg.models.policy import Policy
 from rpg.models.teacher import teacher_of
 from rpg.planning.preflight import total_memory
 from rpg.planning.space import memory
-from rpg.processes import give_memory_back, keep_memory
 from rpg.store import run_provenance
 from rpg.store.live_status import TRAINING
 from rpg.store.run_folder import RunFolder, pending_evaluations
 from rpg.store.run_writer import append_metrics
 from rpg.store.token_records import write_records
+from rpg.system.processes import give_memory_back, keep_memory
 from rpg.tasks.preparation import prepare_data, read_problems
 
 

@@ -14,7 +14,7 @@ from rpg.backends.training_process import TrainingFailed
 from rpg.backends.verl.overrides import MAIN, Plan
 from rpg.config.backend import RayAddress
 from rpg.errors import first_line
-from rpg.processes import parent_mark, python_module
+from rpg.system.processes import parent_mark, python_module
 
 MARK = "RPG_VERL_RUN"
 """In the environment of every process of a run on this machine, so that all of them can be found

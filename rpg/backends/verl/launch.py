@@ -26,11 +26,11 @@ from rpg.config.model import PretrainedModel, bfloat16
 from rpg.config.run_spec import RunSpec, teacher_path
 from rpg.config.verl_keys import unknown
 from rpg.errors import first_line
-from rpg.processes import LOST
 from rpg.store import run_provenance
 from rpg.store.atomic_files import link
 from rpg.store.live_status import TRAINING, clear_progress, moving, progress_line, read_progress
 from rpg.store.run_folder import RunFolder, pending_evaluations
+from rpg.system.processes import LOST
 from rpg.tasks.preparation import once, prepare_data
 
 POLL_SECONDS = 0.5
@@ -41,7 +41,7 @@ COMPUTES = (
     "rpg.config",
     "rpg.losses",
     "rpg.models",
-    "rpg.rewards",
+    "rpg.tasks.rewards",
     "rpg.tasks",
 )
 """Our code in verl's processes, which this process does not import: all of it counts as the code of

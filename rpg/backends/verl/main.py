@@ -24,7 +24,7 @@ from rpg.backends.verl.job_output import clean
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.backends.verl.overrides import PLUGIN
 from rpg.errors import UserError
-from rpg.processes import LOST, PARENT, collect_seldom, die_with_parent
+from rpg.system.processes import LOST, PARENT, collect_seldom, die_with_parent
 
 _OURS = ("UserError", "ConfigError", "SettingsError", "StoreError")
 """Errors whose text is a whole sentence for the user."""

@@ -32,7 +32,7 @@ PLUGIN = "rpg.backends.verl.plugin"
 HUGGINGFACE = "rpg_huggingface"
 """The rollout server on the embedded trainer's decoder, as verl's configuration names it
 (verl-cpu)."""
-SETUP = "rpg.processes.collect_seldom"
+SETUP = "rpg.system.processes.collect_seldom"
 """Called by Ray's workers before they import anything of verl."""
 ACTOR, REF, ROLLOUT, MODEL = (
     f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout", "model")

@@ -11,9 +11,9 @@ from rpg.backends.verl.gathering import Gathering
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.backends.verl.responses import Endings, problem_in, write_error
 from rpg.models.reward_models import judge
-from rpg.rewards.scoring import Answered, Scored, Scorer, overlong_punishment, parts_of
 from rpg.store.atomic_files import read_json_object
 from rpg.tasks import Problem
+from rpg.tasks.rewards.scoring import Answered, Scored, Scorer, overlong_punishment, parts_of
 
 
 class VerlResponse(NamedTuple):

@@ -1,0 +1,241 @@
+"""From responses to what they earn: the verifier's verdict and every part of the reward, the same
+on both back ends."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from math import nan
+from typing import Any, NamedTuple
+
+import regex
+
+from rpg.config.code import Source, digest, kept_source
+from rpg.config.reward import (
+    CorrectnessReward,
+    EnvironmentReward,
+    FormatReward,
+    LengthReward,
+    ModelReward,
+    PythonReward,
+    RewardSection,
+)
+from rpg.config.task import GymVerifier, RewardVerifier, VerifierSection
+from rpg.tasks.rewards.function_calls import Batch
+from rpg.tasks.rewards.function_process import FunctionReward, RewardError
+from rpg.tasks.rewards.graders import grader_for
+from rpg.tasks.rewards.grades import Grade, Grading, Item
+
+Sources = Mapping[str, Sequence[Mapping[str, str]]]
+"""Name of a part of the reward -> the modules its function runs from, as a manifest keeps them
+(rpg.config.code)."""
+SCORE = "answer_score"
+"""Among the parts of a reward: what a verifier with scores gave the answer."""
+PATTERN_SECONDS = 2.0
+"""What a regular expression may take for one response."""
+
+
+class Answered(NamedTuple):
+    """A response with what it answers."""
+
+    response: str
+    tokens: int
+    truncated: bool
+    """It was cut off by the length limit."""
+    answer: str
+    """The gold answer."""
+    prompt: Any = ""
+    """As the data have it: text, or a list of messages."""
+    columns: Mapping[str, Any] = {}
+    """The other columns of its row."""
+    last: str | None = None
+    """The last turn, which is graded, of a response in which an environment has turns."""
+    earned: float | None = None
+    """What the environment's `get_reward` returned."""
+
+
+Judge = Callable[[Sequence[Answered]], Sequence[float]]
+"""A reward model: its value of each response."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """`reward` is the weighted sum of `parts`; a part is None where its function does not apply to
+    the response."""
+
+    reward: float
+    grade: Grade
+    parts: dict[str, float | None]
+
+
+class Scorer(AbstractContextManager["Scorer"]):
+    """Scores responses; keeps its processes and what the verifier has decided. A context manager,
+    or to be closed."""
+
+    def __init__(
+        self,
+        verifier: VerifierSection,
+        reward: Sequence[RewardSection] = (CorrectnessReward(),),
+        *,
+        max_response_tokens: int = 0,
+        sources: Sources | None = None,
+        models: Callable[[ModelReward], Judge] | None = None,
+        workers: int = 1,
+        prefix: str = "",
+        prefix_every_turn: bool = False,
+    ):
+        """`prefix` is how the assistant's first turn begins, or every one: the whole turn is
+        scored. `max_response_tokens` is where a length reward is zero by default; `workers` compare
+        mathematical answers."""
+        self.reward, self.limit, self.prefix = tuple(reward), max_response_tokens, prefix
+        self._every_turn = prefix_every_turn
+        right_or_wrong = [*map(type, self.reward)] == [CorrectnessReward]
+        self.plain = right_or_wrong and not isinstance(verifier, GymVerifier)
+        self._threshold = verifier.at_least if isinstance(verifier, RewardVerifier) else None
+        self._grader: Grading = grader_for(verifier, workers)
+        self._functions = {
+            part.called(): FunctionReward(part, _sources(part, sources))
+            for part in self.reward
+            if isinstance(part, PythonReward)
+        }
+        judged = [part for part in self.reward if isinstance(part, ModelReward)]
+        if judged and models is None:
+            raise RewardError("reward: a reward model cannot be used here")
+        self._judges = {part.called(): models(part) for part in judged} if models else {}
+
+    def score(self, answered: Sequence[Answered]) -> list[Scored]:
+        """What each response earns, in order. Raises RewardError: a function failed; GradingError:
+        the grader failed."""
+        last = [a.response if a.last is None else a.last for a in answered]
+        begins = [self._every_turn or t == a.response for a, t in zip(answered, last, strict=True)]
+        graded = [self.prefix * begin + text for begin, text in zip(begins, last, strict=True)]
+        answered = [a._replace(response=self.prefix + a.response) for a in answered]
+        items = zip(graded, answered, strict=True)
+        grades = self._grader.grade(
+            Item(text, a.answer, a.truncated, a.columns) for text, a in items
+        )
+        totals = [0.0] * len(answered)
+        parts: list[dict[str, float | None]] = [
+            {} if grade.score is None else {SCORE: grade.score} for grade in grades
+        ]
+        for section in self.reward:
+            for name, weight, values in self._values(section, answered, grades):
+                for row, value in enumerate(values):
+                    parts[row][name] = value
+                    totals[row] += weight * (value or 0.0)
+        if self._threshold is not None:
+            right = f"right from {self._threshold:g}"
+            grades = [
+                Grade(None, total >= self._threshold, f"reward {total:.6g}, {right}")
+                for total in totals
+            ]
+        return [Scored(*columns) for columns in zip(totals, grades, parts, strict=True)]
+
+    def _values(
+        self, part: RewardSection, answered: Sequence[Answered], grades: Sequence[Grade]
+    ) -> list[tuple[str, float, Sequence[float | None]]]:
+        """(name, weight, value of each response) of one part; several where a function returns
+        named values."""
+        name = part.called()
+        if isinstance(part, PythonReward):
+            return [
+                (f"{name}_{key}" if key else name, part.weight * part.weights.get(key, 1.0), values)
+                for key, values in self._functions[name].score(_batch(answered)).items()
+            ]
+        if isinstance(part, CorrectnessReward):
+            return [(name, part.weight, [_between(part, grade) for grade in grades])]
+        if isinstance(part, EnvironmentReward):
+            return [(name, part.weight, [a.earned for a in answered])]
+        if isinstance(part, FormatReward):
+            return [
+                (name, part.weight, [float(_matches(part.pattern, a.response)) for a in answered])
+            ]
+        if isinstance(part, LengthReward):
+            zero = part.zero or self.limit
+            return [
+                (name, part.weight, [length_reward(a.tokens, part.full, zero) for a in answered])
+            ]
+        return [(name, part.weight, list(self._judges[name](answered)))]
+
+    def reread(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
+        """A second reader's verdicts on (gold, answer) that the verifier could not read
+        (rpg.store.samples.unread_form)."""
+        return self._grader.reread(pairs)
+
+    def close(self) -> None:
+        """End what it has started."""
+        self._grader.close()
+        for function in self._functions.values():
+            function.close()
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+
+def _between(part: CorrectnessReward, grade: Grade) -> float:
+    """Right or wrong, or what lies between them at the verifier's score."""
+    if grade.score is None:
+        return part.right if grade.correct else part.wrong
+    return part.wrong + (part.right - part.wrong) * grade.score
+
+
+def parts_of(scored: Sequence[Scored]) -> dict[str, list[float]]:
+    """Each part's value of each response; NaN where it does not apply."""
+    names = dict.fromkeys(name for response in scored for name in response.parts)
+    values = {name: [response.parts.get(name) for response in scored] for name in names}
+    return {name: [nan if v is None else v for v in values[name]] for name in names}
+
+
+def length_reward(tokens: int, full: int, zero: int) -> float:
+    """1 up to `full` tokens, then linearly down to 0 at `zero` tokens."""
+    if tokens <= full:
+        return 1.0
+    return max(0.0, (zero - tokens) / (zero - full)) if zero > full else 0.0
+
+
+def overlong_punishment(tokens: int, limit: int, buffer_fraction: float, factor: float) -> float:
+    """Soft overlong penalty, 0 or negative (DAPO, arXiv 2503.14476, eq. 13; paper App. H): zero up
+    to `limit - buffer` tokens, where the buffer is `buffer_fraction * limit`, then linear down to
+    -factor at `limit`.
+
+    Raises ValueError: limit < 1 or buffer_fraction outside (0, 1].
+    """
+    if limit < 1 or not 0 < buffer_fraction <= 1:
+        raise ValueError(
+            f"limit {limit} must be positive and buffer_fraction {buffer_fraction} in (0, 1]"
+        )
+    buffer = buffer_fraction * limit
+    return -factor * min(max(tokens - (limit - buffer), 0.0) / buffer, 1.0)
+
+
+def _matches(pattern: str, response: str) -> bool:
+    """Whether the pattern is found; within a time limit, which Python's own `re` does not have."""
+    try:
+        return regex.search(pattern, response, regex.DOTALL, timeout=PATTERN_SECONDS) is not None
+    except TimeoutError:
+        raise RewardError(
+            f"reward: format: the pattern {pattern!r} takes more than {PATTERN_SECONDS:g} s on the response "
+            f"{response[:80]!r}; write it without nested repetitions"
+        ) from None
+
+
+def _batch(answered: Sequence[Answered]) -> Batch:
+    names = dict.fromkeys(name for response in answered for name in response.columns)
+    columns = {name: [response.columns.get(name) for response in answered] for name in names}
+    columns["answer"] = [a.answer for a in answered]
+    prompts, responses = [a.prompt for a in answered], [a.response for a in answered]
+    answers = [a.columns.get("answer", a.answer) for a in answered]
+    return Batch(prompts, responses, [a.tokens for a in answered], columns, answers)
+
+
+def _sources(part: PythonReward, kept: Sources | None) -> Sequence[Mapping[str, str]]:
+    """Those that the run's manifest keeps; without a manifest, those on disk."""
+    if kept is None:
+        return kept_source(part)
+    if part.called() not in kept:
+        raise RewardError(f"reward: {part.function}: the run's manifest does not hold its source")
+    sources = kept[part.called()]
+    if part.digest not in (None, digest([Source(**source) for source in sources])):
+        raise RewardError(
+            f"reward: {part.function}: its source in the run's manifest is not the one it was planned with"
+        )
+    return sources

@@ -1,6 +1,0 @@
-"""Sends the numbers in run folders to TensorBoard, Weights & Biases, MLflow and Trackio.
-
-A separate process follows the folders (`python -m rpg.tracking SWEEP_DIR`), so that a slow, full or
-unreachable tracker never affects a training; what could not be sent is sent later. `<data
-folder>/tracking/state/<sweep>/<run>.json` records what each tracker has received.
-"""

@@ -1,0 +1,300 @@
+"""rpg adopt: from somebody's data, TRL script or verl command to files that train, saying all that
+is left out."""
+
+import json
+import shlex
+
+import pytest
+from typer.testing import CliRunner
+
+from rpg.cli import load
+from rpg.config.code import kept_sources
+from rpg.config.sweep_spec import load_file
+from rpg.errors import UserError
+from rpg.interop.adopting import read_source
+from rpg.models.reward_models import scorer_of
+from rpg.tasks import load_problems
+from rpg.tasks.preparation import data_digest
+from rpg.tasks.rewards.scoring import Answered
+
+
+def adopt(*words, **options):
+    return CliRunner().invoke(load(), ["adopt", *words], catch_exceptions=False, **options)
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("RPG_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def gsm8k(path, count=60):
+    """As GSM8K's files are, with what ordinary files have: repeats, a NaN, a broken line, all kinds
+    of line ends."""
+    rows = [
+        {
+            "question": f"Ann has {n} pens and gets 7. How many?",
+            "answer": f"{n} + 7 = {n + 7}\n#### {n + 7}",
+        }
+        for n in range(count)
+    ]
+    lines = [json.dumps(row) for row in [*rows, rows[3]]]
+    odd = (
+        '{"question": "broken',
+        '{"question": "q", "answer": NaN}',
+        "",
+        '{"question": "no gold", "answer": "?"}',
+    )
+    lines[5:5] = odd
+    text = "".join(line + ("\n", "\r\n", "\r")[n % 3] for n, line in enumerate(lines))
+    path.write_text("\ufeff" + text, "utf-8", newline="")
+
+
+def adopted(folder):
+    return load_file(folder / "sweep.yaml", {}, data_digest).runs[0].spec
+
+
+def test_ordinary_data_becomes_a_sweep_and_all_that_is_left_out_is_said(home):
+    gsm8k(home / "My sums #1.jsonl")
+    said = adopt("My sums #1.jsonl", "--no-samples").output
+    folder = home / "My sums #1"
+    left_out = (folder / "left-out.txt").read_text()
+    for line, why in (
+        (6, "not JSON"),
+        (7, "got nan"),
+        (9, "contains no '####'"),
+        (0, "repeated: line"),
+    ):
+        assert why in left_out and why in said and (not line or f"line {line}: " in left_out)
+    assert len(left_out.splitlines()) == 4
+    spec = adopted(folder)
+    splits = load_problems(spec.task)
+    assert (len(splits.train), len(splits.benchmarks["held-out"])) == (54, 6)
+    assert {problem.answer for problem in splits.train} <= {str(n + 7) for n in range(60)}
+    assert (spec.task.verifier.match, spec.task.verifier.marker) == ("number", "####")
+    [command] = [line for line in said.splitlines() if line.startswith("next: ")]
+    words = shlex.split(command.removeprefix("next: "))
+    assert words[-2:] == ["sweep", "My sums #1/sweep.yaml"]
+    shown = CliRunner().invoke(load(), ["show", words[-1]], catch_exceptions=False)
+    assert shown.exit_code == 0 and "6 runs" in shown.output
+    with pytest.raises(UserError, match="already exists"):
+        adopt("My sums #1.jsonl")
+
+
+def test_of_a_folder_the_files_are_told_apart_and_overlaps_left_out(home):
+    (home / "sums").mkdir()
+    gsm8k(home / "sums/train.jsonl")
+    rows = [f"Ann has {n} pens and gets 7. How many?,#### {n + 7}" for n in (5, 99)]
+    (home / "sums/test.csv").write_text("\n".join(["question,answer", rows[0], "torn", rows[1]]))
+    said = adopt("sums", "--into", "lab", "--model", "org/some-model", "--no-samples").output
+    assert "test.csv: line 3: 2 columns are named" in said and "leaked: train-00006" in said
+    task = adopted(home / "lab").task
+    assert (
+        load_problems(task)
+        .benchmarks["held-out"][0]
+        .prompt.endswith('should be "####" and the answer.')
+    )
+
+
+SCRIPT = """# Sums with GRPO
+import os, re
+
+from datasets import load_dataset
+from trl import GRPOConfig, GRPOTrainer
+
+open("executed", "w").close()
+MODEL, NAME = "org/some-model", os.environ.get("NAME")
+MODEL = "org/some-model"
+SYSTEM = "Think.\\nThen write #### and the answer: no words  # after it"
+PATTERN = re.compile(r"#### *(-?[0-9]+)"); open("executed", "w").close()
+
+
+def last(text):  # the comment is kept
+    match = PATTERN.search(text)
+    return match and match.group(1)
+
+
+def right(completions, answer, **kwargs):
+    return [float(last(c[0]["content"]) == last(a)) for c, a in zip(completions, answer)]
+
+
+def form(completions, **kwargs):
+    return [0.5 * bool(found) for found in map(last, [c[0]["content"] for c in completions])]
+
+
+def main():
+    data = load_dataset("json", data_files="sums.jsonl", split="train").map(
+        lambda row: {"prompt": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f"Q: {row['question']}"}]}
+    )
+    data = data.filter(lambda row: "\\n#: \\x07" not in row["question"])
+    rate = 1e-3
+    config = GRPOConfig(
+        output_dir="out", learning_rate=rate, per_device_train_batch_size=16, gradient_accumulation_steps=2,
+        num_generations=8, max_steps=6, beta=0.04, epsilon=0.3, loss_type="grpo", reward_weights=[1.0, 2.0],
+        seed=int(NAME or 0), steps_per_generation=4, num_iterations=2, top_k=0, min_p=None, epsilon_high=None,
+        lr_scheduler_type="constant_with_warmup",
+    )
+    judged = [right, form, "org/judge"]
+    GRPOTrainer(model=MODEL, reward_funcs=judged, args=config, train_dataset=data, peft_config=None).train()
+
+
+main()
+"""
+
+
+def test_a_trl_script_becomes_a_sweep_without_being_executed(home):
+    gsm8k(home / "sums.jsonl")
+    (home / "grpo.py").write_text(SCRIPT, "utf-8")
+    said = adopt("grpo.py", "--no-samples").output
+    assert not (home / "executed").exists() and "map(last" not in said
+    spec = adopted(home / "grpo")
+    algorithm, training = spec.algorithm, spec.training
+    assert (spec.model.path, algorithm.beta, algorithm.reference.type) == (
+        "org/some-model",
+        0.04,
+        "fixed",
+    )
+    assert algorithm.kl.weighted, "as in TRL 1.16, use_bias_correction_kl"
+    assert load_file(home / "grpo/run.yaml", {}, data_digest).runs[0].spec.algorithm == algorithm
+    assert (training.steps, training.prompts_per_step, training.optimizer.learning_rate) == (
+        2,
+        8,
+        1e-3,
+    )
+    assert (training.mini_batch_prompts, training.epochs) == (4, 2), (
+        "a rollout is four of TRL's steps"
+    )
+    assert (spec.rollout.group_size, spec.rollout.max_response_tokens, algorithm.clip.high) == (
+        8,
+        512,
+        0.3,
+    )
+    assert (training.optimizer.schedule, training.optimizer.weight_decay) == ("constant", 0.0), (
+        "as in TRL"
+    )
+    problem = load_problems(spec.task).train[0]
+    assert [m["role"] for m in problem.messages] == ["system", "user"]
+    assert problem.prompt.startswith("Q: Ann has")
+    code = (home / "grpo/adopted_rewards.py").read_text()
+    assert "# the comment is kept" in code and "trl" not in code and "executed" not in code
+    with scorer_of(spec, kept_sources(spec)) as scorer:
+        answered = [
+            Answered(response, 1, False, problem.answer, problem.asked(), problem.columns)
+            for response in (f"so #### {problem.answer}", "#### 0", problem.answer)
+        ]
+        assert [scored.reward for scored in scorer.score(answered)] == [2.0, 1.0, 0.0]
+    for words in (
+        "output_dir",
+        "one device",
+        "seed is not taken over",
+        "not executed: ...",
+        "'org/judge'",
+        "peft_config",
+        "adopted_rewards.py: right, form and what they name",
+    ):
+        assert words in said
+
+
+def test_a_verl_command_becomes_a_sweep(home):
+    for name in ("train", "test"):
+        message = {"role": "user", "content": f"{name} 1+1? Answer after ####"}
+        row = {"prompt": [message], "reward_model": {"ground_truth": "2"}}
+        (home / f"{name}.jsonl").write_text(json.dumps(row))
+    (home / "run.sh").write_text(
+        "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=rloo data.train_files=train.jsonl \\\n"
+        " data.val_files=test.jsonl data.train_batch_size=16 actor_rollout_ref.rollout.n=4 trainer.nnodes=2 \\\n"
+        " actor_rollout_ref.actor.ppo_mini_batch_size=8 actor_rollout_ref.model.path=org/m data.shuffle=$SHUFFLE \\\n"
+        " actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum actor_rollout_ref.actor.ppo_epochs=2\n"
+    )
+    said = adopt("run.sh", "--no-samples", "--model", "org/other").output
+    spec = adopted(home / "run")
+    algorithm, training = spec.algorithm, spec.training
+    assert (algorithm.name, algorithm.beta, algorithm.loss_agg_mode) == (
+        "rloo",
+        0.0,
+        "seq-mean-token-sum",
+    )
+    assert (training.prompts_per_step, training.mini_batch_prompts, training.epochs) == (16, 8, 2)
+    assert (training.optimizer.learning_rate, training.optimizer.weight_decay) == (1e-6, 0.01), (
+        "as in verl"
+    )
+    assert "proposed, not read from verl: training.steps" in said
+    assert (spec.task.verifier.marker, spec.model.path, spec.rollout.group_size) == (
+        "####",
+        "org/other",
+        4,
+    )
+    assert "trainer.nnodes" in said and "data.shuffle is not taken over" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "field", "value"),
+    [
+        (
+            "algorithm.adv_estimator=grpo algorithm.norm_adv_by_std_in_grpo=False",
+            "advantage.std",
+            False,
+        ),
+        ("algorithm.adv_estimator=reinforce_plus_plus_baseline", "name", "reinforce-pp-baseline"),
+        ("A.use_kl_loss=True A.kl_loss_type=mse", "kl", {"type": "loss", "estimator": "k2"}),
+        (
+            "A.use_kl_loss=True A.kl_loss_type=low_var_kl+",
+            "kl",
+            {"type": "loss", "estimator": "k3"},
+        ),
+        (
+            'GRPOTrainer(model="m", reward_funcs=[], train_dataset=load_dataset("org/data"))',
+            "kl.weighted",
+            True,
+        ),
+    ],
+)
+def test_losses_are_taken_over(tmp_path, words, field, value):
+    command = "python3 -m verl.trainer.main_ppo data.train_files=a.parquet "
+    script = tmp_path / ("quick.py" if "GRPO" in words else "run.sh")
+    script.write_text(
+        words if "GRPO" in words else command + words.replace("A.", "actor_rollout_ref.actor.")
+    )
+    source = read_source(str(script))
+    assert source.settings[f"algorithm.{field}"] == value
+    assert ("low_var_kl+ has no counterpart" in " ".join(source.remarks)) == ("kl+" in words)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "why"),
+    [
+        (
+            "a.jsonl",
+            '{"x": 1}\nbroken',
+            "no column holds prompts; .*columns: x\n  a.jsonl: line 2: not JSON",
+        ),
+        ("a.jsonl", '{"prompt": "1"}', "no column holds answers, and no function gives rewards"),
+        (
+            "a.jsonl",
+            '{"prompt": "1", "answer": "1"}',
+            "0 rows to train on, 1 to hold out; at least one each",
+        ),
+        (
+            "a.sh",
+            "python3 -m verl.trainer.main_ppo data.train_files=$D/a.parquet",
+            "names no data(.|\n)*data.train_files",
+        ),
+        ("a.py", "import", "could not be read"),
+        ("a.txt", "", "is not there, or of no kind that is read: .jsonl"),
+    ],
+)
+def test_what_cannot_be_adopted_is_said_in_a_sentence(home, file, text, why):
+    (home / file).write_text(text)
+    with pytest.raises(UserError, match=why):
+        adopt(file)
+    assert not (home / "a").exists()
+
+
+@pytest.mark.slow
+def test_samples_before_any_training_say_what_the_model_can_do(home):
+    rows = [json.dumps({"prompt": f"{n}+1?", "answer": str(n + 1)}) for n in range(40)]
+    (home / "sums.jsonl").write_text("\n".join(rows))
+    said = adopt("sums.jsonl").output
+    assert "before any training: 0 of 64 responses end with an answer, 0 with the right one" in said
+    assert "the reward has no spread in 8 of 8 groups, which teach nothing" in said
