@@ -49,6 +49,9 @@ class FileColumns(Section):
     demonstration: Column | None = None
     """A full response, for the warm start of a tiny model. Default: `demonstration`, if there is
     such a column."""
+    cluster: Column | None = None
+    """What problems share that tend to be solved together: a template, a source, a year. Variants
+    are then compared by means per cluster. Default: `cluster`, if there is such a column."""
 
 
 class DataSource(Section):

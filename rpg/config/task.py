@@ -354,6 +354,9 @@ class MathTask(TaskSection):
     """Which leaks are left out of training: problems nearly the same as a benchmark's (`similar`),
     texts that contain one (`contained`), and either with other letters and numbers (`renamed`). The
     others are only listed."""
+    clusters: bool = False
+    """Compare variants by means over the clusters that benchmarks name (AIME I and II of a year)
+    instead of over problems. It takes several benchmarks: each of these has only two clusters."""
     chat: Chat = Chat()
     verifier: MathVerifier = MathVerifier()
 

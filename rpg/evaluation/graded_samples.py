@@ -9,7 +9,7 @@ from typing import Any
 
 from rpg.evaluation.engines.protocol import Engine, Request
 from rpg.store.draws import Draw, Draws, Key, digest
-from rpg.store.samples import SECOND, TURNS, unread_form
+from rpg.store.samples import CLUSTER, SECOND, TURNS, unread_form
 from rpg.tasks import Problem
 from rpg.tasks.rewards.scoring import Answered, Scorer
 
@@ -176,6 +176,7 @@ def _grade(samples: Sequence[tuple[Problem, int, Draw]], scorer: Scorer) -> list
         if unread_form(scored.grade.correct, scored.grade.reason)
     }
     second = dict(zip(unread, scorer.reread([*unread.values()]), strict=True))
+    clustered = any(problem.cluster is not None for problem, _, _ in samples)
     rows = []
     for index, ((problem, sample, draw), scored) in enumerate(zip(samples, scores, strict=True)):
         row = {
@@ -192,6 +193,8 @@ def _grade(samples: Sequence[tuple[Problem, int, Draw]], scorer: Scorer) -> list
         }
         if unread:
             row[SECOND] = second.get(index)
+        if clustered:
+            row[CLUSTER] = problem.cluster
         if draw.turns is not None:
             row[TURNS] = json.dumps(draw.turns)
         if not scorer.plain:

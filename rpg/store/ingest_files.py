@@ -15,7 +15,7 @@ import pyarrow
 from rpg.store.layout import Layout
 from rpg.store.notes import FILE as NOTES
 from rpg.store.run_folder import RunFolder
-from rpg.store.samples import EVAL_COLUMNS, MARK, SECOND, UNREAD, drift_path
+from rpg.store.samples import CLUSTER, EVAL_COLUMNS, MARK, SECOND, UNREAD, drift_path
 from rpg.store.schema import KEYS, TABLES, quote
 
 
@@ -267,8 +267,8 @@ def ingest_samples(
     more: dict[str, set[str]] = {file["filename"]: set() for file in files}
 
     def scan(part: Rows) -> None:
-        query = "SELECT file_name, name FROM parquet_schema(?) WHERE name IN ('reward', ?)"
-        for file, column in db.execute(query, [patterns(part), SECOND]).fetchall():
+        query = "SELECT file_name, name FROM parquet_schema(?) WHERE name IN ('reward', ?, ?)"
+        for file, column in db.execute(query, [patterns(part), SECOND, CLUSTER]).fetchall():
             more[file].add(column)
 
     files = each_readable(files, scan, warnings)

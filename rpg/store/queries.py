@@ -304,10 +304,12 @@ def rules(db: Database, sweep: str) -> list[str]:
 def problem_scores(
     db: Database, sweep: str, checkpoints: Sequence[tuple[str, int]]
 ) -> pandas.DataFrame:
-    """Per problem of these (run, step): run, step, benchmark, problem_id, accuracy, samples."""
+    """Per problem of these (run, step): run, step, benchmark, problem_id, accuracy, samples,
+    cluster (null for problems that stand for themselves)."""
     return frame(
         db,
-        """SELECT run, step, benchmark, problem_id, avg(correct::INTEGER) AS accuracy, count(*)::INTEGER AS samples
+        """SELECT run, step, benchmark, problem_id, avg(correct::INTEGER) AS accuracy, count(*)::INTEGER AS samples,
+                  max(cluster) AS cluster
            FROM samples JOIN (SELECT unnest($1::VARCHAR[]) AS run, unnest($2::BIGINT[]) AS step) USING (run, step)
            WHERE sweep = $3 GROUP BY ALL ORDER BY ALL""",
         [*_columns(checkpoints, 2), sweep],

@@ -34,10 +34,12 @@ JSON."""
 SECOND = "second_reading"
 """Of files with an answer that the first reader could not read: a second reader's verdict on it
 (docs/grading.md)."""
+CLUSTER = "cluster"
+"""Of benchmarks whose problems come in clusters: the cluster of the problem (rpg.tasks.problems)."""
 TURNS = "turns"
 """Of conversations: the turns of the policy and of its environment as a JSON list; `response` is
 all of them."""
-_MORE = {**REWARD_COLUMNS, SECOND: "bool", TURNS: "string"}
+_MORE = {**REWARD_COLUMNS, SECOND: "bool", TURNS: "string", CLUSTER: "string"}
 GRADES = ("problem_id", "sample", "extracted", "correct", "reason")
 GRADE_COLUMNS = {name: EVAL_COLUMNS[name] for name in GRADES}
 UNREAD_SHARE = 0.02
@@ -62,7 +64,7 @@ def write_samples(
     path: Path, rows: Rows, rules: str | None = None, about: Mapping[str, str] = {}
 ) -> None:
     """Write graded samples, atomically; every row has the keys of EVAL_COLUMNS, or also of
-    REWARD_COLUMNS or SECOND.
+    REWARD_COLUMNS, SECOND, TURNS or CLUSTER.
 
     `rules` names the rules by which they were graded (rpg.tasks.rewards.graders), `about` where
     they come from: the `model`, its `engine`, and the key of the samples' `draws`

@@ -82,6 +82,7 @@ CREATE TABLE samples (
     benchmark VARCHAR,  -- benchmark
     step BIGINT,  -- training step of the checkpoint; 0 by hand
     problem_id VARCHAR,  -- problem
+    cluster VARCHAR,  -- cluster of the problem (a template, a source, a year); null if it stands for itself
     sample INTEGER,  -- number of the sample, from 0
     correct BOOLEAN,  -- whether the verifier accepted the answer
     extracted VARCHAR,  -- answer extracted from the response, null if there was none

@@ -69,6 +69,9 @@ class Columns(Section):
     message of a conversation, without the words the paper's recipe puts around a problem;
     `after("####", column)` what follows the last `####`; `regex("pattern", column)` the first group
     of the first place where the pattern is found."""
+    cluster: tuple[Column, ...] = ()
+    """What problems share that tend to be solved together, e.g. [year]; none: problems stand for
+    themselves."""
 
 
 class Prompt(Section):
@@ -101,6 +104,8 @@ class ProblemSet(Section):
     refused."""
     corrections: dict[str, str] = Field(default_factory=dict)
     """Answers as they stand in the source -> as they were meant, where the source has a slip."""
+    clusters: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Clusters that `task.clusters` puts the problems into: name -> the answers of its problems."""
     prompt: Prompt = Prompt()
 
     def digest_notes(self, source: str, digest: str) -> list[str]:
@@ -112,14 +117,21 @@ class ProblemSet(Section):
             else [f"{note}: wording or answers differ somewhere"]
         )
 
-    def problem(self, text: str, answer: str) -> Problem:
+    def problem(self, text: str, answer: str, cluster: str | None = None) -> Problem:
         """A problem with the set's prompt around it."""
         # The name comes from the text, so it is the same in every copy and order of a data set.
         name = hashlib.sha256(" ".join(text.split()).encode("utf-8", "surrogatepass")).hexdigest()[
             :10
         ]
         prompt = self.prompt.template.replace("{prompt}", text)
-        return Problem(f"{self.name}-{name}", text, prompt, answer, self.name)
+        return Problem(
+            id=f"{self.name}-{name}",
+            text=text,
+            prompt=prompt,
+            answer=answer,
+            group=self.name,
+            cluster=cluster,
+        )
 
 
 class Benchmark(ProblemSet):
@@ -222,14 +234,14 @@ def load_benchmark(benchmark: Benchmark, folder: str | Path | None = None) -> Lo
     source, rows = read_pairs(benchmark, folder)
     problems: dict[str, Problem] = {}
     count = 0
-    for where, text, answer in rows:
+    for row in rows:
         count += 1
-        key = " ".join(text.split())
+        key = " ".join(row.problem.split())
         if key not in problems:
-            problems[key] = benchmark.problem(text, answer)
-        elif problems[key].answer != answer:
+            problems[key] = benchmark.problem(row.problem, row.answer, row.cluster)
+        elif problems[key].answer != row.answer:
             raise DataError(
-                f"{where}: answer {answer!r}, but the same problem has the answer {problems[key].answer!r} in an "
+                f"{row.where}: answer {row.answer!r}, but the same problem has the answer {problems[key].answer!r} in an "
                 "earlier row"
             )
     if not problems:
@@ -268,23 +280,35 @@ def digest(problems: Any) -> str:
     return hashlib.sha256(json.dumps(pairs, ensure_ascii=True).encode()).hexdigest()[:16]
 
 
+@dataclass(frozen=True)
+class SourceRow:
+    """What a row of a set's source says; `where` is its place, for messages."""
+
+    where: str
+    problem: str
+    answer: str
+    cluster: str | None
+
+
 def read_pairs(
     benchmark: ProblemSet, folder: str | Path | None = None
-) -> tuple[str, Iterator[tuple[str, str, str]]]:
-    """Where a set's problems are read from, and (place for messages, problem, answer) for every row
-    there. Raises DataError: no source is there, or (while iterating) a row cannot be used.
+) -> tuple[str, Iterator[SourceRow]]:
+    """Where a set's problems are read from, and every row there. Raises DataError: no source is
+    there, or (while iterating) a row cannot be used.
     """
     source, rows = _rows(benchmark, folder)
-    columns, meant = benchmark.columns, benchmark.corrections
-    texts = (
-        (
-            where,
-            _text(row, columns.problem, "problem", where),
-            _text(row, columns.answer, "answer", where),
-        )
-        for where, row in rows
-    )
-    return source, ((where, text, meant.get(answer, answer)) for where, text, answer in texts)
+    return source, (_source_row(benchmark, where, row) for where, row in rows)
+
+
+def _source_row(benchmark: ProblemSet, where: str, row: dict[str, Any]) -> SourceRow:
+    columns = benchmark.columns
+    answer = _text(row, columns.answer, "answer", where)
+    answer = benchmark.corrections.get(answer, answer)
+    cluster = _text(row, columns.cluster, "cluster", where) if columns.cluster else None
+    if cluster is None:
+        named = (name for name, answers in benchmark.clusters.items() if answer in answers)
+        cluster = next(named, None)
+    return SourceRow(where, _text(row, columns.problem, "problem", where), answer, cluster)
 
 
 def _rows(

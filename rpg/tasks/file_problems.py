@@ -210,6 +210,9 @@ def _problem(
     demonstration = columns.demonstration or "demonstration"
     if value_at(row, parsed_column(demonstration)[2]) is not None:
         shown = _text(row, columns.demonstration, "demonstration", where)
+    cluster = None
+    if value_at(row, parsed_column(columns.cluster or "cluster")[2]) is not None:
+        cluster = text_of(row, columns.cluster or "cluster", where)
     prompt = task.template.replace("{prompt}", text)
     if messages:
         messages[-1] = {"role": "user", "content": prompt}
@@ -219,7 +222,16 @@ def _problem(
     )
     others = {key: value for key, value in row.items() if value is not None}
     problem = Problem(
-        name, whole, prompt, answer, group, shown, others, tuple(messages), chat=bool(messages)
+        id=name,
+        text=whole,
+        prompt=prompt,
+        answer=answer,
+        group=group,
+        demonstration=shown,
+        columns=others,
+        messages=tuple(messages),
+        chat=bool(messages),
+        cluster=cluster,
     )
     return problem.with_chat(task.chat)
 

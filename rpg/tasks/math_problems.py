@@ -128,6 +128,8 @@ def _load(text: str, _stamps: Stamps) -> tuple[LoadedTraining, list[LoadedBenchm
     try:
         train = training_set(task.train).model_copy(update={"prompt": prompt})
         tests = [benchmark(name).model_copy(update={"prompt": prompt}) for name in task.benchmarks]
+        if not task.clusters:
+            tests = [each.model_copy(update={"clusters": {}}) for each in tests]
     except ConfigError as error:
         raise DataError(str(error)) from error
     # Which copy it is, the digest of a run's data says: within a sweep, benchmarks have the names

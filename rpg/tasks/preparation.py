@@ -3,8 +3,8 @@
     <home>/cache/data/<digest>/train.parquet, chain-easy.parquet, ..., data.json, dropped.jsonl
 
 One row per problem: data_source, prompt = [{role, content}], ability, reward_model {ground_truth,
-style}, extra_info {index, split, problem_id, raw_problem, demonstration}. Both back ends read these
-files.
+style}, extra_info {index, split, problem_id, raw_problem, demonstration, columns, chat, cluster}.
+Both back ends read these files.
 """
 
 import contextlib
@@ -156,6 +156,7 @@ def _write(path: Path, name: str, problems: list[Problem], split: str) -> None:
                 "demonstration": problem.demonstration,
                 "columns": json.dumps(problem.columns, default=str) if problem.columns else None,
                 "chat": problem.chat,
+                "cluster": problem.cluster,
             },
         }
         for index, problem in enumerate(problems)
@@ -169,7 +170,7 @@ def _write(path: Path, name: str, problems: list[Problem], split: str) -> None:
             "reward_model": pyarrow.struct({"ground_truth": text, "style": text}),
             "extra_info": pyarrow.struct(
                 {"index": pyarrow.int64(), "split": text, "problem_id": text, "raw_problem": text}
-                | {"demonstration": text, "columns": text, "chat": pyarrow.bool_()}
+                | {"demonstration": text, "columns": text, "chat": pyarrow.bool_(), "cluster": text}
             ),
         }
     )
@@ -204,4 +205,5 @@ def problem_of(row: Mapping[str, Any]) -> Problem:
         columns=json.loads(extra.get("columns") or "{}"),
         messages=() if alone else messages,
         chat=bool(extra.get("chat")),
+        cluster=extra.get("cluster"),
     )

@@ -46,6 +46,9 @@ class Problem:
     message."""
     chat: bool = False
     """The data hold messages and no text."""
+    cluster: str | None = None
+    """Problems of one cluster (a template, a source, a year) tend to be solved together; None: the
+    problem stands for itself."""
 
     def conversation(self) -> list[Mapping[str, str]]:
         """What the model is given, as messages."""

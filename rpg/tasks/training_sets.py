@@ -79,9 +79,9 @@ def load_training(chosen: TrainingSet, folder: str | Path | None = None) -> Load
     source, rows = read_pairs(chosen, folder)
     texts: dict[tuple[str, str], None] = {}
     count = 0
-    for _, text, answer in rows:
+    for row in rows:
         count += 1
-        texts.setdefault((text, answer))
+        texts.setdefault((row.problem, row.answer))
     kept: dict[str, Problem] = {}
     dropped: list[Dropped] = []
     torn: dict[str, Problem] = {}

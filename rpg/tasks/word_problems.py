@@ -79,7 +79,8 @@ def _problems(
     problems = []
     for number in range(count):
         for _ in range(_TRIES):
-            text, answer, steps = _tell(stories[number % len(stories)], largest, rng)
+            story = stories[number % len(stories)]
+            text, answer, steps = _tell(story, largest, rng)
             if text not in taken:
                 break
         else:
@@ -89,7 +90,15 @@ def _problems(
         taken.add(text)
         prompt, shown = f"{text}\n{ASK}", f"{steps}\n{_VERIFIER.written(answer)}"
         problems.append(
-            Problem(f"words-{kind}-{number:05d}", text, prompt, answer, f"words-{kind}", shown)
+            Problem(
+                id=f"words-{kind}-{number:05d}",
+                text=text,
+                prompt=prompt,
+                answer=answer,
+                group=f"words-{kind}",
+                demonstration=shown,
+                cluster=f"template-{STORIES.index(story):02d}",
+            )
         )
     return problems
 

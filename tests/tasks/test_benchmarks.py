@@ -112,6 +112,28 @@ def test_ones_own_benchmark_is_a_yaml_file_and_a_data_file(tmp_path):
     assert loaded.benchmark.name == "own"
 
 
+def test_a_cluster_is_a_column_or_named_by_answers(tmp_path):
+    rows = [{"problem": "1+1?", "answer": 2, "year": 1999}, {"problem": "1+2?", "answer": 3}]
+    rows[1]["year"] = 2000
+
+    source = "source: {path: own.jsonl}\n"
+    by_column = write(tmp_path, rows, source + "columns: {cluster: [year]}\n")
+    assert [p.cluster for p in load_benchmark(benchmark(by_column)).problems] == ["1999", "2000"]
+
+    by_answer = write(tmp_path, rows, source + "clusters: {odd: ['3']}\n")
+    assert [p.cluster for p in load_benchmark(benchmark(by_answer)).problems] == [None, "odd"]
+
+
+@pytest.mark.parametrize("name", ["aime24", "aime25"])
+def test_the_two_papers_of_a_year_have_fifteen_problems_each(name):
+    clusters = benchmark(name).clusters
+
+    assert len(clusters) == 2
+    for answers in clusters.values():
+        # 336 is also written as degrees; 104 is the answer of two problems of one paper.
+        assert 14 <= len({answer.removesuffix("^\\circ") for answer in answers}) <= 15
+
+
 def test_names_and_digest_do_not_depend_on_order_repeats_and_typesetting(tmp_path):
     rows = [{"problem": "one  two", "answer": "$1$"}, {"problem": "three", "answer": "2"}]
     first = load_benchmark(benchmark(write(tmp_path, rows)))

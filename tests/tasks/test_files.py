@@ -12,7 +12,7 @@ from rpg.config.model import WarmStart
 from rpg.config.task import EnvironmentTask, FileTask, MathVerifier
 from rpg.tasks import DataError, demonstrations_of, load_problems
 from rpg.tasks.checks import check_gold
-from rpg.tasks.preparation import data_notes, prepare_data
+from rpg.tasks.preparation import data_notes, prepare_data, read_problems
 from rpg.tasks.problems import problem_characters
 from rpg.tasks.rewards import grader_for
 
@@ -118,6 +118,22 @@ def test_repeats_overlaps_and_two_answers_are_left_out_and_listed(tmp_path):
     assert str(tmp_path) not in notes, (
         "files of another sweep with the same content share these notes"
     )
+
+
+@pytest.mark.parametrize("columns", [{}, {"cluster": "source"}])
+def test_a_cluster_comes_from_its_column_and_survives_preparation(tmp_path, columns):
+    name = columns.get("cluster", "cluster")
+    rows = [
+        {**GOOD[0], name: "algebra"},
+        {**GOOD[1], name: 1999},
+        {"prompt": "5+5", "answer": "10"},
+    ]
+    raw = {"task": task(tmp_path, rows, columns=columns).model_dump(mode="json")}
+    spec = resolve(raw, tmp_path / "run.yaml")
+
+    problems = read_problems(prepare_data(spec, tmp_path / "home").train)
+
+    assert [problem.cluster for problem in problems] == ["algebra", "1999", None]
 
 
 def test_strict_refuses_what_would_be_left_out(tmp_path):

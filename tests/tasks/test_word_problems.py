@@ -77,3 +77,12 @@ def test_more_problems_than_there_are_is_said():
         load_problems(
             WordsTask(type="words", largest=10, train_problems=60_000, benchmark_problems=1)
         )
+
+
+def test_a_problem_carries_its_template_as_its_cluster(splits):
+    clusters = {problem.cluster for problem in everything(splits)}
+
+    assert len(clusters) == len(STORIES)
+    for cluster in clusters:
+        texts = {told(problem) for problem in everything(splits) if problem.cluster == cluster}
+        assert len(texts) == 1

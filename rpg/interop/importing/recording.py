@@ -37,7 +37,7 @@ from rpg.store.current import RECORDED, current_runs, scores_of
 from rpg.store.layout import Layout
 from rpg.store.locks import BEAT_SECONDS
 from rpg.store.run_folder import RunFolder, is_step
-from rpg.store.samples import EVAL_COLUMNS, read_eval, write_eval
+from rpg.store.samples import CLUSTER, EVAL_COLUMNS, read_eval, write_eval
 
 _DEFAULTS = {"answer": "", "extracted": None, "reason": "", "tokens": 0, "truncated": False}
 
@@ -179,7 +179,7 @@ class Recording:
 
     def evaluate(self, benchmark: str, step: int, samples: Iterable[Mapping[str, Any]]) -> Path:
         """Store the graded samples of a checkpoint: rows with `problem`, `response` and `correct`,
-        and what there is of the other columns of `evals` (docs/database.md). Without `problem_id`,
+        and what there is of the other columns of `samples` (docs/database.md), `cluster` among them. Without `problem_id`,
         a problem has the id of the same text in the sweep's other runs, with which it is paired.
         Returns the file.
 
@@ -188,20 +188,25 @@ class Recording:
         """
         _check("evaluate", step)
         ids, counts, rows = self._ids(benchmark_name(benchmark)), Counter[str](), []
+        samples = list(samples)
+        accepted = [*EVAL_COLUMNS, CLUSTER]
+        defaults = dict(_DEFAULTS)
+        if any(CLUSTER in sample for sample in samples):
+            defaults[CLUSTER] = None
         for number, sample in enumerate(samples):
             missing = sorted({"problem", "response", "correct"} - sample.keys())
-            if missing or (unknown := sorted(sample.keys() - EVAL_COLUMNS.keys())):
+            if missing or (unknown := sorted(sample.keys() - set(accepted))):
                 what = (
                     f"lacks {', '.join(missing)}"
                     if missing
                     else f"has unknown {', '.join(unknown)}"
                 )
-                why = f"run.evaluate: {benchmark}: row {number} {what}; accepted: {', '.join(EVAL_COLUMNS)}"
+                why = f"run.evaluate: {benchmark}: row {number} {what}; accepted: {', '.join(accepted)}"
                 raise LogError(why)
             text = str(sample["problem"])
             name = ids.setdefault(text, hashlib.sha256(text.encode()).hexdigest()[:12])
             name = str(sample.get("problem_id", name))
-            row = {**_DEFAULTS, "sample": counts[name], **sample, "problem_id": name}
+            row = {**defaults, "sample": counts[name], **sample, "problem_id": name}
             rows.append({**row, "correct": bool(sample["correct"])})
             counts[name] += 1
         if len(set(counts.values())) != 1:

@@ -25,6 +25,7 @@ from rpg.report.summary import summarise
 from rpg.store import Layout, StoreError
 from rpg.store.current import current_runs
 from rpg.store.database import build, connect
+from rpg.store.queries import problem_scores
 from rpg.store.samples import read_eval
 from tests.docs.pages import ROOT
 from tests.waiting import until
@@ -164,6 +165,24 @@ def test_it_stands_beside_ours_paired_by_the_text_of_problems(tmp_path):
         summary = summarise(db, "s")
     row = summary.table.set_index(["variant", "benchmark"]).loc["loop", benchmark]
     assert row["verdict"] == "better" and row["low"] > 0
+
+
+def test_the_clusters_of_problems_reach_the_database(tmp_path):
+    rows = [
+        {"problem": "a", "response": "1", "correct": True, "cluster": "early"},
+        {"problem": "b", "response": "1", "correct": False, "cluster": "late"},
+        {"problem": "c", "response": "1", "correct": False},
+    ]
+    with rpg.record("s", variant="loop", seed=0, home=tmp_path) as run:
+        run.log(1, reward=1.0)
+        run.evaluate("own", 1, rows)
+    build(Layout(tmp_path))
+
+    with connect(Layout(tmp_path)) as db:
+        scores = problem_scores(db, "s", [(run.folder.path.name, 1)])
+
+    assert scores["cluster"].isna().sum() == 1
+    assert set(scores["cluster"].dropna()) == {"early", "late"}
 
 
 def ended_by(error, step, home):
