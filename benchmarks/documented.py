@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from rpg.report import curves, tables
-from rpg.report.summary import MEAN, summarise
+from rpg.report.selection import MEAN
+from rpg.report.summary import summarise
 from rpg.report.sweep_report import curve_data, library, sweep_curves, write_report
 from rpg.report.theme import on_dark, specification, themed
 from rpg.store import Layout, atomic_write_bytes, atomic_write_json, atomic_write_text

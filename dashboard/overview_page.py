@@ -14,7 +14,8 @@ from dashboard.annotating import show_annotations
 from dashboard.view import View, choose_sweep
 from rpg.report import charts, curves, sweep_report, tables
 from rpg.report.conclusion import conclusion
-from rpg.report.summary import MEAN, Summary
+from rpg.report.selection import MEAN
+from rpg.report.summary import Summary
 from rpg.store import StoreError
 from rpg.store.live_status import clock
 from rpg.store.run_folder import RunFolder

@@ -17,7 +17,8 @@ from benchmarks.documented import below
 from rpg import stats
 from rpg.report import frontier as frontier_report
 from rpg.report import theme
-from rpg.report.summary import MEAN, Summary, summarise
+from rpg.report.selection import MEAN
+from rpg.report.summary import Summary, summarise
 
 ROOT = Path(__file__).parents[2]
 PAGE, PICTURES = ROOT / "docs" / "findings.md", ROOT / "docs" / "findings"

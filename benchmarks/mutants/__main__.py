@@ -58,7 +58,7 @@ ROOMS: dict[str, tuple[list[str], list[str]]] = {
     "current runs": (["rpg/store/current.py"], ["tests/store/test_current.py"]),
     "identity": (["rpg/config/identity.py"], ["tests/config/test_identity.py"]),
     "summary": (
-        ["rpg/report/summary.py"],
+        [f"rpg/report/{name}.py" for name in ("summary", "selection", "comparison")],
         [f"tests/report/test_{name}.py" for name in ("summary", "report", "diagnostics")],
     ),
     "sampler": (

@@ -239,7 +239,7 @@ def report(running: Running) -> str | None:
     """The reported runs, a portion of the seeds for each look, until the differences are decided.
     Returns what failed in a line, or None. Raises StudyError: nothing is registered, or other runs
     were."""
-    from rpg.report.summary import MEAN  # noqa: PLC0415 - the database: not before the first trainings
+    from rpg.report.selection import MEAN  # noqa: PLC0415 - the database: not before the first trainings
 
     layout, name = running.layout, running.name
     record = registration.read_record(layout, name)

@@ -9,7 +9,7 @@ import pandas
 
 from rpg.report import study_charts
 from rpg.report.curves import X_TITLES
-from rpg.report.summary import MEAN
+from rpg.report.selection import MEAN
 from rpg.report.sweep_report import Section
 from rpg.report.tables import Grid, grid_of, number, plus_minus
 from rpg.stats.saturating_curves import Bounds, ComputeFit, fit

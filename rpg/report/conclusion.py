@@ -4,8 +4,9 @@ import math
 
 import pandas
 
+from rpg.report.selection import MEAN
 from rpg.report.spending import UNEQUAL
-from rpg.report.summary import MEAN, Summary
+from rpg.report.summary import Summary
 from rpg.report.verdicts import REAL, TOO_FEW
 from rpg.stats import MINIMUM_SEEDS
 

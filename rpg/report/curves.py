@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 
 from rpg.metrics import METRICS, Metric
-from rpg.report.summary import MEAN
+from rpg.report.selection import MEAN
 from rpg.report.theme import THEME, encodings
 
 BANDS = {"interval": ("low", "high"), "range": ("lowest", "highest")}

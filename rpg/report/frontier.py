@@ -10,7 +10,7 @@ import pandas
 
 from rpg import stats
 from rpg.report.labels import without
-from rpg.report.summary import MEAN
+from rpg.report.selection import MEAN
 from rpg.store import queries
 from rpg.store.queries import Database
 

@@ -14,7 +14,8 @@ import vl_convert
 from rpg.catalogue import algorithms
 from rpg.metrics import shown as shown_metrics
 from rpg.report import charts, curves, tables
-from rpg.report.summary import MEAN, Summary, history, summarise
+from rpg.report.selection import MEAN
+from rpg.report.summary import Summary, history, summarise
 from rpg.report.sweep_report import POINTS as POINTS_PER_CURVE
 from rpg.report.sweep_report import sweep_curves
 from rpg.report.theme import specification, themed

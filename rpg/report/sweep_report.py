@@ -19,7 +19,8 @@ from rpg import stats
 from rpg.metrics import shown as shown_metrics
 from rpg.report import charts, curves, tables, verdicts
 from rpg.report.conclusion import conclusion
-from rpg.report.summary import MEAN, Summary, history, summarise
+from rpg.report.selection import MEAN
+from rpg.report.summary import Summary, history, summarise
 from rpg.report.theme import specification, themed
 from rpg.store import Layout, StoreError, atomic_write_bytes, atomic_write_text, queries, user_cache
 from rpg.store.database import connect

@@ -18,9 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 from rpg.errors import visible
+from rpg.report.comparison import SPENT
 from rpg.report.conclusion import conclusion
-from rpg.report.spending import SPENT, Equal
-from rpg.report.summary import MEAN, Summary
+from rpg.report.selection import MEAN
+from rpg.report.spending import Equal
+from rpg.report.summary import Summary
 from rpg.report.verdicts import TOO_FEW
 from rpg.stats import ERROR
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas
 
 from rpg import stats
-from rpg.report.summary import MEAN
+from rpg.report.selection import MEAN
 from rpg.report.verdicts import TOO_FEW, Difference, ProblemScores, Runs, outcomes
 from rpg.stats import searches
 from rpg.stats.variance_components import variance_components

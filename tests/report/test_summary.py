@@ -14,7 +14,8 @@ from rpg.interop.importing import take_over
 from rpg.interop.importing.imported_runs import write_scores
 from rpg.interop.importing.trainer_logs import Log
 from rpg.report import frontier, tables, verdicts
-from rpg.report.summary import History, history, summarise
+from rpg.report.comparison import History
+from rpg.report.summary import history, summarise
 from rpg.store import StoreError
 from rpg.store.database import build, connect
 from rpg.store.run_writer import write_failed

@@ -1,0 +1,362 @@
+"""The rows of a sweep's table: accuracies of the chosen checkpoints, and tests of their differences
+from the baseline."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pandas
+
+from rpg import stats
+from rpg.report import verdicts
+from rpg.report.selection import MEAN, Selection
+from rpg.report.verdicts import Difference, Pairs, ProblemScores
+from rpg.store import queries
+from rpg.store.queries import Database
+
+SHARES = ("accuracy", "pass_at_k", "maj_at_k", "unread")
+SPENT = ("responses", "tokens", "updates", "seconds")
+"""Columns of the table: what a variant had spent when it was last measured, mean over seeds."""
+
+COLUMNS = (
+    "variant",
+    "label",
+    "benchmark",
+    "seeds",
+    "problems",
+    "k",
+    "step",  # the checkpoint that `last` is of
+    "steps",  # the training steps there shall be
+    "first_step",
+    "first",
+    "last",
+    "low",  # 95 % interval of `last`, over seeds and problems
+    "high",
+    "best",  # mean over seeds of each run's best checkpoint: optimistic
+    "pass_at_k",
+    "maj_at_k",
+    "unread",  # share of the answers at `step` that could not be read, and count as wrong
+    "difference",  # last minus the baseline's last, paired by seed and problem
+    "difference_low",  # its 95 % interval, which holds for all differences of the table together
+    "difference_high",
+    "p",
+    "p_corrected",  # by Holm's method for all differences of the table, and for earlier looks
+    "verdict",
+    "leads",  # the highest `last` of its benchmark, and better than every other by the same test
+    *SPENT,
+)
+TESTED = ["difference", "difference_low", "difference_high", "p", "p_corrected", "verdict"]
+"""The columns that `verdicts.Difference` fills, in its order."""
+UNTESTED = Difference(math.nan, math.nan, math.nan, math.nan, math.nan, "")
+
+
+class History(NamedTuple):
+    """Looks that were taken at a sweep's differences; and of its file the size of a difference that
+    matters (`matters`) and the tokens at which variants are compared (`budget`)."""
+
+    looks: tuple[stats.Look, ...] = ()
+    matters: float = stats.MATTERS
+    budget: float | None = None
+
+
+UNSEEN = History()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The table without what variants have spent, and what its differences rest on."""
+
+    table: pandas.DataFrame
+    look: stats.Look | None
+    """This look at the differences; None if no verdict was given."""
+    earlier: list[stats.Look]
+    """Looks at these data before it."""
+    advice: str
+    """What the design can find; empty if that cannot be told."""
+    notes: list[str]
+
+    @property
+    def level(self) -> float:
+        """The error that this look may make."""
+        return self.look.level if self.look else stats.ERROR
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """The design of a comparison, what varies in it, and a note on problems that carry too much."""
+
+    design: stats.Design
+    spreads: stats.Spreads
+    few_problems: str
+
+
+@dataclass(frozen=True)
+class _Verdicts:
+    results: Mapping[tuple[str, str], Difference]
+    look: stats.Look | None = None
+    earlier: Sequence[stats.Look] = ()
+
+
+def judge(db: Database, selection: Selection, past: History) -> Comparison:
+    """Measure the chosen checkpoints and test their differences from the baseline."""
+    pairs = verdicts.at_last(selection.chosen, selection.samples, selection.baseline)
+    evaluated = {(run, step) for step, runs in selection.chosen.values() for run in runs.values()}
+    problems = ProblemScores(db, selection.sweep, evaluated | verdicts.checkpoints(pairs))
+
+    table = _measured(selection, problems)
+    parts = {name: selection.parts[name] for name in dict.fromkeys(table["benchmark"])}
+    planned = _design(problems, pairs, selection.judged)
+    judged = _test(selection, problems, pairs, parts, past.looks)
+    look = judged.look
+    if look and planned:
+        look = look._replace(spreads=planned.spreads)
+
+    rows = zip(table["variant"], table["benchmark"], strict=True)
+    differences = [judged.results.get(row, UNTESTED) for row in rows]
+    table["verdict"] = ""
+    if pairs:
+        table[TESTED] = pandas.DataFrame(differences, table.index, TESTED)
+    level = look.level if look else stats.ERROR
+    table["leads"] = _leads(table, selection, problems, parts, level)
+
+    advice = stats.sentence(planned.design, planned.spreads, past.matters) if planned else ""
+    notes = [
+        *_compared_late(selection, pairs),
+        *queries.differences(db, selection.sweep),
+        *_not_compared(selection, table),
+        advice,
+        planned.few_problems if planned else "",
+    ]
+    return Comparison(
+        table=table,
+        look=look,
+        earlier=list(judged.earlier),
+        advice=advice,
+        notes=[note for note in notes if note],
+    )
+
+
+def _measured(selection: Selection, problems: ProblemScores) -> pandas.DataFrame:
+    """One row per variant and benchmark, and the mean; differences and spending are still empty."""
+    steps = selection.runs.groupby("variant")["steps"].max()
+    # The mean's curve is averaged here, not taken from the database: benchmarks may have been
+    # picked.
+    curves = {name: _mean_curve(selection.scores, parts) for name, parts in selection.parts.items()}
+    rows = []
+    for variant, (step, runs) in selection.chosen.items():
+        for benchmark, parts in selection.parts.items():
+            curve = curves[benchmark]
+            curve = curve[curve["run"].isin(runs.values()) & (curve["step"] <= step)]
+            row = _row(curve, runs, step, parts, problems)
+            if row:
+                rows.append(
+                    {
+                        "variant": variant,
+                        "benchmark": benchmark,
+                        "steps": int(steps[variant]),
+                        **row,
+                    }
+                )
+    table = pandas.DataFrame(rows, columns=list(COLUMNS))
+    table["label"] = table["variant"].map(selection.labels)
+    return table
+
+
+def _mean_curve(scores: pandas.DataFrame, parts: Sequence[str]) -> pandas.DataFrame:
+    """Run, step and the shares, as means over these benchmarks, where a run has all of them."""
+    each = scores[scores["benchmark"].isin(parts)].groupby(["run", "step"])
+    means = each[list(SHARES)].mean()
+    return means[each.size() == len(parts)].reset_index()
+
+
+def _row(
+    curve: pandas.DataFrame,
+    runs: Mapping[int, str],
+    step: int,
+    parts: Sequence[str],
+    problems: ProblemScores,
+) -> dict[str, Any] | None:
+    """First, last and best of a variant's runs; None if only some of the benchmarks have samples."""
+    last = curve[curve["step"] == step]
+    per_benchmark = [problems.array(name, verdicts.at_step(runs, step)) for name in parts]
+    arrays = [array for array in per_benchmark if array is not None]
+    if last.empty or 0 < len(arrays) < len(parts):
+        return None
+    evaluated = curve.groupby("step").size()
+    first_step = evaluated.index[evaluated >= len(last)].min()  # the first with all of the runs
+    with_samples = parts if arrays else []
+    samples = [problems.samples[run, step, name] for name in with_samples for run in last["run"]]
+    return {
+        "step": step,
+        "first_step": int(first_step),
+        "first": float(curve.loc[curve["step"] == first_step, "accuracy"].mean()),
+        "best": float(curve.groupby("run")["accuracy"].max().mean()),
+        "seeds": len(last),
+        "k": min(samples, default=0),
+        "pass_at_k": float(last["pass_at_k"].mean()),
+        "maj_at_k": float(last["maj_at_k"].mean()),
+        "unread": float(last["unread"].mean()),
+        **_last(arrays, last["accuracy"]),
+    }
+
+
+def _last(arrays: Sequence[Any], accuracies: pandas.Series) -> dict[str, Any]:
+    """The last accuracy with its interval; without samples that is Student's over seeds, and needs
+    three of them."""
+    if arrays:
+        score = stats.accuracy(arrays)
+        return {
+            "last": score.mean,
+            "low": score.low,
+            "high": score.high,
+            "problems": score.problems,
+        }
+    seeds = len(accuracies)
+    mean = float(accuracies.mean())
+    half = math.nan
+    if seeds > 2:
+        half = float(stats.t_quantile(seeds - 1) * accuracies.sem())
+    return {"last": mean, "low": mean - half, "high": mean + half, "problems": 0}
+
+
+def _test(
+    selection: Selection,
+    problems: ProblemScores,
+    pairs: Pairs,
+    parts: Mapping[str, Sequence[str]],
+    looks: Sequence[stats.Look],
+) -> _Verdicts:
+    """Differences and verdicts, family by family, with this look at them and those before it."""
+    if not pairs:
+        return _Verdicts({})
+
+    # What this look is at: the same name and the same finished runs are the same look again.
+    steps = dict(sorted(verdicts.checkpoints(pairs)))
+    places = sorted({step for _, step in verdicts.checkpoints(pairs)})
+    name = json.dumps([selection.baseline, sorted(pairs), places, sorted(parts)])
+    runs = selection.runs
+    reached = runs["run"].map(steps)
+    is_finished = runs["state"].eq("done") | (reached >= runs["steps"])
+    finished = sorted(runs["run"][reached.notna() & is_finished])
+    grown = list(verdicts.grown(looks, name, pairs, set(finished)))
+    earlier, planned, level = stats.next_look(grown, name, finished, len(runs))
+
+    results: dict[tuple[str, str], Difference] = {}
+    for of_mean in (True, False):
+        results |= verdicts.compare(problems, pairs, _family(parts, of_mean), level)
+    results = verdicts.looked_at(results, earlier)
+    if all(result.verdict == verdicts.TOO_FEW for result in results.values()):
+        return _Verdicts(results)
+    look = stats.Look(
+        compared=name,
+        runs=finished,
+        planned=planned,
+        number=len(earlier) + 1,
+        level=level,
+        benchmarks=[benchmark for benchmark in parts if benchmark != MEAN],
+        spreads=None,
+        results=verdicts.outcomes(results),
+    )
+    return _Verdicts(results, look, earlier)
+
+
+def _family(parts: Mapping[str, Sequence[str]], of_mean: bool) -> dict[str, Sequence[str]]:
+    """What is tested as one family: the mean accuracies, or all single benchmarks."""
+    return {
+        benchmark: names for benchmark, names in parts.items() if (benchmark == MEAN) == of_mean
+    }
+
+
+def _leads(
+    table: pandas.DataFrame,
+    selection: Selection,
+    problems: ProblemScores,
+    parts: Mapping[str, Sequence[str]],
+    level: float,
+) -> list[bool]:
+    """Whether a row is the best of its benchmark and better than every other by the paired test.
+
+    What the table says of the baseline is said here, too.
+    """
+    against: dict[tuple[str, bool], dict[tuple[str, str], Difference]] = {}
+    leads = pandas.Series(False, index=table.index)
+    for benchmark, part in table.groupby("benchmark"):
+        place = part["last"].idxmax()
+        leader = part.loc[place, "variant"]
+        of_mean = benchmark == MEAN
+        if (leader, of_mean) not in against:
+            pairs = verdicts.at_last(selection.chosen, selection.samples, leader)
+            family = _family(parts, of_mean)
+            against[leader, of_mean] = verdicts.compare(problems, pairs, family, level)
+        others = {
+            variant: result.verdict
+            for (variant, name), result in against[leader, of_mean].items()
+            if name == benchmark
+        }
+        in_table = part.set_index("variant")["verdict"]
+        baseline = selection.baseline
+        if leader == baseline:
+            others = in_table.drop(leader).to_dict()
+        elif baseline is not None and baseline in in_table:
+            others[baseline] = "worse" if in_table[leader] == "better" else ""
+        all_worse = all(verdict == "worse" for verdict in others.values())
+        leads[place] = len(others) == len(part) - 1 > 0 and all_worse
+    return [bool(lead) for lead in leads]
+
+
+def _design(problems: ProblemScores, pairs: Pairs, judged: Sequence[str]) -> _Planned | None:
+    """Of the variants that are compared at the same place with the same seeds; None if there are
+    none, or if all answers are alike, which says nothing about how much they differ elsewhere."""
+    for _, baseline in pairs.values():
+        beside = [runs for runs, other in pairs.values() if other == baseline]
+        strata = problems.block(judged, [baseline, *beside])
+        if not strata or strata[0].shape[1] < 2:
+            continue
+        places = [(run, place[0][0]) for run, place in baseline.values()]
+        samples = min(problems.samples[run, step, name] for run, step in places for name in judged)
+        spreads = stats.spreads(strata, samples)
+        if not any(spreads):
+            return None
+        variants, seeds = strata[0].shape[:2]
+        sizes = tuple(array.shape[2] for array in strata)
+        design = stats.Design(variants, seeds, sizes, samples)
+        return _Planned(design, spreads, stats.carried_by_few(strata))
+    return None
+
+
+def _compared_late(selection: Selection, pairs: Pairs) -> list[str]:
+    """Variants that were not compared at their last step, and runs that are not in their numbers."""
+    notes = []
+    steps = {name: place[0][0] for name, (ours, _) in pairs.items() for _, place in ours.values()}
+    for variant, (step, seeds) in selection.chosen.items():
+        label = selection.labels[variant]
+        variant_runs = selection.runs[selection.runs["variant"] == variant]
+        compared = steps.get(variant, step)
+        total = variant_runs["steps"].max()
+        if min(compared, step) < total:
+            evaluated = "last evaluated" if compared == step else f"last evaluated at step {step}"
+            notes.append(f"{label}: {evaluated}, and compared, at step {compared} of {total:.0f}")
+        left_out = sorted(set(variant_runs["run"]) - set(seeds.values()))
+        if left_out:
+            notes.append(f"{label}: numbers without {', '.join(left_out)}")
+    return notes
+
+
+def _not_compared(selection: Selection, table: pandas.DataFrame) -> list[str]:
+    baseline = selection.baseline
+    if baseline is None or baseline not in selection.chosen:
+        return []
+    compared = set(table.loc[table["verdict"] != "", "variant"])
+    apart = [
+        selection.labels[variant]
+        for variant in selection.chosen
+        if variant in selection.sampled - compared - {baseline}
+    ]
+    if not apart:
+        return []
+    return [
+        f"not compared with {selection.labels[baseline]}, for want of samples alike: "
+        + ", ".join(apart)
+    ]
