@@ -32,6 +32,7 @@ from rpg.store.run_writer import write_manifest
 from rpg.system import provenance
 from rpg.system.fork_server import ForkServer
 from rpg.system.processes import owner_mark, quick_imports
+from rpg.tasks.preparation import older_data_digests
 
 FULL = 2**20
 """Bytes that are free on a disk to which a database can write no more."""
@@ -66,7 +67,10 @@ def register(sweep: Sweep, layout: Layout) -> list[RunFolder]:
 
     StoreError if a folder cannot be written, or a run's folder holds the manifest of another run.
     """
-    upgrade(layout, sweep.spec.name, {run.data for run in sweep.runs})
+    specs = {run.data: run.spec for run in sweep.runs}
+    older = {old: data for data, spec in specs.items() for old in older_data_digests(spec)}
+    older = {old: data for old, data in older.items() if old != data}
+    upgrade(layout, sweep.spec.name, specs.keys(), older)
     folders = [layout.run(sweep.spec.name, run.folder) for run in sweep.runs]
     created = time.time()
     with suppress(StoreError):

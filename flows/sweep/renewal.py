@@ -26,23 +26,26 @@ from rpg.store.run_folder import folders, pending_evaluations
 from rpg.store.run_writer import write_manifest
 
 
-def upgrade(layout: Layout, sweep: str, digests: Collection[str]) -> None:
-    """Give the run folders of format 1 in a sweep their names and identities of today.
+def upgrade(layout: Layout, sweep: str, digests: Collection[str], older: Mapping[str, str]) -> None:
+    """Give the run folders of older versions in a sweep their names and identities of today.
 
     Which data a run of format 1 had is known only through its identity, which holds the digest: of
-    the `digests` of the sweep's runs the one that yields it. Others (data that has changed) stay as
-    they are. Can be killed at any moment.
+    the `digests` of the sweep's runs the one that yields it. Of other runs, `older` maps a digest
+    that an older version gave to the same data to that of today. Others (data that has changed)
+    stay as they are. Can be killed at any moment.
     """
     for name in folders(layout.sweep_folder(sweep)):
         folder = layout.run(sweep, name)
         with contextlib.suppress(StoreError, ValidationError):
             manifest = folder.read_manifest()
-            if "identity" in manifest or folder.state() == "running":
+            if folder.state() == "running":
                 continue
             spec = RunSpec.model_validate(manifest["spec"])
-            data = next(
-                (d for d in digests if former_identity(spec, d) == manifest["run_id"]), None
-            )
+            if "identity" in manifest:
+                data = older.get(manifest["identity"]["data"])
+            else:
+                fitting = (d for d in digests if former_identity(spec, d) == manifest["run_id"])
+                data = next(fitting, None)
             if data is None:
                 continue
             run_id, old = identity(spec, data), manifest["run_id"]

@@ -28,9 +28,14 @@ from rpg.models.tokenizer import (
     set_chat_template,
 )
 from rpg.models.warm_start import supervised_start, warm_start
-from rpg.models.warm_start_cache import lengths_checked, local_files, warm_folder
+from rpg.models.warm_start_cache import (
+    lengths_checked,
+    local_files,
+    older_model_digests,
+    warm_folder,
+)
 from rpg.tasks import DataError, Problem, Splits, characters_of, demonstrations_of, load_problems
-from rpg.tasks.preparation import data_files, once, prepare_data, read_problems
+from rpg.tasks.preparation import data_files, once, prepare_data, read_problems, take_over
 
 
 def prepare_model(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Path | None:
@@ -44,6 +49,7 @@ def prepare_model(spec: RunSpec, home: Path, say: Callable[[str], None] = print)
         pretrained_folder(spec.model.path, home, say)
         return None
     folder = warm_folder(spec, home)
+    take_over(folder, older_model_digests(spec))
     with once(folder) as build:
         if build is not None:
             policy = _make(spec, home, say)

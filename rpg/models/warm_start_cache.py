@@ -8,7 +8,7 @@ from pathlib import Path
 from rpg.config.identity import frozen_dump
 from rpg.config.model import KNOWN_MODELS, PretrainedModel, located
 from rpg.config.run_spec import RunSpec
-from rpg.tasks.preparation import data_digest
+from rpg.tasks.preparation import data_digest, older_data_digests
 
 WARM_START_VERSION = 1
 """Part of the digest: increment it when the same settings would give another model."""
@@ -17,9 +17,18 @@ WARM_START_VERSION = 1
 def model_digest(spec: RunSpec) -> str:
     """Identity of a run's warm-started model: everything that the warm start and the tokenizer
     depend on."""
+    return _digest(spec, data_digest(spec))
+
+
+def older_model_digests(spec: RunSpec) -> list[str]:
+    """What older versions called the same model."""
+    return [_digest(spec, data) for data in older_data_digests(spec)]
+
+
+def _digest(spec: RunSpec, data: str) -> str:
     model = frozen_dump(spec.model, f"model.{spec.model.type}")
     model.pop("lora", None)  # adapters are added afterwards
-    value = {"version": WARM_START_VERSION, "model": model, "data": data_digest(spec)}
+    value = {"version": WARM_START_VERSION, "model": model, "data": data}
     if isinstance(spec.model, PretrainedModel):
         value["files"] = local_files(Path(spec.model.path).expanduser())
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

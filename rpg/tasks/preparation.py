@@ -8,11 +8,10 @@ Both back ends read these files.
 """
 
 import contextlib
-import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from rpg.config.identity import frozen_dump
 from rpg.config.reward import PythonReward
 from rpg.config.run_spec import RunSpec
 from rpg.store import atomic_files, locks
-from rpg.tasks import DataError, Problem, Splits, kind_of, load_problems
+from rpg.tasks import DataError, Problem, Splits, data_identity, kind_of, load_problems
 
 SCHEMA_VERSION = 1
 
@@ -39,16 +38,24 @@ def data_digest(spec: RunSpec) -> str:
     """Identity of a run's data: of its settings where problems are made by code, of the files'
     contents otherwise. Raises DataError: a file cannot be read.
     """
+    return data_identity.digest(_data_record(spec))
+
+
+def older_data_digests(spec: RunSpec) -> tuple[str, ...]:
+    """The digests that older versions gave to the same data."""
+    if spec.task.type not in data_identity.OLDER:
+        return ()
+    return data_identity.older_digests(_data_record(spec))
+
+
+def _data_record(spec: RunSpec) -> dict[str, Any]:
     fields = frozen_dump(spec.task, f"task.{spec.task.type}")
     fields |= kind_of(spec.task).data(spec.task)
     record: dict[str, Any] = {"schema": SCHEMA_VERSION, "task": fields}
+    # Data that were prepared before there were reward functions lack their columns.
     if any(isinstance(part, PythonReward) for part in spec.reward):
-        record["columns"] = (
-            "all"  # data that were prepared before there were reward functions lack them
-        )
-    # Order of tiers and benchmarks decides the order of problems, hence no sort_keys.
-    text = json.dumps(record, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+        record["columns"] = "all"
+    return record
 
 
 def prepare_data(spec: RunSpec, home: Path) -> PreparedData:
@@ -58,6 +65,7 @@ def prepare_data(spec: RunSpec, home: Path) -> PreparedData:
     """
     prepared = data_files(spec, home)
     folder = prepared.train.parent
+    take_over(folder, older_data_digests(spec))
     with once(folder) as build:
         if build is not None:
             splits = load_problems(spec.task)
@@ -97,6 +105,14 @@ def data_notes(prepared: PreparedData) -> list[str]:
     return notes + [
         f"{name}: {count} pairs of problems are nearly the same" for name, count in pairs.items()
     ]
+
+
+def take_over(folder: Path, older_names: Iterable[str]) -> None:
+    """Give a cache folder that an older version filled under another name its name of today."""
+    for older in (folder.with_name(name) for name in older_names):
+        if older.is_dir() and not folder.is_dir():
+            with contextlib.suppress(OSError):  # another process was first
+                older.rename(folder)
 
 
 @contextlib.contextmanager
