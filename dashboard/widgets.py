@@ -6,7 +6,7 @@ as Markdown.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import quote, urlencode
@@ -15,15 +15,16 @@ import altair as alt
 import jinja2
 import pandas
 import streamlit as st
-from altair.utils.schemapi import disable_debug_mode
-from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from rpg.report import theme
 from rpg.report.curves import X_TITLES
 from rpg.report.sweep_report import Section
 from rpg.report.tables import Grid
+from rpg.system.private_parts import MissingPartError, private_part
 
-disable_debug_mode()  # Altair would validate every part of every chart: a quarter of a page's time
+with suppress(MissingPartError):  # pages are slower, then
+    # Altair would validate every part of every chart: a quarter of a page's time.
+    private_part("disable_debug_mode")()
 alt.data_transformers.disable_max_rows()
 
 MOST = 20_000
@@ -152,7 +153,7 @@ def _initialise(
     link would open whatever the default is by then.
     """
     state, unchanged = st.session_state, f"default of {key}"
-    run = get_script_run_ctx()
+    run = private_part("get_script_run_ctx")()
     went_back = run is not None and run.is_history_navigation and key in st.query_params
     new = key not in state or went_back
     requested = st.query_params.get_all(key) if new else state[key] if many else [state[key]]

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from flows.prefect.service import ServerError, Service, start_in_turn
+from rpg.errors import UserError
 from rpg.store import StoreError, atomic_path, locks, user_cache
+from rpg.system.private_parts import private_part
 from rpg.system.processes import die_with_parent, parent_mark, python_module, quick_imports
 from rpg.system.web import AccessControl, Address
 
@@ -54,7 +56,6 @@ def prefect_api(home: Path) -> Iterator[str]:
         parents=True, exist_ok=True
     )  # before Prefect is imported, which warns without it
     os.environ.update(quiet_environment(home))
-    from prefect.logging.handlers import APILogWorker
     from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL, temporary_settings
 
     if configured := PREFECT_API_URL.value():
@@ -82,7 +83,7 @@ def prefect_api(home: Path) -> Iterator[str]:
     finally:
         # While the server is there: later Prefect would complain on the terminal that what is
         # logged has nowhere to go.
-        APILogWorker.drain_all(timeout=10)
+        private_part("APILogWorker").drain_all(timeout=10)
         over.set()
         server.stop(3)
 
@@ -114,7 +115,6 @@ def _prepare_database() -> None:
     """
     import anyio  # noqa: PLC0415 (for the server's process alone)
     from prefect import __version__
-    from prefect.server.database import provide_database_interface
     from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL, PREFECT_HOME
 
     database, cached = (
@@ -122,7 +122,7 @@ def _prepare_database() -> None:
         user_cache() / f"prefect-{__version__}-blocks.db",
     )
     is_own = PREFECT_API_DATABASE_CONNECTION_URL.value() == f"sqlite+aiosqlite:///{database}"
-    interface = provide_database_interface()
+    interface = private_part("provide_database_interface")()
     with locks.in_turn(database.with_suffix(".lock")):
         is_new = is_own and not database.exists()
         if is_own and not is_new:
@@ -157,8 +157,7 @@ def _require_whole(database: Path) -> None:
 
 async def _create(interface: Any) -> None:
     """The tables, and the types of blocks, which servers that start at once would all add."""
-    from prefect.server.models.block_registration import run_block_auto_registration
-
+    run_block_auto_registration = private_part("run_block_auto_registration")
     await interface.create_db()
     async with await interface.session() as session:
         await run_block_auto_registration(session=session)
@@ -185,13 +184,13 @@ def main() -> None:
     die_with_parent()
     with quick_imports():
         import uvicorn  # noqa: PLC0415 (for the server's process alone)
-        from prefect.server.api.server import create_app
         from prefect.settings import (
             PREFECT_API_BLOCKS_REGISTER_ON_START,
             PREFECT_API_DATABASE_MIGRATE_ON_START,
             temporary_settings,
         )
 
+        create_app = private_part("create_app")
     _prepare_database()
     # Around the app, not in it: Prefect's automations call it from within, by another name. Prefect
     # itself asks for the password (PREFECT_SERVER_API_AUTH_STRING).
@@ -208,4 +207,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as problem:
+        sys.exit(f"error: {problem}")

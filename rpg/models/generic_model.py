@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
-from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
 from rpg.models.chunked_log_prob import Closed, entropy_of
 from rpg.models.decoding import BLOCK, Batch, Scored, padded_left
 from rpg.models.model_loading import ModelError
 from rpg.models.truncated_sampling import among
+from rpg.system.private_parts import private_part
 
 
 class CacheEngine:
@@ -27,7 +27,8 @@ class CacheEngine:
         self.device: torch.device = next(model.parameters()).device
         self.block = BLOCK if self.device.type == "cuda" else 1
         layers = DynamicCache(config=model.config).layers
-        self.recurrent = any(isinstance(layer, LinearAttentionCacheLayerMixin) for layer in layers)
+        has_state = private_part("LinearAttentionCacheLayerMixin")
+        self.recurrent = any(isinstance(layer, has_state) for layer in layers)
         """Whether a layer keeps a state (of linear attention, of Mamba), which goes on by single
         tokens only."""
 

@@ -11,12 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
-from transformers.initialization import no_init_weights
-from transformers.integrations.ggml import (
-    GGUF_CONFIG_MAPPING,
-    GGUF_TOKENIZER_MAPPING,
-    convert_gguf_tokenizer,
-)
+
+from rpg.system.private_parts import private_part
 
 _OUTSIDE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _INSIDE = {
@@ -63,14 +59,14 @@ def load(
         return None
     values = {
         ours: value
-        for theirs, ours in GGUF_CONFIG_MAPPING[family].items()
+        for theirs, ours in private_part("GGUF_CONFIG_MAPPING")[family].items()
         if ours and (value := fields.get(f"{family}.{theirs}")) is not None
     }
     tied = "output.weight" not in tensors
     values |= {"name_or_path": fields.get("general.name", ""), "tie_word_embeddings": tied}
     values["vocab_size"] = len(fields["tokenizer.ggml.tokens"])
     config = AutoConfig.for_model(family, **values)
-    with no_init_weights():
+    with private_part("no_init_weights")():
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
     state = {}
@@ -86,10 +82,10 @@ def load(
     model.load_state_dict(state)
     model.tie_weights()
     parts: dict[str, dict[str, Any]] = {}
-    for part, names_of in GGUF_TOKENIZER_MAPPING.items():
+    for part, names_of in private_part("GGUF_TOKENIZER_MAPPING").items():
         found = {ours: fields.get(f"tokenizer.{theirs}") for theirs, ours in names_of.items()}
         parts[part] = {name: value for name, value in found.items() if value is not None}
-    backend, more = convert_gguf_tokenizer(family, parts["tokenizer"])
+    backend, more = private_part("convert_gguf_tokenizer")(family, parts["tokenizer"])
     return model, PreTrainedTokenizerFast(
         tokenizer_object=backend, **parts["tokenizer_config"] | more
     )

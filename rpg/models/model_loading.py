@@ -24,6 +24,7 @@ from transformers.utils import logging as transformers_logging
 from rpg.config.model import TinyModel
 from rpg.errors import UserError, first_line, install_command
 from rpg.models import gguf_files
+from rpg.system.private_parts import MissingPartError
 
 transformers_logging.disable_progress_bar()  # our output is a log file
 
@@ -138,6 +139,8 @@ def load_gguf(
     try:
         fields, tensors = gguf_files.read(file)
         model, tokenizer = gguf_files.load(fields, tensors) or _by_transformers(file)
+    except MissingPartError:
+        raise
     except Exception as error:  # the readers raise many kinds
         raise ModelError(f"{file}: cannot be read as a GGUF file ({first_line(error)})") from error
     special = {
