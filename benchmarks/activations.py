@@ -1,8 +1,7 @@
 """Memory and time of a forward and a backward pass, with layers kept and with layers computed
 again.
 
-    python -m benchmarks.activations [--layers 12] [--hidden 64] [--intermediate 1024] [--responses
-    384] [--length 16]
+    python -m benchmarks.activations [--layers 12] [--hidden 64] [--intermediate 1024] [--responses 384] [--length 16]
 
 A random Qwen3, by the lean implementation and by transformers' own. Memory is the most bytes of
 tensors that live at one time; weights and their gradients are not counted. Time is processor

@@ -1,8 +1,7 @@
 """How long the results database takes: a full build, adding one run, and finding that nothing is
 new.
 
-    python -m benchmarks.aggregate [--runs 1000] [--steps 400] [--metrics 30] [--seeds 3] [--evals
-    5] [--home DIR]
+    python -m benchmarks.aggregate [--runs 1000] [--steps 400] [--metrics 30] [--seeds 3] [--evals 5] [--home DIR]
 
 Invented run folders are made once (kept in --home, else in a temporary folder): metrics, and of
 every run --evals evaluations on each of three benchmarks, 240 samples each. The full build is

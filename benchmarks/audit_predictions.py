@@ -2,14 +2,11 @@ r"""Does an audit at a language model's start say whose loss will learn from old
 `old-samples-losses`.
 
     rpg sweep configs/sweeps/old-samples-losses.yaml --home start --axis "seed=[100, 101]" \
-        --axis "algorithm=[{name: dapo, clip: null}]" -s training.steps=1 -s
-        training.checkpoint_every=1
-    python -m benchmarks.audit_predictions --start start --processes 6  #
-    docs/results/old-samples-audit.csv, at these runs python -m benchmarks.tool_use
-    old-samples-losses --home lab         # docs/results/old-samples-losses.csv, from the sweep
-    python -m benchmarks.audit_predictions --home lab                   #
-    docs/results/old-samples-steps.csv, from the sweep python -m benchmarks.audit_predictions
-    # what the audit predicts, and what came of it
+        --axis "algorithm=[{name: dapo, clip: null}]" -s training.steps=1 -s training.checkpoint_every=1
+    python -m benchmarks.audit_predictions --start start --processes 6  # docs/results/old-samples-audit.csv, at these runs
+    python -m benchmarks.tool_use old-samples-losses --home lab         # docs/results/old-samples-losses.csv, from the sweep
+    python -m benchmarks.audit_predictions --home lab                   # docs/results/old-samples-steps.csv, from the sweep
+    python -m benchmarks.audit_predictions                              # what the audit predicts, and what came of it
 
 The rule of the prediction stands in the sweep's file, and was committed before the audit was made.
 `rpg audit NAME --checkpoint RUN/0 --staleness N --beta 1e-4` measures one loss in the same way.

@@ -1,8 +1,8 @@
 """How often the intervals of a compute fit cover planted curves, and how often it refuses what does
 not saturate.
 
-    python -m benchmarks.compute_fits                         # every cell, 1,000 studies each:
-    about ten minutes python -m benchmarks.compute_fits --studies 200 --only late
+    python -m benchmarks.compute_fits                         # every cell, 1,000 studies each: about ten minutes
+    python -m benchmarks.compute_fits --studies 200 --only late
 
 A study has 21 checkpoints with one answer to each of 192 problems. The parameters of its seeds are
 normal around those planted (midpoint and slope in logarithms). `wide`: seeds differ twice as much;

@@ -2,8 +2,7 @@
 docs/results/.
 
     python -m benchmarks.documented                          # write them again, from what is kept
-    python -m benchmarks.documented --keep rpg-data kl-weight ...   # keep the results of these
-    sweeps first
+    python -m benchmarks.documented --keep rpg-data kl-weight ...   # keep the results of these sweeps first
 
 Kept are all files of a sweep but weights and logs. A page says where a table belongs:
 

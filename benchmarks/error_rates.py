@@ -1,12 +1,11 @@
 """How often verdicts are false, intervals cover and differences are found: simulated sweeps,
 analysed as reports do.
 
-    python -m benchmarks.error_rates                          # every cell of the grid, 1,000 sweeps
-    each python -m benchmarks.error_rates --only heavy --sweeps 10000 python -m
-    benchmarks.error_rates --beyond                 # seeds that differ by more than the test was
-    made for python -m benchmarks.error_rates --looks --sweeps 600     # seeds added one by one,
-    tested each time python -m benchmarks.error_rates --accuracies             # intervals of
-    accuracies, not of differences
+    python -m benchmarks.error_rates                          # every cell of the grid, 1,000 sweeps each
+    python -m benchmarks.error_rates --only heavy --sweeps 10000
+    python -m benchmarks.error_rates --beyond                 # seeds that differ by more than the test was made for
+    python -m benchmarks.error_rates --looks --sweeps 600     # seeds added one by one, tested each time
+    python -m benchmarks.error_rates --accuracies             # intervals of accuracies, not of differences
 
 A problem's chance of a right answer is drawn from a beta distribution; a seed shifts the logits of
 all problems of its variant. The shifts of one seed are correlated across variants, and may differ

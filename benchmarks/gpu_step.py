@@ -1,10 +1,9 @@
 """How long the phases of a step of the embedded trainer take on a GPU, and how much memory, beside
 what is foretold.
 
-    python -m benchmarks.gpu_step                                    # Qwen3-0.6B's size, 32 x 8
-    responses of 384 tokens python -m benchmarks.gpu_step --passes 6808 32768 --prompts 64   # other
-    micro-batches, more prompts python -m benchmarks.gpu_step --device cpu --size tiny           #
-    to try the script
+    python -m benchmarks.gpu_step                                    # Qwen3-0.6B's size, 32 x 8 responses of 384 tokens
+    python -m benchmarks.gpu_step --passes 6808 32768 --prompts 64   # other micro-batches, more prompts
+    python -m benchmarks.gpu_step --device cpu --size tiny           # to try the script
 
 Weights are random and no response ends early, so that nothing depends on a model or the hub. `rate`
 is that of the products: 6 operations per weight and token for the update, 2 for the

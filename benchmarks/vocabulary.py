@@ -1,8 +1,7 @@
 """Log-probabilities over a large vocabulary, with their gradient: time and memory, beside the plain
 way.
 
-    python benchmarks/vocabulary.py [--positions 2048 8192] [--vocabulary 151936] [--hidden 1024]
-    [--plain 2048]
+    python benchmarks/vocabulary.py [--positions 2048 8192] [--vocabulary 151936] [--hidden 1024] [--plain 2048]
 
 Forward and backward pass of `rpg.models.chunked_log_prob` on a number of positions, on one thread,
 each in its own process: processor seconds, and peak memory beyond hidden states and weights (their

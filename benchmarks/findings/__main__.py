@@ -1,8 +1,8 @@
 """The figures and tables of docs/findings.md, from stored results.
 
-    rpg sweep weighting && rpg sweep staleness             # the sweeps that the page has, into one
-    data folder rpg study directions                                   # and its studies python -m
-    benchmarks.findings [--home DIR]
+    rpg sweep weighting && rpg sweep staleness             # the sweeps that the page has, into one data folder
+    rpg study directions                                   # and its studies
+    python -m benchmarks.findings [--home DIR]
 
 Draws docs/findings/<sweep or study>.png and writes the tables between the marks of
 docs/findings.md; of a study, record and trials are kept in docs/results/studies/. Sweeps and

@@ -1,14 +1,13 @@
 """Grading measured: the exam of README.md by ours and by other graders, and answers made from gold
 answers.
 
-    python -m benchmarks.grading              # the exam, by every grader that is installed python
-    -m benchmarks.grading ours         # by ours alone: the figures that README.md is signed with
-    python -m benchmarks.grading --most 100   # at most 100 answers of each family and label python
-    -m benchmarks.grading speed        # 10,000 made answers: seconds, and the ratio to math-verify
+    python -m benchmarks.grading              # the exam, by every grader that is installed
+    python -m benchmarks.grading ours         # by ours alone: the figures that README.md is signed with
+    python -m benchmarks.grading --most 100   # at most 100 answers of each family and label
+    python -m benchmarks.grading speed        # 10,000 made answers: seconds, and the ratio to math-verify
     python -m benchmarks.grading classes      # 20,000 made answers: mistakes and time by class
-    python -m benchmarks.grading disagreements --list FILE   # the other graders on a sample of
-    those python -m benchmarks.grading boxes FILE...  # responses of models (JSON lines: response,
-    gold) that only box
+    python -m benchmarks.grading disagreements --list FILE   # the other graders on a sample of those
+    python -m benchmarks.grading boxes FILE...  # responses of models (JSON lines: response, gold) that only box
 
 Answers are made from the gold answers of the benchmarks whose files lie in $RPG_DATA (or --data):
 right ones in other forms, and near misses (benchmarks/grading/variants.py). The number of processes

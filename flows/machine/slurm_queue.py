@@ -3,8 +3,7 @@ scancel.
 
 <sweep>/.slurm/<token>.runs       the runs of one array, a folder per line; written before the array
 is submitted
-               <job>_<task>.txt   what Slurm says about a job; what the training says is in the
-               run's log.txt
+               <job>_<task>.txt   what Slurm says about a job; what the training says is in the run's log.txt
 
 A job's name ends with the token of its array. So a conductor that was killed leaves nothing that
 has to be remembered: its jobs go on, and the next conductor finds them by their names.

@@ -1,9 +1,9 @@
 r"""Mathematical answers: where a response states one, and whether it is the gold answer.
 
-    from rpg.answers import answer_line, equivalent, last_box answer_line("We try.\nAnswer: $x =
-    2/4$, about 0.5")   # ('$x = 2/4$, about 0.5', False) last_box(r"so \boxed{\frac12}")
-    # '\\frac12' equivalent("1/2", "$x = 2/4$, about 0.5")               # (True, 'equivalent; read
-    as x=2/4; about 0.5')
+    from rpg.answers import answer_line, equivalent, last_box
+    answer_line("We try.\nAnswer: $x = 2/4$, about 0.5")   # ('$x = 2/4$, about 0.5', False)
+    last_box(r"so \boxed{\frac12}")                         # '\\frac12'
+    equivalent("1/2", "$x = 2/4$, about 0.5")               # (True, 'equivalent; read as x=2/4; about 0.5')
 
 An answer is tokens (lexer), statements in English around formulas (statements), expression trees
 (parser) and exact values (values, numbers, identity_testing). Pure functions: no configuration, no

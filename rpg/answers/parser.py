@@ -2,11 +2,11 @@ r"""From tokens to expression trees: sums, products, powers, functions, collecti
 precedence.
 
 A tree is a tuple whose first item names its kind:
-    ("number", value, text) ("symbol", name) ("add", a, b) ("multiply", a, b) ("divide", a, b)
-    ("power", a, b) ("negative", a) ("factorial", a) ("percent", a) ("call", name, argument, extra)
-    ("pm", a, b) ("mod", a, b) ("unit", a, unit) ("number", value, text, (base, digits)) ("tuple",
-    brackets, items) ("set", items) ("union", items) ("matrix", rows) ("chain", items, relations):
-    expressions with relations between them, e.g. x = 2 + 3 = 5
+    ("number", value, text) ("symbol", name) ("add", a, b) ("multiply", a, b) ("divide", a, b) ("power", a, b)
+    ("negative", a) ("factorial", a) ("percent", a) ("call", name, argument, extra) ("pm", a, b) ("mod", a, b)
+    ("unit", a, unit) ("number", value, text, (base, digits))
+    ("tuple", brackets, items) ("set", items) ("union", items) ("matrix", rows)
+    ("chain", items, relations): expressions with relations between them, e.g. x = 2 + 3 = 5
 """
 
 from fractions import Fraction

@@ -39,9 +39,11 @@ class Progress:
     """What the training is doing now. Set by the training, read by :class:`Reporter`.
 
     Attributes:
-        done, of, what: e.g. 12 of 64 responses. share: finished part of the phase in [0, 1], from
-        which the remaining time is estimated; 0 if unknown. tokens: sampled or trained on so far in
-        this phase. note: a remark about this step, e.g. why it samples further prompts.
+        done, of, what: e.g. 12 of 64 responses.
+        share: finished part of the phase in [0, 1], from which the remaining time is estimated; 0
+            if unknown.
+        tokens: sampled or trained on so far in this phase.
+        note: a remark about this step, e.g. why it samples further prompts.
     """
 
     def __init__(self) -> None:

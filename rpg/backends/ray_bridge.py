@@ -6,10 +6,10 @@ standard input as lines of JSON ({"key": ..., ...} with the fields of rpg.backen
 Answers go to standard output: {"ready": true} or {"error": ...} first, then one of these for each
 order:
 
-    {"key", "node", "code", "newest"}   the training process has ended {"key", "lost"}
-    the node or its worker is gone; the run may be started again elsewhere {"key", "refused"}
-    why it cannot run on this cluster {"key", "waits"}                    each minute: no node is
-    large enough yet
+    {"key", "node", "code", "newest"}   the training process has ended
+    {"key", "lost"}                     the node or its worker is gone; the run may be started again elsewhere
+    {"key", "refused"}                  why it cannot run on this cluster
+    {"key", "waits"}                    each minute: no node is large enough yet
 
 However this process ends, Ray then ends everything that it started.
 """

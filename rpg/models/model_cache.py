@@ -1,7 +1,6 @@
 """Models in the data folder: fetched, checked and converted once, then usable without a network.
 
-    <home>/cache/models/<name>/   config.json, generation_config.json, model.safetensors, tokenizer
-    files, source.json
+    <home>/cache/models/<name>/   config.json, generation_config.json, model.safetensors, tokenizer files, source.json
 
 Each comes from a GGUF file (of a known model, or any other) or from the Hugging Face hub.
 """

@@ -1,12 +1,9 @@
 """The store of samples: every response that was drawn, once, whatever it was drawn for.
 
-    samples/<key>/settings.json              model, engine, sampling, precision, device, seed: the
-    key is their digest
-                  <time>-<process>.jsonl.gz  a line per response, and per comparison of one with
-                  another model; a process
+    samples/<key>/settings.json              model, engine, sampling, precision, device, seed: the key is their digest
+                  <time>-<process>.jsonl.gz  a line per response, and per comparison of one with another model; a process
                                              only appends to a file of its own, in batches
-                  .claims                    locks on its bytes say from which problems a process
-                  draws
+                  .claims                    locks on its bytes say from which problems a process draws
 
 Samples of one key are known by their problem, prompt and number. How many a problem has, which
 problems a benchmark has and how they are graded is a matter of the files that are made from them

@@ -2,8 +2,7 @@
 diversity.
 
     prompt    a3b7c5=5         start at 3, then 7 and 5; which operators end at 5 (modulo 10)?
-    response  b+70c-55#+-      a chain as rpg.tasks.chain writes it; after # its operators, which
-    are the answer
+    response  b+70c-55#+-      a chain as rpg.tasks.chain writes it; after # its operators, which are the answer
 
 A problem's `answer` holds all right ones with blanks between them. Problems of n operations are
 numbered 0 .. 100 * 9**n - 1; those with fewer than two right answers are left out.

@@ -3,11 +3,11 @@ for bit.
 
 `training/` holds state.json, optimizer.safetensors and, where the run has them:
 
-    reference.safetensors                    the reference policy critic.safetensors
-    the critic and the state of its optimizer past-<rollout steps done>.safetensors    past policies
-    that are still to sample weights.safetensors                      the float32 weights of a model
-    that is exported in bfloat16 adapters.safetensors                     the adapters of a model
-    that is exported with its adapters merged
+    reference.safetensors                    the reference policy
+    critic.safetensors                       the critic and the state of its optimizer
+    past-<rollout steps done>.safetensors    past policies that are still to sample
+    weights.safetensors                      the float32 weights of a model that is exported in bfloat16
+    adapters.safetensors                     the adapters of a model that is exported with its adapters merged
 
 No file is a pickle. How checkpoints lie on disk and are kept: rpg.store.checkpoints.
 """

@@ -2,8 +2,8 @@
 follow it.
 
 <run>/verl/log-<attempt>.txt     what verl printed
-           metrics-<attempt>.jsonl   verl's own metrics global_step_<n>/      a checkpoint that verl
-           has not finished, or that is about to be published
+           metrics-<attempt>.jsonl   verl's own metrics
+           global_step_<n>/      a checkpoint that verl has not finished, or that is about to be published
 """
 
 import contextlib

@@ -4,10 +4,9 @@ neither Ray nor verl.
 Ray assigns CPUs by number, not by use: a request that cannot be met waits for ever, silently. verl
 0.9.1 asks for
 
-    3 for every GPU                   verl/single_controller/ray/base.py:192
-    (ResourcePoolManager.max_colocate_count) 1 for every unit of its queue
-    transfer_queue/storage/simple_storage.py:722 1 for the queue's controller
-    transfer_queue/controller.py:943
+    3 for every GPU                   verl/single_controller/ray/base.py:192 (ResourcePoolManager.max_colocate_count)
+    1 for every unit of its queue     transfer_queue/storage/simple_storage.py:722
+    1 for the queue's controller      transfer_queue/controller.py:943
 
 and an actor that holds none while it runs (driver, servers, graders) needs one free CPU to start.
 With verl's own number of units, 8, that makes 13 for one GPU and 34 for eight.

@@ -1,8 +1,8 @@
 """Our losses inside TRL: a GRPOTrainer whose loss and advantages are those of an algorithm of the
 catalogue.
 
-    from rpg.interop.integrations.trl import RPGTrainer RPGTrainer(model, reward_funcs=...,
-    args=GRPOConfig(...), train_dataset=..., algorithm="rpg-reinforce-urkl").train()
+    from rpg.interop.integrations.trl import RPGTrainer
+    RPGTrainer(model, reward_funcs=..., args=GRPOConfig(...), train_dataset=..., algorithm="rpg-reinforce-urkl").train()
 
 Everything else (generation, rewards, optimizer, logging, distribution) is TRL's. Written against
 TRL 1.16.

@@ -5,8 +5,7 @@ unchanged:
 
     score(prompts, responses, **columns) -> [float, ...] or {name: [float, ...]}       ours
     score(completions, **columns) -> [float | None, ...]                               TRL's
-    compute_score(data_source, solution_str, ground_truth, extra_info) -> float        verl's, a
-    response at a time
+    compute_score(data_source, solution_str, ground_truth, extra_info) -> float        verl's, a response at a time
 """
 
 import asyncio
