@@ -119,7 +119,6 @@ class Evaluator:
             used.append(self._engine(spec, checkpoint, model_digest(checkpoint)))
             if isinstance(used[-1], LocalEngine):
                 used[-1].conversations = self._conversations(folder, spec)
-                self._drift.watch(used[-1], spec, draws, step)
             return used[-1]
 
         rows = evaluate_problems(

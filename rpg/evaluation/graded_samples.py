@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rpg.evaluation.engines.protocol import Engine, Request
+from rpg.evaluation.engines.protocol import Completion, Engine, Request
 from rpg.store.draws import Draw, Draws, Key, digest
 from rpg.store.samples import CLUSTER, SECOND, TURNS, unread_form
 from rpg.tasks import Problem
@@ -94,16 +94,16 @@ def evaluate_problems(
     }
     if older:
         draws.add(older)
-    drawn = _drawn(engine, wanted, draws, progress)
+    drawn = draw_missing(engine, wanted, draws, progress)
     numbered = [(problem, k) for problem in problems for k in range(samples_per_problem)]
     return _grade([(problem, k, drawn[keys[problem.id, k]]) for problem, k in numbered], scorer)
 
 
-def _drawn(
+def draw_missing(
     engine: Callable[[], Engine],
     wanted: Mapping[Key, Request],
     draws: Draws,
-    progress: Callable[[Progress], None] | None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> Mapping[Key, Draw]:
     """Everything that is wanted: what is stored, what is drawn here, and what other processes draw
     meanwhile."""
@@ -132,7 +132,7 @@ def _drawn(
             batch: dict[Key, Draw] = {}
             flushed = time.monotonic()
             for finished in engine().complete([wanted[key] for key in missing]) if missing else ():
-                batch |= {missing[index]: Draw(c.text, len(c.ids), *c[2:]) for index, c in finished}
+                batch |= {missing[index]: as_draw(completion) for index, completion in finished}
                 if len(batch) >= _FLUSH_ROWS or time.monotonic() - flushed > _FLUSH_SECONDS:
                     keep(batch)
                     flushed = time.monotonic()
@@ -143,6 +143,19 @@ def _drawn(
             stored = draws.read()
             tell()
     return stored
+
+
+def as_draw(completion: Completion) -> Draw:
+    return Draw(
+        response=completion.text,
+        tokens=completion.written,
+        truncated=completion.truncated,
+        turns=completion.turns,
+        earned=completion.earned,
+        ids=completion.ids,
+        heard=completion.heard,
+        prompt_ids=completion.prompt_ids,
+    )
 
 
 def requests(

@@ -1,9 +1,11 @@
 """The store of samples: every response that was drawn, once, whatever it was drawn for.
 
-    samples/<key>/settings.json              model, engine, sampling, precision, device, seed: the key is their digest
-                  <time>-<process>.jsonl.gz  a line per response, and per comparison of one with another model; a process
-                                             only appends to a file of its own, in batches
-                  .claims                    locks on its bytes say from which problems a process draws
+    samples/<key>/settings.json
+        Model, engine, sampling, precision, device, seed: the key is their digest.
+    samples/<key>/<time>-<process>.jsonl.gz
+        A line per response. A process only appends to a file of its own, in batches.
+    samples/<key>/.claims
+        Locks on its bytes say from which problems a process draws.
 
 Samples of one key are known by their problem, prompt and number. How many a problem has, which
 problems a benchmark has and how they are graded is a matter of the files that are made from them
@@ -17,7 +19,7 @@ import json
 import os
 import time
 import zlib
-from collections import defaultdict
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -26,6 +28,8 @@ from typing import Any, NamedTuple
 from rpg.store.atomic_files import atomic_write_json, readable
 
 SETTINGS = "settings.json"
+_TOKENS = {"ids", "heard", "prompt_ids"}
+"""Fields of a Draw that are lists of numbers, which arrays hold in a fifth of the memory."""
 
 
 class Key(NamedTuple):
@@ -48,14 +52,12 @@ class Draw(NamedTuple):
     `tokens` the policy's."""
     earned: float | None = None
     """What the environment said that the response earned."""
-
-
-class Terms(NamedTuple):
-    """What a response says about a KL: its direction and the other model
-    (rpg.evaluation.kl_to_initial)."""
-
-    kl: str
-    terms: Sequence[float]
+    ids: Sequence[int] | None = None
+    """The tokens of the response, whoever wrote them; None for those that an older version drew."""
+    heard: Sequence[int] | None = None
+    """Of a conversation: the places in `ids` of the tokens that the environment wrote."""
+    prompt_ids: Sequence[int] | None = None
+    """Of a conversation: the tokens of its prompt, to which the environment may have added."""
 
 
 def digest(value: Any) -> str:
@@ -85,8 +87,6 @@ class Draws:
         """For the metadata of files that are made from these samples."""
         self._own = self.folder / f"{time.time_ns()}-{os.getpid()}.jsonl.gz"
         self._rows: dict[Key, Draw] = {}
-        self.terms = defaultdict[str, dict[Key, Sequence[float]]](dict)
-        """KL -> :class:`Terms`, as far as they were read or added."""
         self._read: dict[str, int] = {}
 
     def read(self) -> dict[Key, Draw]:
@@ -103,13 +103,9 @@ class Draws:
                     self._read[path.name] = file.tell() - len(left)
         return self._rows
 
-    def add(self, draws: Mapping[Key, Draw] | Mapping[Key, Terms]) -> None:
-        """Append samples or terms; when this returns they are on disk."""
-        rows = [
-            key._asdict()
-            | {name: value for name, value in draw._asdict().items() if value is not None}
-            for key, draw in draws.items()
-        ]
+    def add(self, draws: Mapping[Key, Draw]) -> None:
+        """Append samples; when this returns they are on disk."""
+        rows = [key._asdict() | _stored(draw) for key, draw in draws.items()]
         text = "".join(json.dumps(row) + "\n" for row in rows).encode("ascii")
         self._begin()
         try:
@@ -134,12 +130,11 @@ class Draws:
                 ours = {problem for problem in problems if _lock(file.fileno(), problem)}
             yield ours
 
-    def _know(self, draws: Iterable[tuple[Key, Draw | Terms]]) -> None:
+    def _know(self, draws: Iterable[tuple[Key, Draw]]) -> None:
         for key, draw in draws:
-            if isinstance(draw, Terms):
-                self.terms[draw.kl].setdefault(key, draw.terms)
-            else:
-                self._rows.setdefault(key, draw)
+            first = self._rows.setdefault(key, draw)
+            if first.ids is None and draw.response == first.response:
+                self._rows[key] = draw  # the same response, drawn again for its tokens
 
     def _begin(self) -> None:
         if not (self.folder / SETTINGS).exists():
@@ -156,13 +151,22 @@ def _unpacked(data: bytes) -> tuple[bytes, bytes] | None:
     return (lines, stream.unused_data) if stream.eof else None
 
 
-def _row(line: bytes) -> tuple[Key, Draw | Terms] | None:
+def _stored(draw: Draw) -> dict[str, Any]:
+    row = {name: value for name, value in draw._asdict().items() if value is not None}
+    for name in _TOKENS & row.keys():
+        row[name] = list(row[name])
+    return row
+
+
+def _row(line: bytes) -> tuple[Key, Draw] | None:
+    """A stored sample; None for any other line, such as older versions wrote about KLs."""
     try:
         row = json.loads(line)
-        kind = Terms if "kl" in row else Draw
-        values = {name: row[name] for name in kind._fields if name in row}
-        return Key(*(row[name] for name in Key._fields)), kind(**values)
-    except (ValueError, KeyError, TypeError, RecursionError):
+        values = {name: row[name] for name in Draw._fields if name in row}
+        for name in _TOKENS & values.keys():
+            values[name] = array("i", values[name])
+        return Key(*(row[name] for name in Key._fields)), Draw(**values)
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return None
 
 

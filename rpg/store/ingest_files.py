@@ -349,7 +349,8 @@ _DRIFT = tuple(name for name in TABLES["drift"] if name not in _DRIFT_KEYS)
 
 
 def ingest_drift(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
-    """KL between policy and initial model, of the evaluations that measured it."""
+    """KL between policy and initial model, of the evaluations that measured it. Files of older
+    versions do not name their estimator; it was biased, so they are left out."""
     files = [
         {"filename": str(path), "benchmark": name, "step": step, **run_key(folder)}
         for folder, _, _ in sources
@@ -367,7 +368,7 @@ def ingest_drift(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings:
         sql = f"""INSERT INTO drift BY NAME SELECT f.sweep, f.run, f.benchmark, f.step, '{direction}' AS direction,
                     {", ".join(f"d.{direction}.{name}" for name in _DRIFT)}
                   FROM read_json(?, columns={{{columns}}}, filename=true, hive_partitioning=false) d
-                  JOIN files f USING (filename) WHERE d.{direction} IS NOT NULL"""
+                  JOIN files f USING (filename) WHERE d.{direction}.estimator IS NOT NULL"""
         files = each_readable(
             files, lambda part, sql=sql: db.execute(sql, [patterns(part)]), warnings
         )  # type: ignore[misc]

@@ -136,10 +136,11 @@ CREATE TABLE drift (
     benchmark VARCHAR,  -- benchmark to which the responses belong
     step BIGINT,  -- training step of the checkpoint
     direction VARCHAR,  -- policy_to_initial: KL(policy || initial model); initial_to_policy: the reverse
+    estimator VARCHAR,  -- how it was measured. whole distributions: the sum over the vocabulary at every prefix of the responses
     per_response DOUBLE,  -- KL between whole responses in nats: mean over responses sampled from the first of the two
-    per_response_se DOUBLE,  -- its standard error over problems
+    per_response_se DOUBLE,  -- its standard error: of problems and of samples
     per_token DOUBLE,  -- the same per token, in nats
-    per_token_se DOUBLE,  -- its standard error over problems
+    per_token_se DOUBLE,  -- its standard error: of problems and of samples
     responses BIGINT,  -- number of responses measured
     problems BIGINT  -- number of problems of these responses
 );

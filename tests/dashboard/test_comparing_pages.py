@@ -121,7 +121,8 @@ def test_the_frontier_draws_a_path_per_variant_and_pass_at_k(layout):
             one = dict.fromkeys(
                 ("per_response", "per_response_se", "per_token", "per_token_se"), 0.5
             )
-            atomic_write_json(path, {"policy_to_initial": one | {"responses": 15, "problems": 5}})
+            about = {"estimator": "whole distributions", "responses": 15, "problems": 5}
+            atomic_write_json(path, {"policy_to_initial": one | about})
     build(layout)
     assert any("no checkpoint" in text for text in texts(show("frontier", sweep="bare")))
     app = show("frontier", sweep="demo")

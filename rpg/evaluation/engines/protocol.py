@@ -30,17 +30,25 @@ class Request(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """A response. `ids` are its tokens, including the end token; `truncated`: the length limit
-    ended it."""
+    """A response. `truncated`: the length limit ended it."""
 
     text: str
     ids: tuple[int, ...]
+    """Its tokens, whoever wrote them, including the end token."""
     truncated: bool
     turns: Sequence[str] | None = None
-    """Of a conversation: the policy's and the environment's in turn. `ids` are then the policy's
-    alone."""
+    """Of a conversation: the policy's and the environment's in turn."""
     earned: float | None = None
     """What the environment's `get_reward` returned."""
+    heard: tuple[int, ...] | None = None
+    """Of a conversation: the places in `ids` of the tokens that the environment wrote."""
+    prompt_ids: tuple[int, ...] | None = None
+    """Of a conversation: the tokens of its prompt, to which the environment may have added."""
+
+    @property
+    def written(self) -> int:
+        """The number of tokens that the policy wrote."""
+        return len(self.ids) - len(self.heard or ())
 
 
 class Engine(Protocol):
