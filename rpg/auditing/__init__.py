@@ -1,8 +1,9 @@
 """The audit: which objective a loss follows, exactly, by enumeration in float64.
 
-`audit(loss)` measures one algorithm or callable; `audit_catalogue()` the whole catalogue, the ratio
-levels, the advantage estimators, the aggregation modes, the corrections for another sampler and the
-installed peers. docs/audit.md explains how to read the result.
+In: an algorithm of the catalogue, a loss of anybody's, or another trainer's settings. Out: a report
+of what the loss's expected gradient is made of, its bias and its variance. `audit(loss)` measures
+one; `audit_catalogue()` the catalogue, ratio levels, advantage estimators, aggregation modes,
+corrections for another sampler and the installed peers. Read first: worlds.py, then measure.py.
 """
 
 import time

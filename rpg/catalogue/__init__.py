@@ -1,5 +1,9 @@
-"""The catalogue: what each algorithm is, as data. What other rooms need of its vocabulary is
-importable from here."""
+"""The catalogue: what each algorithm is, as data.
+
+In: entries.yaml and divergences.yaml, and overrides by name. Out: frozen `Algorithm` objects whose
+parts are checked against each other. No torch: `rpg.losses` computes what these describe. What
+other rooms need of its vocabulary is importable from here. Read first: entry.py.
+"""
 
 from rpg.catalogue.components import GAE as GAE
 from rpg.catalogue.components import KL as KL

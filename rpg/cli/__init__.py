@@ -1,5 +1,9 @@
-"""The command `rpg`. Commands import what they need when they run, so that `rpg --help` is
-immediate."""
+"""The command `rpg`: words in, files and printed lines out.
+
+In: command lines. Out: exit code 0 (done), 1 (some runs failed) or 2 (bad input), and messages
+without tracebacks for a user's mistakes. Commands import what they need when they run, so that
+`rpg --help` is immediate. Read first: app.py, then execution.py.
+"""
 
 import errno
 import os

@@ -1,7 +1,9 @@
-"""Evaluating checkpoints: pending evaluations are derived from files, graded samples are written to
-them.
+"""Evaluating checkpoints: from weights to graded samples.
 
-`evaluate`, for a model outside of a sweep, is imported when it is first used.
+In: run folders with checkpoints, or a model's folder. Out: one Parquet file per checkpoint and
+benchmark, one row per sample. What is owed is derived from the files, never from memory.
+`evaluate`, for a model outside of a sweep, is imported when it is first used. Read first:
+evaluator.py.
 """
 
 from typing import Any

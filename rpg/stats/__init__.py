@@ -1,5 +1,9 @@
-"""Estimates with honest intervals from few seeds and problems, and tests of differences:
-docs/statistics.md."""
+"""Estimates with honest intervals from few seeds and problems, and tests of differences.
+
+In: arrays of scores by variant, seed and problem. Out: estimates, intervals, p-values, power. Pure
+numpy and scipy: nothing of ours is imported. docs/statistics.md has the formulas. Read first:
+estimates.py, then comparisons.py.
+"""
 
 from rpg.stats.comparisons import ERROR, MINIMUM_SEEDS, Family, family, holm, verdict
 from rpg.stats.estimates import (

@@ -1,5 +1,9 @@
-"""Run folders, the results database and its queries. Imports neither torch nor the rest of the
-library."""
+"""Run folders, the results database and its queries.
+
+In: what trainers and evaluators write. Out: which runs are current, what is owed, tables to query.
+Files are the truth; the database can be rebuilt from them at any time. Imports neither torch nor
+the rest of the library. Read first: run_folder.py, then ingest.py.
+"""
 
 from rpg.store.atomic_files import (
     StoreError,

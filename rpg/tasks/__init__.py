@@ -1,8 +1,9 @@
-"""Tasks: where problems come from. Pure data and text; no torch.
+"""Tasks: where problems come from, and how responses to them are graded.
 
-`load_problems(task)` gives the splits of any task of `rpg.config.run_spec`;
-`demonstrations_of(task, splits)` gives what a model made from its config is warm-started on.
-docs/extending.md adds a task type.
+In: a task section of a configuration, or data files. Out: training problems, held-out benchmarks,
+demonstrations; in `rewards` graders and rewards, in `environments` turns with tools. No torch.
+`load_problems(task)` gives the splits of any task; docs/extending.md adds a task type. Read first:
+problems.py.
 """
 
 import random
