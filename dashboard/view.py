@@ -16,6 +16,7 @@ from dashboard.widgets import Nothing, choose, fragment, notice, show_notices
 from rpg.next_steps import command
 from rpg.report import labels, summary
 from rpg.report.shared_page import shared_page
+from rpg.report.spending import remedy
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import build, open_file, usable
 from rpg.store.live_status import read_problems
@@ -66,7 +67,7 @@ class View(NamedTuple):
     ) -> summary.Summary:
         past = summary.history(self.layout, sweep)
         made: summary.Summary = self.compute(summary.summarise, sweep, baseline, benchmarks, past)
-        return made
+        return made._replace(notes=[*made.notes, *remedy(self.layout, made)])
 
     def shared_page(self, *chosen: Any) -> str:
         """:func:`rpg.report.shared_page.shared_page` of what is chosen."""

@@ -143,7 +143,7 @@ def _measured(selection: Selection, problems: ProblemScores) -> pandas.DataFrame
     steps = selection.runs.groupby("variant")["steps"].max()
     # The mean's curve is averaged here, not taken from the database: benchmarks may have been
     # picked.
-    curves = {name: _mean_curve(selection.scores, parts) for name, parts in selection.parts.items()}
+    curves = {name: mean_curve(selection.scores, parts) for name, parts in selection.parts.items()}
     rows = []
     for variant, (step, runs) in selection.chosen.items():
         for benchmark, parts in selection.parts.items():
@@ -164,7 +164,7 @@ def _measured(selection: Selection, problems: ProblemScores) -> pandas.DataFrame
     return table
 
 
-def _mean_curve(scores: pandas.DataFrame, parts: Sequence[str]) -> pandas.DataFrame:
+def mean_curve(scores: pandas.DataFrame, parts: Sequence[str]) -> pandas.DataFrame:
     """Run, step and the shares, as means over these benchmarks, where a run has all of them."""
     each = scores[scores["benchmark"].isin(parts)].groupby(["run", "step"])
     means = each[list(SHARES)].mean()

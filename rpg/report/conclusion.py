@@ -4,6 +4,7 @@ import math
 
 import pandas
 
+from rpg.report.equal_spending import NOT_MEASURED
 from rpg.report.selection import MEAN
 from rpg.report.spending import UNEQUAL
 from rpg.report.summary import Summary
@@ -63,8 +64,12 @@ def _size(summary: Summary, row: pandas.Series, table: pandas.DataFrame) -> str:
     text += f", for {factor:.2g} times the tokens"
     for equal in summary.equal:
         match = equal.table[equal.table["variant"] == row["variant"]]
-        if equal.axis == "tokens" and len(match) and match.iloc[0]["verdict"]:
-            same = match.iloc[0].rename({"low": "difference_low", "high": "difference_high"})
+        if equal.axis != "tokens" or match.empty or not match.iloc[0]["verdict"]:
+            continue
+        same = match.iloc[0].rename({"low": "difference_low", "high": "difference_high"})
+        if same["verdict"] == NOT_MEASURED:
+            text += f"; {NOT_MEASURED} at equal tokens"
+        else:
             text += f"; at equal tokens {_difference(same)}, {same['verdict']}"
     return text
 

@@ -1,25 +1,25 @@
 """What variants have spent, and their differences where all have spent the same."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pandas
 
 from rpg import stats
-from rpg.report import verdicts
-from rpg.report.comparison import SPENT, UNTESTED, Comparison
+from rpg.next_steps import command
+from rpg.report import equal_spending, verdicts
+from rpg.report.comparison import SPENT, UNTESTED, Comparison, mean_curve
+from rpg.report.equal_spending import NOT_MEASURED, Around, Curve
+from rpg.report.format import plural
 from rpg.report.selection import Selection
 from rpg.report.verdicts import Checkpoints, Difference
-from rpg.store import queries
+from rpg.store import Layout, queries
 from rpg.store.queries import Database
 
 UNEQUAL = 1.1
 """Spending that differs by more than this factor is reported as unequal."""
-
-Curve = dict[int, float]
-"""Step, ascending -> what a run had spent by then."""
 
 
 class Equal(NamedTuple):
@@ -29,6 +29,24 @@ class Equal(NamedTuple):
     axis: str
     budget: float
     table: pandas.DataFrame  # variant, label, seeds, accuracy and the fields of verdicts.Difference
+    refused: Mapping[str, str] = {}
+    """Label -> why a variant was not measured there."""
+    spacing: int | None = None
+    """Steps between evaluations that would do; None if nothing was refused, or nothing helps."""
+    between: Mapping[str, tuple[int, int]] = {}
+    """Run -> the checkpoints around the budget, where something was refused."""
+    results: Mapping[tuple[str, str], Difference] = {}
+    """As a look calls them."""
+
+
+class _Summarised(Protocol):
+    """Of a summary, what says where something was not measured."""
+
+    @property
+    def sweep(self) -> str: ...
+
+    @property
+    def equal(self) -> tuple[Equal, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -56,17 +74,23 @@ def price(
     notes: list[str] = []
     equal = []
     look = comparison.look
-    if selection.baseline in selection.chosen:
-        for axis in ("tokens", "seconds"):
-            budget = planned if axis == "tokens" else None
-            curves = _curves(spent[axis], selection.complete)
-            chosen = _affordable(selection, curves, axis, budget, notes)
-            if chosen is None:
-                continue
-            part, results = _at_budget(db, selection, comparison, curves, chosen)
-            equal.append(part)
-            if look:
-                look = look._replace(results={**look.results, **verdicts.outcomes(results)})
+    for axis in ("tokens", "seconds"):
+        curves = _curves(spent[axis], selection.complete)
+        budget = _budget(selection, curves, axis, planned if axis == "tokens" else None)
+        if budget is None or selection.baseline not in selection.chosen:
+            continue
+        if budget.late and budget.amount > 0:
+            late = ", ".join(selection.labels[variant] for variant in budget.late)
+            notes.append(
+                f"not measured at equal {axis}: {late} (first evaluated when more had been spent)"
+            )
+        part = _at_budget(db, selection, comparison, curves, budget)
+        if part is None:
+            continue
+        equal.append(part)
+        notes += _refusals(part)
+        if look:
+            look = look._replace(results={**look.results, **verdicts.outcomes(part.results)})
     notes += short_of(planned, spent, selection.chosen, selection.labels)
     return Spending(
         table=table,
@@ -125,12 +149,14 @@ def unequal(table: pandas.DataFrame, labels: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True)
-class _Affordable:
-    """Variants that were measured before and after they had spent a budget, the baseline first."""
+class _Budget:
+    """What all compared runs have spent at least, and the variants that were evaluated before it."""
 
     axis: str
-    budget: float
+    amount: float
     variants: list[str]
+    late: list[str]
+    """Variants of which a run was first evaluated when it had spent more."""
 
 
 def _curves(spent: pandas.Series, complete: set[tuple[str, int]]) -> dict[str, Curve]:
@@ -141,21 +167,15 @@ def _curves(spent: pandas.Series, complete: set[tuple[str, int]]) -> dict[str, C
     }
 
 
-def _affordable(
-    selection: Selection,
-    curves: Mapping[str, Curve],
-    axis: str,
-    planned: float | None,
-    notes: list[str],
-) -> _Affordable | None:
+def _budget(
+    selection: Selection, curves: Mapping[str, Curve], axis: str, planned: float | None
+) -> _Budget | None:
     """The least that a compared run has spent, or the planned budget where all have spent it.
 
-    None if variants have spent alike, or if there is nothing to compare with the baseline. A
-    variant of which a run was first evaluated when it had spent more is left out, and named in a
-    line that is added to `notes`.
+    None if variants have spent alike.
     """
-    totals = {}
     chosen = selection.chosen
+    totals = {}
     for variant in sorted(chosen, key=lambda name: name != selection.baseline):
         step, runs = chosen[variant]
         if all(step in curves.get(run, ()) for run in runs.values()):
@@ -172,15 +192,12 @@ def _affordable(
         _, runs = chosen[variant]
         if any(min(curves[run].values()) > budget for run in runs.values()):
             late.append(variant)
-    if late and budget > 0:
-        names = ", ".join(selection.labels[variant] for variant in late)
-        notes.append(
-            f"not compared at equal {axis}: {names} (first evaluated when more had been spent)"
-        )
-    variants = [variant for variant in totals if variant not in late]
-    if selection.baseline not in variants or budget <= 0 or (late and len(variants) == 1):
-        return None
-    return _Affordable(axis, budget, variants)
+    return _Budget(
+        axis=axis,
+        amount=budget,
+        variants=[variant for variant in totals if variant not in late],
+        late=late,
+    )
 
 
 def _at_budget(
@@ -188,38 +205,123 @@ def _at_budget(
     selection: Selection,
     comparison: Comparison,
     curves: Mapping[str, Curve],
-    chosen: _Affordable,
-) -> tuple[Equal, dict[tuple[str, str], Difference]]:
-    """The variants' accuracies and differences where their runs had spent the budget."""
-    places: dict[str, verdicts.Runs] = {}
-    for variant in chosen.variants:
-        _, runs = selection.chosen[variant]
-        places[variant] = {
-            seed: (run, verdicts.at_budget(curves[run], chosen.budget))
-            for seed, run in runs.items()
-        }
-    baseline = places[str(selection.baseline)]
-    pairs = {
-        name: (place, baseline) for name, place in places.items() if name != selection.baseline
+    budget: _Budget,
+) -> Equal | None:
+    """The variants' accuracies and differences where their runs had spent the budget; None if only
+    the baseline was evaluated before it, or not even that."""
+    baseline = selection.baseline
+    variants = budget.variants
+    only_baseline = bool(budget.late) and variants == [baseline]
+    if baseline is None or baseline not in variants or budget.amount <= 0 or only_baseline:
+        return None
+
+    means = mean_curve(selection.scores, selection.judged).groupby("run")
+    accuracies = {
+        run: dict(zip(rows["step"], rows["accuracy"], strict=True)) for run, rows in means
     }
-    problems = verdicts.ProblemScores(db, selection.sweep, verdicts.checkpoints(pairs))
-    name = f"equal {chosen.axis}"  # not that of a benchmark, which has no blank
-    tested = verdicts.compare(problems, pairs, {name: selection.judged}, comparison.level)
-    differences = verdicts.looked_at(tested, comparison.earlier)
+    around = {
+        variant: equal_spending.around(
+            selection.chosen[variant][1], curves, accuracies, budget.amount
+        )
+        for variant in variants
+    }
+    problems = verdicts.ProblemScores(db, selection.sweep, equal_spending.checkpoints(around))
+    measured, refused = equal_spending.compare(
+        problems, around, baseline, selection.judged, comparison.level
+    )
+    differences = _with_earlier(measured, budget.axis, comparison.earlier)
 
     rows = []
-    for variant, place in places.items():
-        block = problems.block(selection.judged, [place])
-        if block:
-            rows.append(
-                {
-                    "variant": variant,
-                    "label": selection.labels[variant],
-                    "seeds": len(place),
-                    "accuracy": float(np.mean([array.mean() for array in block])),
-                    **differences.get((variant, name), UNTESTED)._asdict(),
-                }
-            )
+    for variant, places in around.items():
+        block = problems.block(selection.judged, [places.interpolated])
+        if not block:
+            continue
+        difference = differences.get(variant, UNTESTED)
+        if variant in refused:
+            difference = UNTESTED._replace(verdict=NOT_MEASURED)
+        accuracy = float(np.mean([array.mean() for array in block]))
+        rows.append(
+            {
+                "variant": variant,
+                "label": selection.labels[variant],
+                "seeds": len(places.interpolated),
+                "accuracy": np.nan if places.far_apart else accuracy,
+                **difference._asdict(),
+            }
+        )
+    spacings = [side.spacing() for name in refused for side in (around[name], around[baseline])]
     columns = ["variant", "label", "seeds", "accuracy", *Difference._fields]
-    table = pandas.DataFrame(rows, columns=columns)
-    return Equal(chosen.axis, chosen.budget, table), differences
+    return Equal(
+        axis=budget.axis,
+        budget=budget.amount,
+        table=pandas.DataFrame(rows, columns=columns),
+        refused={selection.labels[name]: reason for name, reason in refused.items()},
+        spacing=min((steps for steps in spacings if steps), default=None),
+        between=_between(around) if refused else {},
+        results={_key(name, budget.axis): each for name, each in differences.items()},
+    )
+
+
+def _key(variant: str, axis: str) -> tuple[str, str]:
+    """As a look calls a difference. No benchmark has a blank in its name, and looks from before
+    checkpoints had to be close enough said `equal tokens`."""
+    return variant, f"at equal {axis}"
+
+
+def _with_earlier(
+    measured: Mapping[str, Difference], axis: str, earlier: Sequence[stats.Look]
+) -> dict[str, Difference]:
+    named = {_key(variant, axis): difference for variant, difference in measured.items()}
+    seen = verdicts.looked_at(named, earlier)
+    return {variant: difference for (variant, _), difference in seen.items()}
+
+
+def _between(around: Mapping[str, Around]) -> dict[str, tuple[int, int]]:
+    """Run -> the steps between which a further evaluation would help."""
+    return {
+        run: (each.before, each.after)
+        for variant in around.values()
+        for run, each in variant.brackets.items()
+        if each.after - each.before > 1
+    }
+
+
+def _refusals(equal: Equal) -> list[str]:
+    """Who was not measured at equal spending, and how often evaluation would have to be."""
+    if not equal.refused:
+        return []
+    reasons = "; ".join(f"{label} ({reason})" for label, reason in equal.refused.items())
+    note = f"not measured at equal {equal.axis}: {reasons}"
+    if equal.spacing:
+        note += f"; evaluate every {plural(equal.spacing, 'step').removeprefix('1 ')}"
+    return [note]
+
+
+def remedy(layout: Layout, summary: _Summarised) -> list[str]:
+    """How to measure what was not measured at equal spending: the command, or why there is none."""
+    lines = []
+    for equal in summary.equal:
+        if not equal.spacing:
+            continue
+        stored = any(
+            before < step < after
+            for run, (before, after) in equal.between.items()
+            for step in layout.run(summary.sweep, run).checkpoint_steps()
+        )
+        setting = f"evaluation.every={equal.spacing}"
+        if not stored:
+            lines.append(
+                f"equal {equal.axis}: no checkpoint in between is stored; "
+                f"runs begun with --set {setting} will tell"
+            )
+            continue
+        source = _source(layout, summary.sweep)
+        again = command("sweep", source, "--set", setting, layout=layout)
+        lines.append(f"equal {equal.axis}: checkpoints in between are evaluated by: {again}")
+    return lines
+
+
+def _source(layout: Layout, sweep: str) -> str:
+    """The file that a sweep was begun with."""
+    path = layout.read_sweep(sweep).get("path")
+    return path if isinstance(path, str) and path else "FILE"

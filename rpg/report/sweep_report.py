@@ -20,6 +20,7 @@ from rpg.metrics import shown as shown_metrics
 from rpg.report import charts, curves, tables, verdicts
 from rpg.report.conclusion import conclusion
 from rpg.report.selection import MEAN
+from rpg.report.spending import remedy
 from rpg.report.summary import Summary, history, summarise
 from rpg.report.theme import specification, themed
 from rpg.store import Layout, StoreError, atomic_write_bytes, atomic_write_text, queries, user_cache
@@ -44,7 +45,8 @@ def _summary(layout: Layout, db: Database, sweep: str) -> Summary:
     look = summary.look
     if look and (look.compared, look.runs) not in [past[:2] for past in earlier.looks]:
         layout.add_look(sweep, look._asdict())
-    return summary._replace(notes=[*summary.notes, *layout.read_data_notes(sweep)])
+    notes = [*summary.notes, *remedy(layout, summary), *layout.read_data_notes(sweep)]
+    return summary._replace(notes=notes)
 
 
 def write_report(layout: Layout, sweep: str) -> list[Path]:

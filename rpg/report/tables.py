@@ -292,6 +292,7 @@ def latex(summary: Summary, columns: int | None = None) -> str:
     word is advice."""
     lines, first = [PREAMBLE], ""
     notes = [note.partition("; ")[0] if note == summary.advice else note for note in summary.notes]
+    notes = [note.partition("; evaluate every ")[0] for note in notes]
     for grid in grids(summary):
         words = rf"See Table~\ref{{{first}}}."
         if not first:

@@ -68,15 +68,6 @@ def at_last(chosen: Checkpoints, sampled: Sampled, baseline: str | None) -> Pair
     return pairs
 
 
-def at_budget(curve: Mapping[int, float], budget: float) -> Place:
-    """Between the two checkpoints where a run had spent this much; `curve` are steps, ascending,
-    with what was spent."""
-    steps = list(curve)
-    share, place = math.modf(np.interp(budget, list(curve.values()), np.arange(len(steps))))
-    weights = zip(steps[int(place) :], (1 - share, share), strict=False)
-    return tuple((step, weight) for step, weight in weights if weight)
-
-
 class ProblemScores:
     """Accuracy per run and problem at these checkpoints, fetched in one query."""
 

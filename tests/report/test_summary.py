@@ -256,7 +256,7 @@ def test_unequal_spending_is_said_and_compared_at_equal_tokens(layout):
     found = summary(layout)
     assert not [part for part in found.equal if part.axis == "tokens"]
     assert (
-        "not compared at equal tokens: RPG-URKL (first evaluated when more had been spent)"
+        "not measured at equal tokens: RPG-URKL (first evaluated when more had been spent)"
         in found.notes
     )
 

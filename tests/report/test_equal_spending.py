@@ -1,0 +1,149 @@
+"""A verdict at equal tokens does not depend on how often checkpoints were evaluated."""
+
+import numpy as np
+import pytest
+
+from rpg.report import equal_spending, verdicts
+from rpg.report.equal_spending import Bracket, around, bracket, compare
+from rpg.report.verdicts import ProblemScores
+
+STEPS = 40
+
+
+class Simulated(ProblemScores):
+    """Scores of one benchmark in memory."""
+
+    def __init__(self, index, values):
+        self._tables = {"only": (index, np.array(values))}
+
+
+class Pair:
+    """Two variants with concave curves, three seeds each, evaluated on the same problems at every
+    step."""
+
+    def __init__(self, rng, problems=100, samples=4):
+        self.runs = {"base": {}, "ours": {}}
+        self.spent = {}
+        self.accuracies = {}
+        start = rng.uniform(0.05, 0.25)
+        difficulty = rng.normal(0, 1.5, problems)
+        index = {}
+        values = []
+        for name, runs in self.runs.items():
+            end = rng.uniform(0.35, 0.95)
+            scale = rng.uniform(2, 30)
+            cost = 100 if name == "base" else 100 * rng.uniform(0.4, 3)
+            spread = rng.uniform(0.05, 0.3)
+            for seed in range(3):
+                run = runs[seed] = f"{name}{seed}"
+                per_step = cost * rng.uniform(0.95, 1.05, STEPS)
+                self.spent[run] = dict(enumerate(np.concatenate([[0], per_step.cumsum()])))
+                self.accuracies[run] = {}
+                seed_effect = rng.normal(0, spread) + rng.normal(0, 0.5, problems)
+                for step in range(STEPS + 1):
+                    mean = start + (end - start) * (1 - np.exp(-step / scale))
+                    ability = 1.35 * np.log(mean / (1 - mean)) + min(1, step / 5) * seed_effect
+                    right = rng.binomial(samples, 1 / (1 + np.exp(-ability - difficulty)))
+                    index[run, step] = len(values)
+                    values.append(right / samples)
+                    self.accuracies[run][step] = values[-1].mean()
+        self.problems = Simulated(index, values)
+
+    def verdict(self, spacing):
+        """At equal tokens, if every `spacing` steps and at the end were evaluated."""
+        steps = {*range(0, STEPS, spacing), STEPS}
+        spent = {run: _at(curve, steps) for run, curve in self.spent.items()}
+        accuracies = {run: _at(curve, steps) for run, curve in self.accuracies.items()}
+        budget = min(curve[STEPS] for curve in spent.values())
+        variants = {
+            name: around(runs, spent, accuracies, budget) for name, runs in self.runs.items()
+        }
+        differences, refused = compare(self.problems, variants, "base", ["only"], 0.05)
+        assert set(differences) | set(refused) == {"ours"}
+        return differences["ours"].verdict if differences else "refused"
+
+
+def _at(curve, steps):
+    return {step: value for step, value in curve.items() if step in steps}
+
+
+def test_no_spacing_says_the_opposite_of_every_step():
+    rng = np.random.default_rng(11)
+    found = []
+    for _ in range(12):
+        pair = Pair(rng)
+        found += [(pair.verdict(1), pair.verdict(spacing)) for spacing in (4, 10)]
+    assert not {("better", "worse"), ("worse", "better")} & set(found)
+    against_noise = [pair for pair in found if "within noise" in pair and len(set(pair)) > 1]
+    unlike = [pair for pair in against_noise if "refused" not in pair]
+    assert len(unlike) <= 0.05 * len(found)
+    assert sum(second != "refused" for _, second in found) > len(found) / 3, "most is decided"
+
+
+def test_a_straight_line_from_the_start_gives_no_verdict():
+    """A concave curve lies far above it: the variant that spends more looked as bad as its first
+    steps."""
+    runs = {"base": {0: "b"}, "ours": {0: "o"}}
+    spent = {"b": {0: 0.0, 10: 100.0}, "o": {0: 0.0, 10: 400.0}}
+    accuracies = {"b": {0: 0.1, 10: 0.5}, "o": {0: 0.1, 10: 0.8}}
+    variants = {name: around(of, spent, accuracies, 100.0) for name, of in runs.items()}
+    differences, refused = compare(Simulated({}, []), variants, "base", ["only"], 0.05)
+    assert not differences
+    assert refused == {"ours": "spent before its first checkpoint, step 10"}
+    assert variants["ours"].spacing() == 1
+
+
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        (0.0, Bracket(0, 0)),
+        (100.0, Bracket(4, 4)),
+        (125.0, Bracket(4, 8, 0.25)),
+        (200.0, Bracket(8, 8)),
+    ],
+)
+def test_the_bracket_of_a_budget(budget, expected):
+    assert bracket({0: 0.0, 4: 100.0, 8: 200.0}, budget) == expected
+
+
+def test_checkpoints_between_which_accuracy_changes_much_are_too_far_apart():
+    spent = {"run": {0: 0.0, 20: 100.0, 40: 200.0}}
+    near = around({0: "run"}, spent, {"run": {0: 0.1, 20: 0.50, 40: 0.58}}, 150.0)
+    far = around({0: "run"}, spent, {"run": {0: 0.1, 20: 0.50, 40: 0.75}}, 150.0)
+    assert (near.far_apart, far.far_apart) == (
+        "",
+        "accuracy changes by 25.0 points between steps 20 and 40",
+    )
+    assert far.spacing() == 4, "five parts of 20 steps, of 5 points each"
+
+
+def test_an_interval_holds_whatever_happened_between_the_checkpoints():
+    """It is that of the interpolation, and those at both ends."""
+    rng = np.random.default_rng(3)
+    shift = rng.normal(0, 0.02, (3, 60))
+    ease = rng.uniform(0.2, 0.6, 60)
+    values = []
+    index = {}
+    for seed in range(3):
+        for run, step, mean in (("b", 4, 0.0), ("o", 2, 0.20), ("o", 4, 0.26)):
+            index[f"{run}{seed}", step] = len(values)
+            values.append(ease + mean + shift[seed])
+    spent = {f"b{seed}": {0: 0.0, 4: 100.0} for seed in range(3)}
+    spent |= {f"o{seed}": {0: 0.0, 2: 80.0, 4: 160.0} for seed in range(3)}
+    accuracies = {
+        run: {0: 0.1, **{step: values[at].mean() for (of, step), at in index.items() if of == run}}
+        for run in spent
+    }
+    runs = {name: {seed: f"{name[0]}{seed}" for seed in range(3)} for name in ("base", "ours")}
+    variants = {name: around(of, spent, accuracies, 100.0) for name, of in runs.items()}
+    problems = Simulated(index, values)
+    differences, _ = compare(problems, variants, "base", ["only"], 0.05)
+    found = differences["ours"]
+    ends = []
+    for place in (variants["ours"].lowest, variants["ours"].highest):
+        pairs = {"ours": (place, variants["base"].lowest)}
+        ends.append(verdicts.compare(problems, pairs, {"": ["only"]})["ours", ""])
+    assert found.difference == pytest.approx(0.20 + 0.06 / 4)
+    assert (found.low, found.high) == (ends[0].low, ends[1].high)
+    assert found.verdict == "better"
+    assert equal_spending.CLOSE > 0.06
