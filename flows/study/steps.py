@@ -290,11 +290,11 @@ def _look(running: Running, sweep: Sweep, runs: Collection[str]) -> str | None:
     if left := [folder for folder in folders if not folder.done_path.exists()]:
         return f"{len(left)} runs are not done; {left[0].name}: {(left[0].read_failed() or {}).get('error')}"
     if not any(set(look["runs"]) == set(runs) for look in layout.read_looks(name)):
-        from rpg.report.sweep_report import write_report  # noqa: PLC0415 - as above
+        from rpg.report.upkeep import write  # noqa: PLC0415 - as above
         from rpg.store.database import build  # noqa: PLC0415 - as above
 
         build(layout)
-        write_report(layout, name)
+        write(layout, name)
     return None
 
 

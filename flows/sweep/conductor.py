@@ -18,6 +18,7 @@ from flows.machine.slurm_queue import require_slurm
 from flows.monitor import Progress
 from flows.prefect.server import prefect_api
 from flows.sweep.context import Context
+from flows.sweep.evaluation import mark_done
 from flows.sweep.renewal import identified, renew, upgrade
 from flows.sweep.sharing import Claims
 from rpg import next_steps
@@ -98,6 +99,7 @@ def register(sweep: Sweep, layout: Layout) -> list[RunFolder]:
             renew(folder, manifest)
         else:
             write_manifest(folder, manifest)
+    mark_done([folder for folder in folders if folder.reopened_path.exists()])
     return folders
 
 

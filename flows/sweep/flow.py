@@ -163,9 +163,9 @@ def aggregate(layout: Layout) -> str:
 @task(task_run_name="report", **_uncached)
 def report(layout: Layout, sweep: str) -> list[str]:
     """Write the report's files; returns their paths."""
-    from rpg.report.sweep_report import write_report  # noqa: PLC0415 - as for the database
+    from rpg.report.upkeep import write  # noqa: PLC0415 - as for the database
 
-    return [str(path) for path in write_report(layout, sweep)]
+    return [str(path) for path in write(layout, sweep)]
 
 
 def train_all(folders: Sequence[RunFolder], workers: int, context: Context) -> list[str]:

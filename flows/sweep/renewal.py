@@ -22,8 +22,8 @@ from rpg.config.identity import (
 from rpg.config.run_spec import RunSpec
 from rpg.store import Layout, RunFolder, StoreError
 from rpg.store.atomic_files import readable
-from rpg.store.run_folder import folders, pending_evaluations
-from rpg.store.run_writer import write_manifest
+from rpg.store.run_folder import folders, pending_evaluations, unreadable
+from rpg.store.run_writer import reopen, write_manifest
 
 
 def upgrade(layout: Layout, sweep: str, digests: Collection[str], older: Mapping[str, str]) -> None:
@@ -86,9 +86,8 @@ def renew(folder: RunFolder, wanted: Mapping[str, Any]) -> None:
     fresh["eval_steps"] = _possible(folder, manifest, fresh["eval_steps"])
     if any(manifest.get(name) != value for name, value in fresh.items()):
         write_manifest(folder, {**manifest, **fresh})
-    if folder.done_path.exists() and pending_evaluations(folder):
-        with readable("remove", folder.done_path):
-            folder.done_path.unlink(missing_ok=True)
+    if folder.done_path.exists() and (pending_evaluations(folder) or unreadable(folder.done_path)):
+        reopen(folder)
 
 
 def _possible(folder: RunFolder, manifest: Mapping[str, Any], wanted: list[int]) -> list[int]:
@@ -103,6 +102,8 @@ def _possible(folder: RunFolder, manifest: Mapping[str, Any], wanted: list[int])
 
 def _swap_evaluations(folder: RunFolder, before: str, after: str) -> None:
     """Samples drawn in another way stay aside, and come back when that way is asked for again."""
+    if folder.done_path.exists():
+        reopen(folder)
     evals = folder.path / "evals"
     aside, back = folder.path / f"evals-{before}", folder.path / f"evals-{after}"
     with readable("rename", evals):

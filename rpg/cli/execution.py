@@ -78,7 +78,7 @@ def execute(planned: Sweep, home: Path | None, workers: int | None) -> int:
         folders, error = conducted(planned, layout, workers)
     except KeyboardInterrupt:
         return stopped()
-    return _conclude(layout, planned.spec.name, folders, error)
+    return _conclude(layout, planned, folders, error)
 
 
 def stopped() -> int:
@@ -184,13 +184,20 @@ def _check_hub_models(specs: Sequence[RunSpec], layout: Layout) -> None:
             hub_commit(model.path, model.revision)
 
 
-def _conclude(layout: Layout, name: str, folders: Sequence[RunFolder], error: str | None) -> int:
-    """Print the report and what failed; returns the exit code."""
+def _conclude(
+    layout: Layout, planned: Sweep, folders: Sequence[RunFolder], error: str | None
+) -> int:
+    """Bring database and report to what the files say, whatever was due; print the report and what
+    failed. Returns the exit code."""
     from rpg.cli.archive import VARIABLE, archived
     from rpg.report.sweep_report import print_report
+    from rpg.report.upkeep import refresh
+    from rpg.store.damage import damage_notes
     from rpg.store.run_provenance import other_code_notes, recorded
 
+    name = planned.spec.name
     try:
+        refresh(layout, name, planned.reported)
         print_report(layout, name, console)
         if archive := os.environ.get(VARIABLE):
             archived(archive, folders)
@@ -202,9 +209,10 @@ def _conclude(layout: Layout, name: str, folders: Sequence[RunFolder], error: st
         folder.name: failed["error"] for folder in folders if (failed := folder.read_failed())
     }
     lines = [f"failed: {run}: {why}" for run, why in failures.items()]
+    lines += damage_notes(folders)
     if error and not failures:
         lines.append(f"error: {error}")
-    if lines:
+    if error or failures:
         outcome = f"{len(failures)} of {len(folders)} runs failed" if failures else "not finished"
         lines.append(f"{outcome}; try again with: {this_again()}")
     for line in lines:

@@ -10,6 +10,7 @@ import typer
 
 from rpg.cli.app import Home, app, complain, console, layout_at, require_named, say
 from rpg.store.current import current_runs, is_imported, superseded
+from rpg.store.damage import damage_notes
 from rpg.store.notes import marked, titled
 
 if TYPE_CHECKING:
@@ -22,8 +23,10 @@ def status(
     sweep: Annotated[str | None, typer.Argument()] = None,
     home: Home = None,
     watch: Annotated[bool, typer.Option("--watch")] = False,
-) -> None:
-    """Show the state of every run, read from its files. What is tagged `hidden` is only named.
+) -> int:
+    """Show the state of every run, read from its files. Exit code 1 if one of them is damaged.
+
+    What is tagged `hidden` is only named.
 
     Args:
         sweep: Name of the sweep; all sweeps if omitted.
@@ -47,7 +50,7 @@ def status(
     if not sweeps:
         start = command("sweep", "quickstart", layout=layout)
         say(f"no sweeps in {layout.home} yet; start one with: {start}")
-        return
+        return 0
     aside = [name for name in sweeps if marked(layout.sweep_folder(name))[1] and name != sweep]
     runs = {
         name: current_runs(layout, name)
@@ -65,8 +68,11 @@ def status(
         if aside and not sweep:
             one = command("status", aside[0], layout=layout)
             say(f"hidden: {', '.join(aside)}; to see one: {one}", "dim")
+        damage = [line for name in runs for line in damage_notes(runs[name])]
+        for line in damage:
+            complain(line)
         if not watch:
-            return
+            return 1 if damage else 0
         time.sleep(2)
 
 
@@ -98,7 +104,7 @@ def report(
     paper: Path | None = None,
     columns: Annotated[int, typer.Option(min=1, max=2)] = 2,
     home: Home = None,
-) -> None:
+) -> int:
     """Compare the variants of a sweep: last and best with intervals. Writes PNG, SVG, HTML,
     Markdown and LaTeX.
 
@@ -112,13 +118,18 @@ def report(
         columns: With --paper: columns of its page.
     """
     from rpg.report.paper_files import write_paper
-    from rpg.report.sweep_report import print_report, write_report
+    from rpg.report.sweep_report import print_report
+    from rpg.report.upkeep import write
     from rpg.store.database import build
 
     layout = layout_at(home)
     require_named("sweep", sweep, layout.sweeps(), layout)
     build(layout)
-    write_report(layout, sweep)
+    write(layout, sweep)
     print_report(layout, sweep, console, at)
     for path in write_paper(layout, sweep, paper, columns) if paper else ():
         complain(f"wrote {path}")
+    damage = damage_notes(current_runs(layout, sweep))
+    for line in damage:
+        complain(line)
+    return 1 if damage else 0

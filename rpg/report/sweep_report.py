@@ -24,6 +24,8 @@ from rpg.report.spending import remedy
 from rpg.report.summary import Summary, history, summarise
 from rpg.report.theme import specification, themed
 from rpg.store import Layout, StoreError, atomic_write_bytes, atomic_write_text, queries, user_cache
+from rpg.store.current import current_runs
+from rpg.store.damage import damage_notes
 from rpg.store.database import connect
 from rpg.store.queries import Database
 
@@ -45,7 +47,8 @@ def _summary(layout: Layout, db: Database, sweep: str) -> Summary:
     look = summary.look
     if look and (look.compared, look.runs) not in [past[:2] for past in earlier.looks]:
         layout.add_look(sweep, look._asdict())
-    notes = [*summary.notes, *remedy(layout, summary), *layout.read_data_notes(sweep)]
+    damage = damage_notes(current_runs(layout, sweep))
+    notes = [*summary.notes, *remedy(layout, summary), *damage, *layout.read_data_notes(sweep)]
     return summary._replace(notes=notes)
 
 

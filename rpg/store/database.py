@@ -19,13 +19,20 @@ import duckdb
 
 from rpg.store import locks
 from rpg.store.atomic_files import StoreError, atomic_write_text, readable
-from rpg.store.ingest import forget, ingest
-from rpg.store.ingest_files import fingerprint_beside_runs, run_sources
+from rpg.store.file_records import FileRecord
+from rpg.store.ingest import MadeOf, forget, ingest
+from rpg.store.ingest_files import (
+    NO_RUN,
+    Source,
+    by_hand,
+    files_beside_runs,
+    fingerprint,
+    run_sources,
+)
 from rpg.store.layout import Layout
 from rpg.store.schema import CREATE_TABLES, VERSION
 
 KEEP = 3  # versions that stay on disk: a reader may just have read an older CURRENT
-NO_RUN = ("", "")  # stands for the files that belong to no run: sweep files and audits
 _NAME = re.compile(r"results-(\d+)\.duckdb")
 _OFFLINE: dict[str, Any] = {
     "autoinstall_known_extensions": "false",
@@ -40,17 +47,22 @@ def current(layout: Layout) -> Path | None:
         name = pointer.read_text().strip()
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:  # it is damaged: as if there were none
+        return None
+    except OSError as error:
         raise StoreError(f"cannot read {pointer}: {error}") from error
     path = layout.analytics / name
     return path if _NAME.fullmatch(name) and path.is_file() else None
 
 
 def usable(layout: Layout) -> Path | None:
-    """The newest database file, rebuilt if it is damaged or its schema is of another version; None
-    before the first build. Raises StoreError if it has to be rebuilt and cannot be."""
+    """The newest database file. It is built where there is none, or one that is damaged or of
+    another version; None if there is nothing yet to build it from. Raises StoreError if it has to
+    be built and cannot be."""
     path = current(layout)
-    return path if path is None or _fingerprints(path) else build(layout)
+    if path and _made_of(path):
+        return path
+    return build(layout) if path or layout.sweeps() or by_hand(layout) else None
 
 
 def connect(layout: Layout, external: bool = False) -> duckdb.DuckDBPyConnection:
@@ -61,10 +73,7 @@ def connect(layout: Layout, external: bool = False) -> duckdb.DuckDBPyConnection
     """
     path = usable(layout)
     if path is None:
-        why = (
-            f"no results database in {layout.analytics}: run a sweep, or `rpg report SWEEP`, first"
-        )
-        raise StoreError(why)
+        raise StoreError(f"no results database in {layout.analytics}: run a sweep first")
     return open_file(path, external)
 
 
@@ -89,25 +98,19 @@ def build(layout: Layout, damaged: Path | None = None) -> Path:
 
 
 def _build(layout: Layout, damaged: Path | None) -> Path:
-    sources, beside_runs = run_sources(layout), fingerprint_beside_runs(layout)
-    runs = {(source.folder.sweep, source.folder.name): source for source in sources}
     previous = current(layout)
-    seen = _fingerprints(previous) if previous and previous != damaged else None
+    made_of = _made_of(previous) if previous and previous != damaged else None
+    seen = made_of or MadeOf({}, {})
+    now, sources = _now(layout, seen)
+    if previous and made_of == now:
+        return previous
     changed = [
         source
-        for key, source in runs.items()
-        if seen is None or seen.get(key) != source.fingerprint
+        for source in sources
+        if seen.fingerprints.get(source.key) != now.fingerprints[source.key]
     ]
-    dropped = [key for key in seen or {} if key not in runs and key != NO_RUN]
-    if (
-        previous
-        and seen is not None
-        and not changed
-        and not dropped
-        and seen[NO_RUN] == beside_runs
-    ):
-        return previous
-    if seen is None or 3 * (len(changed) + len(dropped)) > len(runs):
+    dropped = [key for key in seen.fingerprints if key not in now.fingerprints]
+    if made_of is None or 3 * (len(changed) + len(dropped)) > len(sources):
         # Reading everything costs little more than reading most of it, and leaves no holes in the
         # file.
         changed, previous = sources, None
@@ -129,7 +132,7 @@ def _build(layout: Layout, damaged: Path | None) -> Path:
             # No transaction: nobody sees this file yet, and a file that cannot be read would abort
             # all of it.
             forget(db, dropped)
-            ingest(db, layout, changed, beside_runs)
+            ingest(db, layout, changed, now)
             db.execute("CHECKPOINT")
         temporary.replace(path)
     except duckdb.Error as error:
@@ -144,17 +147,32 @@ def _build(layout: Layout, damaged: Path | None) -> Path:
     return path
 
 
-def _fingerprints(path: Path) -> dict[tuple[str, str], str] | None:
-    """The fingerprints of the files from which `path` was built; None if it is damaged or of
-    another schema version."""
+def _now(layout: Layout, seen: MadeOf) -> tuple[MadeOf, list[Source]]:
+    """What a database would be made of now, and its runs; files are opened that are not as `seen`."""
+    sources = run_sources(layout, seen.files)
+    beside_runs = files_beside_runs(layout, seen.files.get(NO_RUN, {}))
+    fingerprints = {source.key: source.fingerprint for source in sources}
+    fingerprints[NO_RUN] = fingerprint(beside_runs, layout.closed_sweeps())
+    files = {source.key: source.files for source in sources if source.files}
+    if beside_runs:
+        files[NO_RUN] = beside_runs
+    return MadeOf(fingerprints, files), sources
+
+
+def _made_of(path: Path) -> MadeOf | None:
+    """What `path` was made of; None if it is damaged or of another schema version."""
     try:
         with contextlib.closing(open_file(path)) as db:
-            [(version, beside_runs)] = db.execute(
-                "SELECT schema_version, fingerprint FROM meta"
-            ).fetchall()
+            [(version,)] = db.execute("SELECT schema_version FROM meta").fetchall()
             if version != VERSION:
                 return None
-            rows = db.execute("SELECT sweep, run, fingerprint FROM runs").fetchall()
+            runs = db.execute("SELECT sweep, run, fingerprint FROM runs").fetchall()
+            [(beside_runs,)] = db.execute("SELECT fingerprint FROM meta").fetchall()
+            rows = db.execute("SELECT sweep, run, file, bytes, modified, sha256 FROM file_records")
+            files: dict[tuple[str, str], dict[str, FileRecord]] = {}
+            for sweep, run, name, *record in rows.fetchall():
+                files.setdefault((sweep, run), {})[name] = FileRecord(*record)
     except (StoreError, duckdb.Error, ValueError):
         return None
-    return {(sweep, run): fingerprint for sweep, run, fingerprint in rows} | {NO_RUN: beside_runs}
+    fingerprints = {(sweep, run): digest for sweep, run, digest in runs}
+    return MadeOf({**fingerprints, NO_RUN: beside_runs}, files)

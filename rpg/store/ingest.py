@@ -3,6 +3,9 @@
 
 import json
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -10,43 +13,68 @@ import duckdb
 from rpg.store import ingest_files, run_provenance
 from rpg.store.atomic_files import StoreError, read_json_object
 from rpg.store.current import current_runs, superseded_runs, superseded_variant, why_superseded
-from rpg.store.ingest_files import Rows, Source, insert_rows, run_key, temporary_table
+from rpg.store.file_records import Records
+from rpg.store.ingest_files import NO_RUN, Rows, Source, insert_rows, run_key, temporary_table
 from rpg.store.layout import Layout
 from rpg.store.notes import FILE as NOTES
 from rpg.store.notes import read_marks
-from rpg.store.run_folder import IMPORTED, step_name
+from rpg.store.run_folder import IMPORTED, RunFolder, step_name
 from rpg.store.schema import KEYS, VERSION, create_views
+
+Key = tuple[str, str]
+"""(sweep, run), or NO_RUN."""
+
+
+@dataclass(frozen=True)
+class MadeOf:
+    """What a database is made of: a fingerprint of each run, and the records of its files."""
+
+    fingerprints: Mapping[Key, str]
+    files: Mapping[Key, Records]
 
 
 def ingest(
-    db: duckdb.DuckDBPyConnection, layout: Layout, sources: list[Source], beside_runs: str
+    db: duckdb.DuckDBPyConnection, layout: Layout, sources: list[Source], made_of: MadeOf
 ) -> None:
     """Replace the rows of these runs by what their folders contain now, and all rows of sweeps,
     audits and evaluations by hand.
 
-    `beside_runs` is the fingerprint of the files that belong to no run.
+    `made_of` says of which files, of all runs.
     """
     for table in ("samples", "evals", "warnings"):
         db.execute(f"DELETE FROM {table} WHERE sweep = ''")
     hand = ingest_files.by_hand(layout)
-    runs = [(source.folder.sweep, source.folder.name) for source in sources]
-    forget(db, [*runs, *{("", file["run"]): None for file in hand}])
+    folders = [source.folder for source in sources]
+    forget(db, [*(source.key for source in sources), *{("", file["run"]): None for file in hand}])
     warnings: Rows = []
     _runs(db, sources, warnings)
-    ingest_files.ingest_metrics(db, sources, warnings)
-    _attempts(db, sources, warnings)
-    ingest_files.ingest_samples(db, sources, hand, warnings)
+    damaged = _damaged(folders, warnings)
+    ingest_files.ingest_metrics(db, folders, damaged, warnings)
+    _attempts(db, folders, warnings)
+    ingest_files.ingest_samples(db, folders, hand, warnings)
     ingest_files.summarise_evaluations(db)
-    ingest_files.ingest_drift(db, sources, warnings)
-    _scores(db, sources, warnings)
+    ingest_files.ingest_drift(db, folders, warnings)
+    _scores(db, folders, warnings)
     _sweeps_and_audits(db, layout, warnings)
     _notes(db, layout, warnings)
     _mark_superseded(db, layout)
     insert_rows(db, "warnings", warnings)
     measurements = db.execute("SELECT * FROM metrics LIMIT 0").description
     db.execute(create_views(len(measurements) > len(KEYS)))
+    _files(db, made_of.files)
     db.execute("DELETE FROM meta")
-    db.execute("INSERT INTO meta VALUES (?, ?, ?)", [VERSION, time.time(), beside_runs])
+    meta = [VERSION, time.time(), made_of.fingerprints[NO_RUN]]
+    db.execute("INSERT INTO meta VALUES (?, ?, ?)", meta)
+
+
+def _files(db: duckdb.DuckDBPyConnection, files: Mapping[Key, Records]) -> None:
+    db.execute("DELETE FROM file_records")
+    rows = [
+        {"sweep": sweep, "run": run, "file": name, **record.as_json()}
+        for (sweep, run), records in files.items()
+        for name, record in records.items()
+    ]
+    insert_rows(db, "file_records", rows)
 
 
 def forget(db: duckdb.DuckDBPyConnection, keys: list[tuple[str, str]]) -> None:
@@ -62,8 +90,9 @@ def forget(db: duckdb.DuckDBPyConnection, keys: list[tuple[str, str]]) -> None:
 
 def _runs(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
     rows = []
-    for folder, state, fingerprint in sources:
-        row: dict[str, Any] = {**run_key(folder), "state": state, "fingerprint": fingerprint}
+    for source in sources:
+        folder, state = source.folder, source.state
+        row: dict[str, Any] = {**run_key(folder), "state": state, "fingerprint": source.fingerprint}
         try:
             # A run that has not begun gets its manifest a moment after its folder.
             if folder.manifest_path.exists() or (folder.path.is_dir() and state != "pending"):
@@ -79,6 +108,19 @@ def _runs(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) 
             warnings.append({**run_key(folder), "message": str(error)})
         rows.append(row)
     insert_rows(db, "runs", rows)
+
+
+def _damaged(folders: list[RunFolder], warnings: Rows) -> set[Path]:
+    """Files that are not as they were when their run ended: nothing of them is read."""
+    damaged = set()
+    for folder in folders:
+        for name, why in folder.damage().items():
+            path = folder.path / name
+            damaged.add(path)
+            # The reader of the manifest has its own words for it.
+            if path != folder.manifest_path:
+                warnings.append({**run_key(folder), "message": f"{path} {why}"})
+    return damaged
 
 
 def _manifest(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -98,12 +140,12 @@ def _manifest(manifest: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _attempts(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
+def _attempts(db: duckdb.DuckDBPyConnection, folders: list[RunFolder], warnings: Rows) -> None:
     """The code and machine of each attempt whose steps count; columns of `runs` repeat those of the
     newest attempt."""
     rows: Rows = []
     files: dict[str, dict[str, str]] = {}
-    for folder, _, _ in sources:
+    for folder in folders:
         for attempt in folder.attempts():
             row = {**run_key(folder), "attempt": attempt}
             try:
@@ -138,11 +180,11 @@ def _attempts(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Ro
     )
 
 
-def _scores(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
+def _scores(db: duckdb.DuckDBPyConnection, folders: list[RunFolder], warnings: Rows) -> None:
     """Scores of runs that were trained elsewhere, which have no samples and nothing that is
     computed from samples."""
     rows: Rows = []
-    for folder, _, _ in sources:
+    for folder in folders:
         path = folder.path / IMPORTED
         if not path.is_file():
             continue

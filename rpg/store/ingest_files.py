@@ -5,76 +5,106 @@ statement.
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 import pyarrow
 
+from rpg.store.file_records import FileRecord, Records, contents, records_of
 from rpg.store.layout import Layout
+from rpg.store.live_status import EVALUATION, TRAINING
 from rpg.store.notes import FILE as NOTES
 from rpg.store.run_folder import RunFolder
-from rpg.store.samples import CLUSTER, EVAL_COLUMNS, MARK, SECOND, UNREAD, drift_path
+from rpg.store.samples import (
+    CLUSTER,
+    DRIFT,
+    EVAL_COLUMNS,
+    MARK,
+    SECOND,
+    UNREAD,
+    drift_path,
+)
 from rpg.store.schema import KEYS, TABLES, quote
 
+NO_RUN = ("", "")
+"""Stands for the files that belong to no run: sweep files, notes, audits, evaluations by hand."""
+LIVE = ("lease.json", "waiting.json", TRAINING, EVALUATION)
+"""Files that a live process renews: they change often, and the database reads nothing of them."""
 
-class Source(NamedTuple):
-    """A run and the state of its files: with an equal fingerprint nothing has to be read again."""
+
+@dataclass(frozen=True)
+class Source:
+    """A run with its state and the records of its files. If these are as they were, nothing of the
+    run has to be read again."""
 
     folder: RunFolder
     state: str
-    fingerprint: str
+    files: dict[str, FileRecord]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.folder.sweep, self.folder.name
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the state, and of the names and contents of the files."""
+        return fingerprint(self.files, [self.state])
 
 
-def run_sources(layout: Layout) -> list[Source]:
-    """Every run with its state and fingerprint, without opening its files."""
-    return [_source(folder) for sweep in layout.sweeps() for folder in layout.run_folders(sweep)]
+def run_sources(layout: Layout, seen: Mapping[tuple[str, str], Records] = {}) -> list[Source]:
+    """Every run with its state and files. A file is opened only if it is not as in `seen`, where it
+    is known by size and time: (sweep, run) -> records."""
+    sources = []
+    for sweep in layout.sweeps():
+        for folder in layout.run_folders(sweep):
+            known = {**folder.recorded(), **seen.get((sweep, folder.name), {})}
+            files = records_of(folder.path, _names(folder), known)
+            sources.append(Source(folder, folder.state(), files))
+    return sources
 
 
-def _source(folder: RunFolder) -> Source:
-    # Files that a live process renews are left out: they change often and add nothing to the state.
-    seen = []
-    if folder.path.is_dir():
-        for entry in os.scandir(folder.path):
-            if entry.name.endswith((".json", ".jsonl")) and entry.name not in (
-                "lease.json",
-                "waiting.json",
-            ):
-                seen.append(_signature(entry.name, entry))
-        evals = folder.path / "evals"
-        for benchmark in folder.benchmarks():
-            for entry in os.scandir(evals / benchmark):
-                if entry.name.endswith(".parquet") and not entry.name.startswith("."):
-                    seen.append(_signature(f"{benchmark}/{entry.name}", entry))
-    state = folder.state()
-    return Source(folder, state, f"{state} {_digest(sorted(seen))}")
+def _names(folder: RunFolder) -> list[str]:
+    """The files of a run that the database reads."""
+    if not folder.path.is_dir():
+        return []
+    names = [
+        name
+        for name in os.listdir(folder.path)
+        if name.endswith((".json", ".jsonl")) and name not in LIVE
+    ]
+    for benchmark in folder.benchmarks():
+        place = f"evals/{benchmark}"
+        names += [
+            f"{place}/{name}"
+            for name in os.listdir(folder.path / place)
+            if name.endswith((".parquet", DRIFT)) and not name.startswith(".")
+        ]
+    return sorted(names)
 
 
-def _signature(name: str, entry: os.DirEntry[str] | Path) -> str:
-    stat = entry.stat()
-    return f"{name} {stat.st_size} {stat.st_mtime_ns} {stat.st_ino}"
-
-
-def _digest(lines: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+def fingerprint(files: Records, more: Iterable[str] = ()) -> str:
+    """A digest of the names and contents of files, and of what else counts."""
+    lines = [f"{name} {digest}" for name, digest in sorted(contents(files).items())]
+    text = "\n".join([*lines, *more])
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 Rows = list[dict[str, Any]]
 
 
-def fingerprint_beside_runs(layout: Layout) -> str:
-    """A fingerprint of the files that belong to no run: sweep files, audits and evaluations by
-    hand."""
+def files_beside_runs(layout: Layout, seen: Mapping[str, FileRecord] = {}) -> dict[str, FileRecord]:
+    """The files that belong to no run: sweep files, notes, audits and evaluations by hand."""
     paths = [
         *layout.runs.glob("*/sweep.json"),
         *layout.runs.glob(f"*/{NOTES}"),
         *layout.audits.glob("*.json"),
         *(Path(file["filename"]) for file in by_hand(layout)),
     ]
-    return _digest(
-        sorted([*(_signature(str(path), path) for path in paths), *layout.closed_sweeps()])
-    )
+    names = sorted(str(path.relative_to(layout.home)) for path in paths)
+    return records_of(layout.home, names, seen)
 
 
 def by_hand(layout: Layout) -> Rows:
@@ -155,13 +185,16 @@ def each_readable(files: Rows, read: Callable[[Rows], object], warnings: Rows) -
         return []
 
 
-def ingest_metrics(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
+def ingest_metrics(
+    db: duckdb.DuckDBPyConnection, folders: list[RunFolder], damaged: set[Path], warnings: Rows
+) -> None:
     # Attempts ascend within a run and rows keep the files' order: the last row of a step is the
     # valid one.
     files = [
         {"filename": str(folder.metrics_path(attempt)), "attempt": attempt, **run_key(folder)}
-        for folder, _, _ in sources
+        for folder in folders
         for attempt in folder.attempts()
+        if folder.metrics_path(attempt) not in damaged
     ]
     if not files:
         return
@@ -243,7 +276,7 @@ def _measurements(
 
 
 def ingest_samples(
-    db: duckdb.DuckDBPyConnection, sources: list[Source], hand: Rows, warnings: Rows
+    db: duckdb.DuckDBPyConnection, folders: list[RunFolder], hand: Rows, warnings: Rows
 ) -> None:
     files = hand + [
         {
@@ -252,7 +285,7 @@ def ingest_samples(
             "step": step,
             **run_key(folder),
         }
-        for folder, _, _ in sources
+        for folder in folders
         for name in folder.benchmarks()
         for step in folder.eval_steps(name)
     ]
@@ -348,12 +381,12 @@ _DRIFT_KEYS = ("sweep", "run", "benchmark", "step", "direction")
 _DRIFT = tuple(name for name in TABLES["drift"] if name not in _DRIFT_KEYS)
 
 
-def ingest_drift(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
+def ingest_drift(db: duckdb.DuckDBPyConnection, folders: list[RunFolder], warnings: Rows) -> None:
     """KL between policy and initial model, of the evaluations that measured it. Files of older
     versions do not name their estimator; it was biased, so they are left out."""
     files = [
         {"filename": str(path), "benchmark": name, "step": step, **run_key(folder)}
-        for folder, _, _ in sources
+        for folder in folders
         for name in folder.benchmarks()
         for step in folder.eval_steps(name)
         if (path := drift_path(folder.eval_path(name, step))).exists()

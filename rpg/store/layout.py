@@ -26,8 +26,12 @@ from rpg.store.run_folder import FORMAT, Inside, RunFolder, folder_name, folders
 def home(path: str | os.PathLike[str] | None = None) -> Path:
     """The data folder (absolute; not created): the argument, $RPG_HOME or ./rpg-data. StoreError:
     an unusable path."""
-    folder = Path(path or os.environ.get("RPG_HOME") or "rpg-data").expanduser().absolute()
     advice = "choose another data folder with --home or RPG_HOME"
+    folder = Path(path or os.environ.get("RPG_HOME") or "rpg-data")
+    try:
+        folder = folder.expanduser().absolute()
+    except (RuntimeError, FileNotFoundError) as error:  # nobody's `~`, or no current folder
+        raise StoreError(f"{folder}: {error}; {advice}") from None
     if "?" in str(folder):
         why = f"{folder}: a path with '?' cannot be used (DuckDB would read the rest as options); {advice}"
         raise StoreError(why)
@@ -39,8 +43,13 @@ def home(path: str | os.PathLike[str] | None = None) -> Path:
 
 def user_cache() -> Path:
     """The folder for what depends on installed packages alone, shared by all data folders (not
-    created)."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rpg-lab"
+    created); in the data folder of a user without a home."""
+    if cache := os.environ.get("XDG_CACHE_HOME"):
+        return Path(cache) / "rpg-lab"
+    try:
+        return Path.home() / ".cache" / "rpg-lab"
+    except RuntimeError:
+        return home() / "cache" / "rpg-lab"
 
 
 @dataclass(frozen=True)
@@ -89,10 +98,14 @@ class Layout:
         return [self.run(sweep, name) for name in sorted(names)]
 
     def write_sweep(self, sweep: Mapping[str, Any]) -> None:
-        """Write sweep.json ({name, source, baseline, created, runs, benchmarks}); `format` is
-        added."""
+        """Write sweep.json ({name, source, baseline, created, runs, benchmarks}), unless it says
+        the same already; `format` is added."""
         path = self.sweep_folder(str(sweep["name"])) / "sweep.json"
-        atomic_write_json(path, {"format": FORMAT, **sweep})
+        value = {"format": FORMAT, **sweep}
+        with contextlib.suppress(StoreError):
+            if read_json_object(path) == value:
+                return
+        atomic_write_json(path, value)
 
     def write_flow_run(self, sweep: str, url: str | None) -> None:
         """Store the URL of the flow run that works on a sweep; None if it has none."""

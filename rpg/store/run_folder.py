@@ -1,16 +1,18 @@
 """The folder of one run: the paths of its files and their contents (run_writer writes them).
 Schemas: docs/database.md."""
 
+import contextlib
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from rpg.store import lease as leases
 from rpg.store.atomic_files import StoreError, read_json_object, readable
+from rpg.store.file_records import Records, changed, is_cut_off, read_records
 from rpg.store.live_status import EVALUATION, TRAINING, progress_line, read_progress
 from rpg.store.locks import whereabouts
 from rpg.system.processes import is_here
@@ -44,6 +46,11 @@ def step_name(step: int) -> str:
     return f"step-{step:06d}"
 
 
+def _eval_name(benchmark: str, step: int) -> str:
+    """The file of an evaluation within the run's folder."""
+    return f"evals/{benchmark}/{step_name(step)}.parquet"
+
+
 class Inside:
     """An attribute: the file or folder of this name in the folder that another attribute (`of`)
     names."""
@@ -64,6 +71,8 @@ class RunFolder:
     manifest_path, lease_path = Inside("manifest.json"), Inside("lease.json")
     done_path, failed_path = Inside("DONE.json"), Inside("FAILED.json")
     log_path, checkpoints = Inside("log.txt"), Inside("checkpoints")
+    reopened_path = Inside("reopened.json")
+    """What DONE.json said of files that are not renewed, while a finished run is added to."""
 
     @property
     def name(self) -> str:
@@ -150,8 +159,63 @@ class RunFolder:
         return folders(self.path / "evals")
 
     def eval_steps(self, benchmark: str) -> list[int]:
-        """Steps whose evaluation is on disk (a file that exists is complete), ascending."""
+        """Steps whose evaluation is on disk and not damaged, ascending."""
+        recorded = self.recorded()
+        return [
+            step
+            for step in self._steps_with_a_file(benchmark)
+            if self._damage_of(_eval_name(benchmark, step), recorded) is None
+        ]
+
+    def damaged_steps(self, benchmark: str) -> set[int]:
+        """Steps whose evaluation is damaged."""
+        return {*self._steps_with_a_file(benchmark)} - {*self.eval_steps(benchmark)}
+
+    def _steps_with_a_file(self, benchmark: str) -> list[int]:
         return _steps(self.path / "evals" / folder_name(benchmark, "benchmark"), ".parquet")
+
+    def result_files(self) -> list[str]:
+        """The files of the run's results: metrics, what they were computed with, evaluations."""
+        attempts = [
+            name
+            for attempt in self.attempts()
+            for name in (self.metrics_path(attempt).name, self.provenance_path(attempt).name)
+        ]
+        evaluations = [
+            _eval_name(benchmark, step)
+            for benchmark in self.benchmarks()
+            for step in self._steps_with_a_file(benchmark)
+        ]
+        return [*attempts, *evaluations]
+
+    def recorded(self) -> Records:
+        """Files of a run as they were when it ended; {} for a run of an older version. Files that
+        came later have no record. A run that was opened again keeps those that it does not renew.
+        """
+        for path in (self.done_path, self.reopened_path):
+            if path.exists():
+                with contextlib.suppress(StoreError, AttributeError):
+                    return read_records(read_json_object(path).get("files"))
+        return {}
+
+    def damage(self) -> dict[str, str]:
+        """File of this run -> what is wrong with it. A file is damaged if it is not what it was
+        when the run ended, or cannot be read at all."""
+        damage = {}
+        for path in (self.manifest_path, self.done_path):
+            if path.exists() and (why := unreadable(path)):
+                damage[path.name] = why
+        recorded = self.recorded()
+        for name in sorted({*recorded, *self.result_files()}):
+            if why := self._damage_of(name, recorded):
+                damage[name] = why
+        return damage
+
+    def _damage_of(self, name: str, recorded: Records) -> str | None:
+        path = self.path / name
+        if name in recorded:
+            return changed(recorded[name], path)
+        return "is cut off" if name.endswith(".parquet") and is_cut_off(path) else None
 
     def lease(self) -> dict[str, Any] | None:
         return leases.read_lease(self.lease_path)
@@ -222,6 +286,15 @@ def read_checked(path: Path, fields: Iterable[str]) -> dict[str, Any]:
     return value
 
 
+def unreadable(path: Path) -> str | None:
+    """Why a JSON object cannot be read, in a few words; None if it can."""
+    try:
+        read_json_object(path)
+    except StoreError as error:
+        return str(error).removeprefix(f"cannot read {path}: ")
+    return None
+
+
 def folders(path: Path) -> list[str]:
     if not path.is_dir():
         return []
@@ -243,11 +316,21 @@ def _steps(folder: Path, suffix: str) -> list[int]:
 
 
 def pending_evaluations(folder: RunFolder) -> list[tuple[str, int]]:
-    """(benchmark, step) pairs of the manifest without samples, steps ascending. Checkpoints that
-    were removed on purpose, after they were evaluated, have no pending evaluations. Raises
+    """(benchmark, step) pairs of the manifest without samples, steps ascending; damaged samples do
+    not count. Checkpoints that were removed on purpose, after they were evaluated, have no pending
+    evaluations, unless one is damaged and the training can be repeated to the bit. Raises
     StoreError: no readable manifest."""
     manifest = folder.read_manifest()
-    present = {benchmark: set(folder.eval_steps(benchmark)) for benchmark in manifest["benchmarks"]}
+    benchmarks = manifest["benchmarks"]
+    present = {benchmark: set(folder.eval_steps(benchmark)) for benchmark in benchmarks}
     removed = folder.removed_steps() - set(folder.checkpoint_steps())
+    if removed and _is_repeatable(manifest):
+        removed -= {step for name in benchmarks for step in folder.damaged_steps(name)}
     steps = [step for step in manifest["eval_steps"] if step not in removed]
-    return [(b, step) for step in steps for b in manifest["benchmarks"] if step not in present[b]]
+    return [(b, step) for step in steps for b in benchmarks if step not in present[b]]
+
+
+def _is_repeatable(manifest: Mapping[str, Any]) -> bool:
+    """Whether training again gives the same bits."""
+    backend = manifest["spec"].get("backend", {})
+    return (backend.get("type", "local"), backend.get("device", "cpu")) == ("local", "cpu")

@@ -10,6 +10,7 @@ from typing import Any
 
 from rpg.store import lease as leases
 from rpg.store.atomic_files import StoreError, atomic_write_json, readable, write_all
+from rpg.store.file_records import records_of
 from rpg.store.locks import in_turn, whereabouts
 from rpg.store.run_folder import FORMAT, MANIFEST_FIELDS, RunFolder, is_step
 from rpg.system.processes import is_here
@@ -106,12 +107,26 @@ def clear_waiting(folder: RunFolder) -> None:
 
 
 def write_done(folder: RunFolder, *, seconds: float, attempts: int) -> None:
-    """Write DONE.json once all steps and evaluations are there, then remove an old failure and the
-    lease."""
-    record = {"finished": time.time(), "seconds": seconds, "attempts": attempts}
+    """Write DONE.json once all steps and evaluations are there, with the records of their files,
+    then remove an old failure and the lease."""
+    records = records_of(folder.path, folder.result_files())
+    if not folder.done_path.exists():
+        # What this attempt has not renewed keeps its record: damage stays damage.
+        records.update(folder.recorded())
+    files = {name: record.as_json() for name, record in sorted(records.items())}
+    record = {"finished": time.time(), "seconds": seconds, "attempts": attempts, "files": files}
     atomic_write_json(folder.done_path, record)
+    _remove(folder.reopened_path)
     _remove(folder.failed_path)
     release_run(folder)
+
+
+def reopen(folder: RunFolder) -> None:
+    """Remove DONE.json of a run to which something is to be added. What is known of the files that
+    are not renewed is kept, until the run is done again."""
+    kept = {name: record.as_json() for name, record in folder.recorded().items() if "/" not in name}
+    atomic_write_json(folder.reopened_path, {"files": kept})
+    _remove(folder.done_path)
 
 
 def write_failed(
@@ -125,7 +140,8 @@ def write_failed(
     """Write FAILED.json; `error` is cut to its first line, `tail` are the last lines of the log if
     they help."""
     line = next((line.strip() for line in error.splitlines() if line.strip()), "unknown error")
-    _remove(folder.done_path)
+    if folder.done_path.exists():
+        reopen(folder)
     record = {"error": line, "log": log or str(folder.log_path), "step": step, "time": time.time()}
     atomic_write_json(folder.failed_path, {**record, "tail": tail} if tail else record)
     release_run(folder)

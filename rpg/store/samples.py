@@ -49,6 +49,8 @@ UNREAD = (
     ".*?)(?:; read as .*)?$"
 )
 """Within the reason of a wrong answer (rpg.tasks.rewards.graders): why it could not be read."""
+DRIFT = ".drift.json"
+"""Ending of the file beside the samples that says how far the policy had moved."""
 MARK = ".grades-"
 """In the name of a file of grades, which stands beside the samples."""
 
@@ -145,7 +147,7 @@ def _right(path: Path, _changed: int) -> float:
 def drift_path(samples: Path) -> Path:
     """How far the policy had moved from the initial model, beside the samples that say so
     (rpg.evaluation.kl_to_initial)."""
-    return samples.with_suffix(".drift.json")
+    return samples.with_suffix(DRIFT)
 
 
 def grades_path(samples: Path, rules: str) -> Path:

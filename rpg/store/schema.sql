@@ -4,7 +4,16 @@
 CREATE TABLE meta (
     schema_version INTEGER,  -- version of these tables
     built DOUBLE,  -- when this version was built (unix seconds)
-    fingerprint VARCHAR  -- fingerprint of the sweep files and audits that were read
+    fingerprint VARCHAR  -- digest of the names and contents of the files that belong to no run
+);
+
+CREATE TABLE file_records (
+    sweep VARCHAR,  -- sweep of the run; empty for files that belong to no run
+    run VARCHAR,  -- run of the file; empty for sweep files, notes, audits and evaluations by hand
+    file VARCHAR,  -- its name within the run's folder, or within the data folder
+    bytes BIGINT,  -- its size when the database was built
+    modified BIGINT,  -- when it was written (unix nanoseconds)
+    sha256 VARCHAR  -- digest of its content
 );
 
 CREATE TABLE sweeps (
@@ -47,7 +56,7 @@ CREATE TABLE runs (
     machine JSON,  -- the machine
     spec JSON,  -- the resolved settings
     imported JSON,  -- origin of a run that was trained elsewhere (rpg import); null for all others
-    fingerprint VARCHAR  -- fingerprint of the run's files (names, sizes, times) that were read
+    fingerprint VARCHAR  -- digest of the run's state and of the names and contents of its files
 );
 
 CREATE TABLE metrics (

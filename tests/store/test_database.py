@@ -385,7 +385,9 @@ def test_a_full_disk_and_a_killed_build_leave_the_previous_version(layout):
     assert not list(layout.analytics.glob(".results-*.tmp*"))
 
 
-@pytest.mark.parametrize("damage", ["truncated", "garbage", "other version", "gone", "pointer"])
+@pytest.mark.parametrize(
+    "damage", ["truncated", "garbage", "other version", "gone", "pointer", "not text", "no folder"]
+)
 def test_a_damaged_database_is_rebuilt(layout, damage):
     path = build(layout)
     pointer = layout.analytics / "CURRENT"
@@ -400,14 +402,14 @@ def test_a_damaged_database_is_rebuilt(layout, damage):
             db.execute("UPDATE meta SET schema_version = 0; ALTER TABLE runs DROP COLUMN variant")
     elif damage == "gone":
         path.unlink()
+    elif damage == "not text":
+        pointer.write_bytes(b"\xff\xfe\x00")
+    elif damage == "no folder":
+        shutil.rmtree(layout.analytics)
     else:
         pointer.write_text("../../../etc/passwd\n")
-    if damage in ("gone", "pointer"):
-        with pytest.raises(StoreError):
-            connect(layout)
-        build(layout)
-    else:  # by the first who reads it
-        connect(layout).close()
+    connect(layout).close()  # by the first who reads it
+    if damage in ("truncated", "garbage", "other version"):
         assert current(layout) != path
     assert query(layout, "SELECT (SELECT count(*) FROM metrics), count(variant) FROM runs") == [
         (24, 4)
