@@ -13,7 +13,13 @@ from flows.machine.programs import last_line
 from flows.machine.ray_cluster import Cluster, Remote
 from flows.machine.slurm_queue import SlurmQueue
 from rpg.system.fork_server import ForkedProcess, ForkServer
-from rpg.system.processes import end_descendants, owner_mark, python_module, thread_environment
+from rpg.system.processes import (
+    child_environment,
+    end_descendants,
+    owner_mark,
+    python_module,
+    thread_environment,
+)
 
 Child = subprocess.Popen[bytes] | ForkedProcess | Remote
 GRACE_SECONDS = 5.0
@@ -57,7 +63,12 @@ class Children:
         `keep` are open files the child inherits (locks it is to hold), `extra` goes over its
         environment.
         """
-        environment = {**os.environ, **thread_environment(threads), **owner_mark(), **(extra or {})}
+        environment = {
+            **child_environment(),
+            **thread_environment(threads),
+            **owner_mark(),
+            **(extra or {}),
+        }
         with self._lock, log.open("ab") as output:
             self._check_going()
             child: subprocess.Popen[bytes] | ForkedProcess | None = None

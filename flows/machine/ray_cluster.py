@@ -17,7 +17,15 @@ from rpg.errors import UserError
 from rpg.store import RunFolder, StoreError
 from rpg.store.run_writer import write_waiting
 from rpg.system import provenance
-from rpg.system.processes import LOST, PARENT, birth, here, owner_mark, python_module
+from rpg.system.processes import (
+    LOST,
+    PARENT,
+    birth,
+    child_environment,
+    here,
+    owner_mark,
+    python_module,
+)
 
 RELEASE_SECONDS = 4.0
 NOT_SENT = {
@@ -141,7 +149,7 @@ class Cluster:
                     text=True,
                     start_new_session=True,
                     env={
-                        **os.environ,
+                        **child_environment(),
                         **owner_mark(),
                         "OMP_NUM_THREADS": "1",
                         "PYTHONUNBUFFERED": "1",

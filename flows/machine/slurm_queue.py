@@ -30,7 +30,7 @@ from rpg.errors import UserError
 from rpg.store import RunFolder, StoreError
 from rpg.store.atomic_files import atomic_write_text
 from rpg.store.run_writer import clear_waiting, write_waiting
-from rpg.system.processes import BUSY, thread_environment
+from rpg.system.processes import BUSY, child_environment, thread_environment
 
 JOB_SCRIPT = Path(__file__).with_name("slurm_job.sh")
 LOGS = ".slurm"
@@ -291,7 +291,7 @@ def _run(
     output."""
     inherited = {
         name: value
-        for name, value in os.environ.items()
+        for name, value in child_environment().items()
         if name not in NOT_SENT
         and (name == "SLURM_CONF" or not name.startswith(("SLURM_", "SQUEUE_")))
     }

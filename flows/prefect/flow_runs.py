@@ -13,7 +13,7 @@ from pathlib import Path
 from flows.prefect.service import end_group
 from rpg.errors import UserError
 from rpg.store import locks
-from rpg.system.processes import die_with_parent, owner_mark, python_module
+from rpg.system.processes import child_environment, die_with_parent, owner_mark, python_module
 
 ALIVE = Path("prefect") / "alive"
 DASHBOARD = "RPG_DASHBOARD_URL"
@@ -72,7 +72,7 @@ def follow(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-        env={**os.environ, **owner_mark(), "PYTHONUNBUFFERED": "1", **environment},
+        env={**child_environment(), **owner_mark(), "PYTHONUNBUFFERED": "1", **environment},
         text=True,
         errors="replace",
     )

@@ -19,7 +19,13 @@ from flows.prefect.service import ServerError, Service, start_in_turn
 from rpg.errors import UserError
 from rpg.store import StoreError, atomic_path, locks, user_cache
 from rpg.system.private_parts import private_part
-from rpg.system.processes import die_with_parent, parent_mark, python_module, quick_imports
+from rpg.system.processes import (
+    ask_directly,
+    die_with_parent,
+    parent_mark,
+    python_module,
+    quick_imports,
+)
 from rpg.system.web import AccessControl, Address
 
 HOST = "127.0.0.1"
@@ -59,7 +65,8 @@ def prefect_api(home: Path) -> Iterator[str]:
     from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL, temporary_settings
 
     if configured := PREFECT_API_URL.value():
-        yield configured
+        with ask_directly(configured):
+            yield configured
         return
     with socket.socket() as probe:
         probe.bind((HOST, 0))
@@ -78,8 +85,8 @@ def prefect_api(home: Path) -> Iterator[str]:
     try:
         start_in_turn([server], log.parent)
         threading.Thread(target=keep, daemon=True, name="server").start()
-        with temporary_settings({PREFECT_API_URL: url, PREFECT_UI_URL: ""}):  # it has no pages
-            yield url
+        with ask_directly(url), temporary_settings({PREFECT_API_URL: url, PREFECT_UI_URL: ""}):
+            yield url  # it has no pages
     finally:
         # While the server is there: later Prefect would complain on the terminal that what is
         # logged has nowhere to go.
@@ -98,11 +105,13 @@ def private(port: int, log: Path) -> Service:
     return Service("private Prefect server", command, health, environment, log, parent_mark)
 
 
-def using_api(url: str) -> Any:
+@contextmanager
+def using_api(url: str) -> Iterator[None]:
     """Clients of Prefect call this API within."""
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    return temporary_settings({PREFECT_API_URL: url})
+    with ask_directly(url), temporary_settings({PREFECT_API_URL: url}):
+        yield
 
 
 def _prepare_database() -> None:

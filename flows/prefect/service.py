@@ -15,11 +15,13 @@ from typing import Any
 import psutil
 
 from rpg.errors import UserError
-from rpg.system.processes import owner_mark
+from rpg.system.processes import child_environment, owner_mark
 
 STILL_SECONDS = 60.0
 """How long a server that starts may do nothing at all. A busy machine makes it slow, but never that
 still."""
+START_SECONDS = 900.0
+"""How long a server that starts may keep busy without an answer."""
 RESTARTS = 10
 """A service that ends this often within five minutes is given up."""
 
@@ -57,7 +59,7 @@ class Service:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, **self.environment, **self.marks()},
+                env={**child_environment(), **self.environment, **self.marks()},
             )
 
     def ended(self) -> int | None:
@@ -78,7 +80,8 @@ class Service:
     def answers(self) -> bool:
         if self.health is None:
             return self.ports() != []
-        with suppress(OSError), urllib.request.urlopen(self.health, timeout=5) as answer:
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with suppress(OSError), direct.open(self.health, timeout=5) as answer:
             return bool(answer.status == 200)
         return False
 
@@ -116,9 +119,10 @@ def start_in_turn(
 ) -> None:
     """Start one after the other, each when those before it are healthy; what ends meanwhile is
     started `tries` times in all. Raises ServerError: that was not enough, or one does nothing for
-    STILL_SECONDS."""
+    STILL_SECONDS, or does not answer for START_SECONDS."""
     for number, newest in enumerate(services, 1):
         newest.start()
+        began = time.monotonic()
         while not (stop and stop.is_set()):
             ended = [service for service in services[:number] if service.ended() is not None]
             if not ended and newest.answers():
@@ -131,6 +135,9 @@ def start_in_turn(
             if newest.still_seconds(prefect_home) > STILL_SECONDS:
                 still = f"has done nothing for {STILL_SECONDS:.0f} s"
                 raise ServerError(f"the {newest.name} {still}; {last_error(newest.log)}")
+            if time.monotonic() - began > START_SECONDS:
+                late = f"has not answered at {newest.health} for {START_SECONDS:.0f} s"
+                raise ServerError(f"the {newest.name} {late}; {last_error(newest.log)}")
             time.sleep(0.1)
 
 

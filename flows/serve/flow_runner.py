@@ -18,6 +18,7 @@ from prefect.client.schemas.actions import DeploymentScheduleCreate, DeploymentU
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.deployments.runner import EntrypointType
 from prefect.exceptions import ObjectNotFound
+from prefect.settings import PREFECT_API_URL
 
 from flows.prefect.flow_runs import WORK, folder_tag
 from flows.serve import forms
@@ -25,7 +26,7 @@ from flows.serve.deployments import DEPLOYED
 from flows.serve.form_sizes import choices, chooser
 from rpg.store import StoreError, atomic_write_json, home
 from rpg.store.atomic_files import read_json_object
-from rpg.system.processes import die_with_parent, parent_mark
+from rpg.system.processes import ask_directly, die_with_parent, parent_mark
 
 AT_ONCE = 8
 """Flow runs at a time; how many trainings run at a time is decided by slots (flows.machine.slots).
@@ -36,6 +37,11 @@ REFRESH_SECONDS = 5.0
 
 def main(cron: str | None = None) -> None:
     die_with_parent()
+    with ask_directly(PREFECT_API_URL.value() or ""):
+        _serve(cron)
+
+
+def _serve(cron: str | None) -> None:
     threading.Thread(target=_refresh, daemon=True, name="forms").start()
     tags = ["rpg-lab", folder_tag(home())]
     existing = {}  # with what was changed in the UI: schedules, parameters, pauses

@@ -27,7 +27,6 @@ def dashboard(port: DashboardPort = 8501, address: str = "127.0.0.1", home: Home
     Args:
         address: Address to listen on. Anyone who can reach it can read the results.
     """
-    import os
     import socket
     import subprocess
 
@@ -36,7 +35,7 @@ def dashboard(port: DashboardPort = 8501, address: str = "127.0.0.1", home: Home
     from rpg import next_steps
     from rpg.cli.archive import fetch_results
     from rpg.store.database import build
-    from rpg.system.processes import parent_mark
+    from rpg.system.processes import child_environment, parent_mark
 
     fetch_results(layout := layout_at(home))
     build(layout)
@@ -53,7 +52,7 @@ def dashboard(port: DashboardPort = 8501, address: str = "127.0.0.1", home: Home
         error_console.print(f"error: port {port} on {address} is in use; choose another: {another}")
         return 2
     say(f"dashboard of {layout.home}: http://{address}:{port}  (Ctrl-C stops it)")
-    environment = {**os.environ, "RPG_HOME": str(layout.home), **parent_mark()}
+    environment = {**child_environment(), "RPG_HOME": str(layout.home), **parent_mark()}
     try:
         return subprocess.run(command(address, port), env=environment).returncode
     except KeyboardInterrupt:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from urllib.parse import urlsplit
 
 _PR_SET_PDEATHSIG = 1
 _OWNER = "RPG_OWNED_BY"  # not RPG_OWNER, by which older versions end what they cannot read
@@ -44,6 +45,51 @@ def thread_environment(threads: int) -> dict[str, str]:
         ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads)
     )
     return {**pools, "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
+
+
+NO_PROXY = ("NO_PROXY", "no_proxy")
+"""Environment variables with the hosts that are asked directly; libraries read either."""
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_USERS = "NO_PROXY_OF_THE_USER"
+"""Environment variable: what NO_PROXY was before `ask_directly`."""
+
+
+@contextlib.contextmanager
+def ask_directly(url: str) -> Iterator[None]:
+    """Within, this process uses no proxy at all, if the API at `url` is on this machine.
+
+    It is not enough to name loopback in NO_PROXY: a client for a proxy that is never used (SOCKS,
+    say) may still fail for a package that is not installed. Children are started with
+    `child_environment`, in which the user's proxies are left, but for loopback.
+    """
+    if urlsplit(url).hostname not in LOOPBACK:
+        yield
+        return
+    before = {name: os.environ.get(name) for name in (*NO_PROXY, _USERS)}
+    os.environ[_USERS] = _users_no_proxy()
+    os.environ.update(dict.fromkeys(NO_PROXY, "*"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def child_environment() -> dict[str, str]:
+    """The environment of this process for a child, which asks servers of this machine directly."""
+    hosts = [host for host in _users_no_proxy().split(",") if host]
+    no_proxy = ",".join(dict.fromkeys([*hosts, *LOOPBACK]))
+    environment = {**os.environ, **dict.fromkeys(NO_PROXY, no_proxy)}
+    environment.pop(_USERS, None)
+    return environment
+
+
+def _users_no_proxy() -> str:
+    names = (_USERS, *reversed(NO_PROXY))
+    return next((os.environ[name] for name in names if name in os.environ), "")
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ from multiprocessing import connection, forkserver, resource_tracker
 from pathlib import Path
 from typing import IO
 
-from rpg.system.processes import PARENT, thread_environment
+from rpg.system.processes import PARENT, child_environment, thread_environment
 
 LOG = "RPG_FORK_SERVER_LOG"
 
@@ -87,11 +87,11 @@ class ForkServer(forkserver.ForkServer):
         # rpg.system.processes.python_module.
         before = dict(os.environ)
         changes = {LOG: str(log), "PYTHONSAFEPATH": "1", **thread_environment(1), **marks}
-        os.environ.update(changes)
+        os.environ.update(child_environment() | changes)
         try:
             self.ensure_running()
         finally:
-            for name in changes:
+            for name in os.environ.keys() - before.keys():
                 del os.environ[name]
             os.environ.update(before)
 
