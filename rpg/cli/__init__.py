@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from rpg.cli import missing_packages
+from rpg.cli.start import prepare
 from rpg.system.processes import collect_seldom
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def load() -> "typer.Typer":
 
 def main() -> NoReturn:
     """Run the command line. Exit codes: 0 done, 1 some runs failed, 2 bad input, 130 interrupted."""
+    prepare()
     collect_seldom()
     try:
         app = load()
