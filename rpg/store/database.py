@@ -34,6 +34,8 @@ from rpg.store.schema import CREATE_TABLES, VERSION
 
 KEEP = 3  # versions that stay on disk: a reader may just have read an older CURRENT
 _NAME = re.compile(r"results-(\d+)\.duckdb")
+STORAGE = "v1.4.0"
+"""The oldest DuckDB that pyproject.toml allows: it can open the files that a newer one writes."""
 _OFFLINE: dict[str, Any] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -126,7 +128,8 @@ def _build(layout: Layout, damaged: Path | None) -> Path:
     try:
         if previous:
             shutil.copyfile(previous, temporary)
-        with contextlib.closing(duckdb.connect(temporary, config=_OFFLINE)) as db:
+        config = {**_OFFLINE, "storage_compatibility_version": STORAGE}
+        with contextlib.closing(duckdb.connect(temporary, config=config)) as db:
             if not previous:
                 db.execute(CREATE_TABLES)
             # No transaction: nobody sees this file yet, and a file that cannot be read would abort

@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks.synthetic import Shape, write_run, write_sweep
 from rpg.store import Layout, StoreError, database, queries
-from rpg.store.database import KEEP, build, connect, current, open_file
+from rpg.store.database import KEEP, STORAGE, build, connect, current, open_file
 from rpg.store.run_writer import append_metrics, write_failed
 from rpg.store.samples import write_eval
 from rpg.store.schema import TABLES, VIEWS, documentation
@@ -440,6 +440,15 @@ def test_a_connection_can_neither_write_nor_reach_other_files(layout, tmp_path):
     with connect(layout, external=True) as db:
         db.execute(f"COPY runs TO '{tmp_path / 'runs.parquet'}'")
     assert (tmp_path / "runs.parquet").stat().st_size > 0
+
+
+def test_the_oldest_client_that_is_allowed_can_open_the_file(layout):
+    build(layout)
+    with connect(layout) as db:
+        [(tags,)] = rows(db, "SELECT tags FROM duckdb_databases() WHERE NOT internal")
+    assert tags["storage_version"].startswith(STORAGE)
+    oldest = STORAGE.removeprefix("v").removesuffix(".0")
+    assert f'"duckdb>={oldest}"' in (ROOT / "pyproject.toml").read_text()
 
 
 def test_the_documentation_holds_the_schema(layout):
