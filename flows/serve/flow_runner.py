@@ -24,13 +24,11 @@ from flows.prefect.flow_runs import WORK, folder_tag
 from flows.serve import forms
 from flows.serve.deployments import DEPLOYED
 from flows.serve.form_sizes import choices, chooser
+from flows.serve.services import AT_ONCE
 from rpg.store import StoreError, atomic_write_json, home
 from rpg.store.atomic_files import read_json_object
 from rpg.system.processes import ask_directly, die_with_parent, parent_mark
 
-AT_ONCE = 8
-"""Flow runs at a time; how many trainings run at a time is decided by slots (flows.machine.slots).
-"""
 REFRESH_SECONDS = 5.0
 """How soon a configuration that was added or removed is in the form."""
 

@@ -21,6 +21,7 @@ from flows.prefect.reconcile import WORKERS
 from flows.prefect.server import HOST, SERVE_LOCK, quiet_environment, using_api
 from flows.prefect.service import ServerError, Service, start_in_turn
 from flows.serve.services import (
+    AT_ONCE,
     Plan,
     Say,
     client_environment,
@@ -189,33 +190,58 @@ def _examine(
 
 
 def schedule_problems(
-    deployments: list[Any], runs: list[Any], now: datetime, up_for: float
+    deployments: list[Any], runs: list[Any], now: datetime, up_for: float, running: int = 0
 ) -> list[str]:
-    """Schedules without runs, and runs that nobody starts. `runs` are those in a scheduled state."""
+    """Schedules that cannot run or create no runs, and runs that nobody starts. `runs` are those in
+    a scheduled state; `running` is the number of flow runs that go on."""
+    active = [
+        (deployment, [schedule for schedule in deployment.schedules if schedule.active])
+        for deployment in deployments
+        if not deployment.paused
+    ]
+    problems = []
+    for deployment, schedules in active:
+        lacking = [name for schedule in schedules for name in missing(deployment, schedule)]
+        problems += [
+            f"a schedule of {deployment.name} cannot run: it has no {name}; in Prefect, edit the schedule "
+            f"or the defaults of the deployment {deployment.name}"
+            for name in dict.fromkeys(lacking)
+        ]
     scheduled = {run.deployment_id for run in runs}
     just_now = now - timedelta(
         seconds=UNSCHEDULED_SECONDS
     )  # an edit of one schedule makes all runs anew
-    problems = [
+    problems += [
         f"the schedule of {deployment.name} creates no runs: nothing will start when it is due; "
         "see serve/server.log in the data folder"
-        for deployment in deployments
-        if any(schedule.active for schedule in deployment.schedules) and not deployment.paused
+        for deployment, schedules in active
+        if schedules
         if all(schedule.updated < just_now for schedule in deployment.schedules)
         if deployment.id not in scheduled and up_for > UNSCHEDULED_SECONDS
     ]
     late = [run for run in runs if run.expected_start_time and now - run.expected_start_time > LATE]
-    if late:
-        first = min(late, key=lambda run: run.expected_start_time)
-        name = next(
-            (each.name for each in deployments if each.id == first.deployment_id), first.name
-        )
-        problems.append(
-            f"{len(late)} flow run{'s are' if len(late) > 1 else ' is'} late; the first, {name}, was due at "
-            f"{first.expected_start_time.astimezone():%Y-%m-%d %H:%M}: the worker starts none (8 at a time), see "
-            "serve/worker.log"
-        )
-    return problems
+    return problems + ([_lateness(late, deployments, running)] if late else [])
+
+
+def missing(deployment: Any, schedule: Any) -> list[str]:
+    """The required fields of the form that neither the schedule nor the deployment has a value
+    for."""
+    required = (deployment.parameter_openapi_schema or {}).get("required", [])
+    values = {**(deployment.parameters or {}), **(schedule.parameters or {})}
+    return [name for name in required if values.get(name) in (None, "")]
+
+
+def _lateness(late: list[Any], deployments: list[Any], running: int) -> str:
+    first = min(late, key=lambda run: run.expected_start_time)
+    names = {deployment.id: deployment.name for deployment in deployments}
+    name = names.get(first.deployment_id, first.name)
+    why = f"{running} flow runs go on, and no more at a time; the next begins when one ends"
+    if running < AT_ONCE:
+        why = "the worker starts none, see serve/worker.log"
+    return (
+        f"{len(late)} flow run{'s are' if len(late) > 1 else ' is'} late; the first, {name}, was due at "
+        f"{first.expected_start_time.astimezone():%Y-%m-%d %H:%M}: {why}"
+    )
 
 
 def look(tag: str, up_for: float) -> list[str]:
@@ -228,11 +254,13 @@ def look(tag: str, up_for: float) -> list[str]:
     with get_client(sync_client=True) as client:
         ours = {"tags": {"all_": [tag]}}
         scheduled = {**ours, "state": {"type": {"any_": ["SCHEDULED"]}}}
+        going_on = {**ours, "state": {"type": {"any_": ["RUNNING", "PENDING"]}}}
         deployments = client.read_deployments(
             deployment_filter=DeploymentFilter.model_validate(ours)
         )
         runs = client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(scheduled))
-        return schedule_problems(deployments, runs, datetime.now(UTC), up_for)
+        running = client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(going_on))
+        return schedule_problems(deployments, runs, datetime.now(UTC), up_for, len(running))
 
 
 def _stop(layout: Layout, plan: Plan, services: list[Service], say: Say) -> None:
@@ -252,7 +280,7 @@ def join(layout: Layout, plan: Plan, say: Say) -> int:
     """Work for the server at `plan.api` until SIGINT or SIGTERM; returns the exit code.
 
     Both work in the same data folder. A flow run goes to whichever machine asks Prefect first, so a
-    machine that has enough to do (flows.serve.flow_runner.AT_ONCE) leaves it to the others; its
+    machine that has enough to do (flows.serve.services.AT_ONCE) leaves it to the others; its
     trainings take slots, GPUs and locks.
 
     Raises ConfigError: the server works in another data folder than this machine, or there is none

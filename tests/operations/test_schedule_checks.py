@@ -16,10 +16,26 @@ from tests.real_sweep import rpg
 from tests.waiting import until
 
 
-def deployment(active=True, paused=False, updated=datetime(2026, 1, 1, tzinfo=UTC)):
+def deployment(
+    active=True,
+    paused=False,
+    updated=datetime(2026, 1, 1, tzinfo=UTC),
+    required=(),
+    defaults=(),
+    scheduled=(),
+):
     times = datetime(2026, 1, 1, tzinfo=UTC), updated
-    schedules = [SimpleNamespace(active=active, updated=time) for time in times]
-    return SimpleNamespace(id=uuid4(), name="nightly", paused=paused, schedules=schedules)
+    schedules = [
+        SimpleNamespace(active=active, updated=time, parameters=dict(scheduled)) for time in times
+    ]
+    return SimpleNamespace(
+        id=uuid4(),
+        name="nightly",
+        paused=paused,
+        schedules=schedules,
+        parameters=dict(defaults),
+        parameter_openapi_schema={"required": list(required)},
+    )
 
 
 def run_of(one, due):
@@ -39,6 +55,37 @@ def test_a_schedule_without_runs_and_runs_that_nobody_begins():
     late = schedule_problems([night], [ahead, run_of(night, now - timedelta(minutes=20))], now, 600)
     assert len(late) == 1 and "1 flow run is late; the first, nightly, was due at" in late[0]
     assert schedule_problems([night], [run_of(night, now - timedelta(minutes=2))], now, 600) == []
+
+
+@pytest.mark.parametrize(
+    ("defaults", "scheduled", "is_named"),
+    [
+        ({}, {}, True),
+        ({"config": ""}, {}, True),
+        ({"config": "quickstart"}, {}, False),
+        ({}, {"config": "own/mine"}, False),
+        ({"config": "quickstart"}, {"config": None}, True),
+    ],
+)
+def test_a_schedule_without_a_required_field_is_named(defaults, scheduled, is_named):
+    one = deployment(required=["config"], defaults=defaults, scheduled=scheduled)
+    now = datetime.now(UTC)
+
+    problems = schedule_problems([one], [run_of(one, now + timedelta(hours=1))], now, 600)
+
+    said = "a schedule of nightly cannot run: it has no config"
+    assert [problem.startswith(said) for problem in problems] == [True] * is_named
+
+
+def test_a_late_run_waits_for_those_that_go_on_or_for_a_worker_that_starts_none():
+    now, night = datetime.now(UTC), deployment()
+    late = [run_of(night, now - timedelta(minutes=20))]
+
+    [busy] = schedule_problems([night], late, now, 600, running=8)
+    [idle] = schedule_problems([night], late, now, 600, running=2)
+
+    assert "8 flow runs go on" in busy and "starts none" not in busy
+    assert "the worker starts none" in idle
 
 
 def test_status_and_dashboard_say_it_while_somebody_serves(tmp_path):
