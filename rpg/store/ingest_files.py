@@ -402,6 +402,8 @@ def ingest_drift(db: duckdb.DuckDBPyConnection, folders: list[RunFolder], warnin
                     {", ".join(f"d.{direction}.{name}" for name in _DRIFT)}
                   FROM read_json(?, columns={{{columns}}}, filename=true, hive_partitioning=false) d
                   JOIN files f USING (filename) WHERE d.{direction}.estimator IS NOT NULL"""
-        files = each_readable(
-            files, lambda part, sql=sql: db.execute(sql, [patterns(part)]), warnings
-        )  # type: ignore[misc]
+
+        def load(part: Rows, sql: str = sql) -> None:
+            db.execute(sql, [patterns(part)])
+
+        files = each_readable(files, load, warnings)
