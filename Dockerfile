@@ -11,7 +11,7 @@ RUN python3 -m venv /opt/venv && /opt/venv/bin/pip install --no-cache-dir uv
 ENV PATH=/opt/venv/bin:${PATH} VIRTUAL_ENV=/opt/venv RPG_HOME=/data
 
 WORKDIR /opt/rpg-lab
-COPY pyproject.toml constraints-gpu.txt README.md LICENSE ./
+COPY pyproject.toml constraints.txt constraints-gpu.txt README.md LICENSE ./
 COPY rpg rpg
 COPY flows flows
 COPY dashboard dashboard

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from rpg.cli.app import Home, OptionalFile, Set, app, layout_at, say
 from rpg.cli.execution import cores
 from rpg.cli.missing_packages import command_for
 from rpg.cli.show import DigestIfPresent
+from rpg.errors import pip_install
 from rpg.store import Layout
 
 if TYPE_CHECKING:
@@ -75,6 +77,24 @@ def _of_packages() -> Iterator[Finding]:
             yield True, f"{name} {version(name)}"
         except PackageNotFoundError:
             yield False, f"{name} is not installed; install it with: {command_for(name)}"
+    yield from _of_releases()
+
+
+def _of_releases() -> Iterator[Finding]:
+    """Installed releases that the metadata excludes, and those that are newer than any tested one."""
+    from rpg.system.tested_releases import outside_of_tested
+
+    found = outside_of_tested()
+    for one in found:
+        if one.refused:
+            repair = f"{pip_install()} {shlex.quote(one.package + one.tested.partition(' or ')[0])}"
+            yield (
+                False,
+                f"{one.package} {one.installed} is excluded: {one.tested} was tested; install it with: {repair}",
+            )
+    newer = [f"{one.package} {one.installed} ({one.tested})" for one in found if not one.refused]
+    if newer:
+        yield None, f"newer than what was tested: {', '.join(newer)}"
 
 
 def _of_machine(folder: Path) -> Iterator[Finding]:

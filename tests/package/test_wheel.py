@@ -34,7 +34,7 @@ def wheel(tmp_path_factory):
     for name in (*PACKAGES, "configs"):
         without = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=without)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "constraints.txt", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     pip("wheel", "-q", "--no-deps", "--no-build-isolation", "-w", target, source)
     return next(target.glob("rpg_lab-*.whl"))
