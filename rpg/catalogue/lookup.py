@@ -148,6 +148,8 @@ def override(base: Algorithm, **overrides: Any) -> Algorithm:
                 field, overrides[field], fields, f"{field} is not a field of an algorithm"
             )
     data = base.model_dump()
+    if "rollout_correction" not in {*overrides, *base.model_fields_set}:
+        del data["rollout_correction"]  # remains a default, which a run replaces where it must
     for field, value in overrides.items():
         plain = value.model_dump() if isinstance(value, BaseModel) else value
         data[field] = _merge(data[field], plain, field)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from rpg.catalogue import Algorithm, ModelReference, algorithm
+from rpg.catalogue import Algorithm, ModelReference, algorithm, override
 from rpg.config.backend import Backend, LocalBackend
 from rpg.config.evaluation import Evaluation, ThisMachine, VllmEngineSpec
 from rpg.config.model import Model, TinyModel, bfloat16
@@ -77,6 +77,16 @@ class RunSpec(Section):
         return self
 
     @model_validator(mode="after")
+    def _correct_for_another_sampler(self) -> Self:
+        """Where the sampler computes other log-probabilities than the trainer, samples are weighted
+        by default, as verl's `rollout_is: token` does; `rollout_correction: none` is obeyed."""
+        said = "rollout_correction" in self.algorithm.model_fields_set
+        if not said and self.sampler_differs():
+            weighted = override(self.algorithm, rollout_correction={"type": "truncate"})
+            object.__setattr__(self, "algorithm", weighted)  # as above
+        return self
+
+    @model_validator(mode="after")
     def _fits(self) -> Self:
         benchmarks = self.task_benchmarks()
         for name in self.evaluation.benchmarks or ():
@@ -135,6 +145,9 @@ class RunSpec(Section):
         plain = getattr(Rollout(), field, None)
         dtype = self.rollout.sampler.dtype
         reasons = {
+            "training.optimizer.decay_vectors false: in backend {} all weights decay; accepted: true": not (
+                self.training.optimizer.decay_vectors
+            ),
             f"rollout.sampler.dtype {dtype}: not supported by the sampler of backend {{}}; accepted: "
             "rollout.sampler.dtype same": dtype != "same",
             "algorithm.reference model: with model.lora, backend {} computes the reference with the policy's own model; "
@@ -246,6 +259,14 @@ class RunSpec(Section):
         if isinstance(self.evaluation.engine, VllmEngineSpec):
             return self.evaluation.engine.tensor_parallel
         return int(self.backend.type == "verl" or self.rollout.engine.type == "vllm")
+
+    def sampler_differs(self) -> bool:
+        """Whether what draws the responses computes log-probabilities of its own: in bfloat16 its
+        kernels round otherwise than the training pass, and vLLM has its own in any precision. (On a
+        CPU verl's server is our decoder.)"""
+        verl_on_gpus = self.backend.type == "verl" and self.backend.device == "cuda"
+        own_engine = self.rollout.engine.type == "vllm" or verl_on_gpus
+        return own_engine or bfloat16(self.model)
 
     def half_weights(self) -> bool:
         """Whether the embedded trainer's model holds bfloat16 weights, beside the float32 ones that

@@ -20,6 +20,9 @@ class AdamW(Section):
     learning_rate: Annotated[float, Field(gt=0)] = 1e-4
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
     weight_decay: Annotated[float, Field(ge=0)] = 0.1
+    decay_vectors: bool = True
+    """Whether norms and biases decay, too. verl decays all weights (true); transformers' trainer and
+    TRL leave these out (false)."""
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     """In optimizer steps."""
     schedule: Schedule = "constant"
@@ -34,6 +37,9 @@ class ScheduleFreeAdamW(Section):
     learning_rate: Annotated[float, Field(gt=0)] = 3e-4
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
     weight_decay: Annotated[float, Field(ge=0)] = 0.1
+    decay_vectors: bool = True
+    """Whether norms and biases decay, too. verl decays all weights (true); transformers' trainer and
+    TRL leave these out (false)."""
     warmup_steps: Annotated[int, Field(ge=0)] = 16
     """In optimizer steps."""
 

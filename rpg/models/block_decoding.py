@@ -15,7 +15,7 @@ key-value heads, g = H / K, D head size, E hidden size.
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +25,7 @@ from transformers import PreTrainedModel
 from rpg.models.decoding import BLOCK, padded_left
 from rpg.models.kernels import swap_halves
 from rpg.models.lean import Sizes, attention, concatenated, rotary
-from rpg.models.lora import weight_and_bias
+from rpg.models.lora import Adapter, adapter_of, weight_and_bias
 
 _ROOM = 64
 """Slots after the prompts that attention sees at first; when they are used up, an eighth is added,
@@ -37,7 +37,8 @@ _ALIGNED = 16
 
 
 class _Layer(NamedTuple):
-    """A decoder layer; weights are transposed, those with the same input concatenated."""
+    """A decoder layer; weights are transposed, those with the same input concatenated. Adapters
+    that are not merged stand beside their weights."""
 
     norm: Tensor
     qkv: Tensor
@@ -51,6 +52,21 @@ class _Layer(NamedTuple):
     gate_up_bias: Tensor | None
     down: Tensor
     down_bias: Tensor | None
+    qkv_adapter: Adapter | None
+    output_adapter: Adapter | None
+    gate_up_adapter: Adapter | None
+    down_adapter: Adapter | None
+
+    def to(self, dtype: torch.dtype) -> "_Layer":
+        """The same with all tensors in this type."""
+        parts = []
+        for part in self:
+            if isinstance(part, Adapter):
+                part = Adapter(part.down.to(dtype), part.up.to(dtype), part.scale)
+            elif part is not None:
+                part = part.to(dtype)
+            parts.append(part)
+        return _Layer._make(parts)
 
 
 class BlockEngine:
@@ -104,6 +120,10 @@ class BlockEngine:
                     gate_up_bias,
                     down.t(),
                     down_bias,
+                    self._grouped_adapter((of.q_proj, of.k_proj, of.v_proj)),
+                    adapter_of([of.o_proj]),
+                    adapter_of([mlp.gate_proj, mlp.up_proj]),
+                    adapter_of([mlp.down_proj]),
                 )
             )
             norms = output.new_ones(sizes.heads // sizes.kv_heads + 1, sizes.head)
@@ -114,10 +134,7 @@ class BlockEngine:
         # The type of products, to which autocast would round all weights again at every token.
         corner = self.model.lm_head.weight[:1, :1]
         dtype = torch.mm(corner, corner).dtype
-        self.layers = [
-            _Layer._make(part if part is None else part.to(dtype) for part in layer)
-            for layer in layers
-        ]
+        self.layers = [layer.to(dtype) for layer in layers]
         self._scales = torch.stack(scales)[:, :, None, None].to(dtype)
         """(layers, 2, 1, 1, g + 1, D): what the rotation's cosines and sines are multiplied with.
         """
@@ -132,6 +149,14 @@ class BlockEngine:
         return torch.cat(
             [part.unflatten(0, (self.sizes.kv_heads, -1)) for part in parts], 1
         ).flatten(0, 1)
+
+    def _grouped_adapter(self, modules: Sequence[Any]) -> Adapter | None:
+        """The adapters of queries, keys and values as one, by key-value head."""
+        adapter = adapter_of(modules)
+        if adapter is None:
+            return None
+        parts = adapter.up.split([module.out_features for module in modules])
+        return adapter._replace(up=self._grouped(parts))
 
     def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:
         longest = max(map(len, prompts))
@@ -207,7 +232,7 @@ class BlockEngine:
         group = sizes.heads // sizes.kv_heads
         for index, layer in enumerate(self.layers):
             h = F.rms_norm(x, x.shape[1:], layer.norm, eps)
-            heads = _linear(h, layer.qkv, layer.qkv_bias).view(
+            heads = _linear(h, layer.qkv, layer.qkv_bias, layer.qkv_adapter).view(
                 len(x), sizes.kv_heads, -1, sizes.head
             )
             qk, v = heads.split([group + 1, 1], 2)
@@ -216,10 +241,13 @@ class BlockEngine:
             qk = (qk * next(turns)).addcmul_(qk.roll(sizes.head // 2, -1), next(turns))
             q, k = qk.split([group, 1], 2)
             v = v if v.dtype == k.dtype else v.to(k.dtype)
-            x = _added(x, attend(index, q, k, v), layer.output, layer.output_bias)
+            attended = attend(index, q, k, v)
+            x = _added(x, attended, layer.output, layer.output_bias, layer.output_adapter)
             h = F.rms_norm(x, x.shape[1:], layer.mlp_norm, eps)
-            gate, up = _linear(h, layer.gate_up, layer.gate_up_bias).chunk(2, 1)
-            x = _added(x, F.silu(gate).mul_(up), layer.down, layer.down_bias)
+            both = _linear(h, layer.gate_up, layer.gate_up_bias, layer.gate_up_adapter)
+            gate, up = both.chunk(2, 1)
+            h = F.silu(gate).mul_(up)
+            x = _added(x, h, layer.down, layer.down_bias, layer.down_adapter)
         return x
 
     def _logits(self, x: Tensor) -> Tensor:
@@ -273,10 +301,14 @@ class BlockEngine:
         return self._replayed_logits
 
 
-def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return torch.mm(x, weight) if bias is None else torch.addmm(bias, x, weight)
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, adapter: Adapter | None) -> Tensor:
+    product = torch.mm(x, weight) if bias is None else torch.addmm(bias, x, weight)
+    return product if adapter is None else adapter.added(x, product)
 
 
-def _added(x: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x + h @ weight + bias."""
-    return torch.addmm(x if bias is None else x + bias, h, weight)
+def _added(
+    x: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None, adapter: Adapter | None
+) -> Tensor:
+    """x + h @ weight + bias, and what the adapter adds."""
+    total = torch.addmm(x if bias is None else x + bias, h, weight)
+    return total if adapter is None else adapter.added(h, total)

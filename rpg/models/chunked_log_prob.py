@@ -184,12 +184,24 @@ class _ChosenLogProb(torch.autograd.Function):
             slope = slope.to(hidden.dtype)
             if hidden_grad is not None:
                 torch.mm(slope, weight, out=hidden_grad[part])
-            if weight_grad is not None:
-                weight_grad.addmm_(slope.t(), hidden[part])
-            elif of_weight:
+            if of_weight and len(ctx.parts) == 1:
                 weight_grad = slope.t() @ hidden[part]
+            elif of_weight:
+                weight_grad = _summed(weight_grad, slope, hidden[part])
             del log_p, slope
+        if weight_grad is not None:
+            weight_grad = weight_grad.to(weight.dtype)
         return hidden_grad, weight_grad, None, None, None, None, None, None
+
+
+def _summed(total: Tensor | None, slope: Tensor, hidden: Tensor) -> Tensor:
+    """`total` with slope.T @ hidden added, in float32: in bfloat16 a sum over many chunks loses
+    what is less than 1/512 of it."""
+    if total is None:
+        return (slope.t() @ hidden).float()
+    if slope.dtype == torch.float32:
+        return total.addmm_(slope.t(), hidden)
+    return total.add_(slope.t() @ hidden)
 
 
 def _log_softmax(

@@ -31,7 +31,7 @@ from transformers import (
 from rpg.models.chunked_log_prob import Closed, chosen_log_prob
 from rpg.models.decoding import Batch, Scored
 from rpg.models.kernels import GatedProduct, RMSNorm, Rotate, Taken
-from rpg.models.lora import weight_and_bias
+from rpg.models.lora import kept_apart, weight_and_bias
 from rpg.models.packing import Packing
 from rpg.models.truncated_sampling import among
 
@@ -80,12 +80,13 @@ class Sizes:
     head: int
     eps: float
     small: bool
+    """Calls decide the speed, not products. Without adapters that are kept apart."""
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> Self:
         config = model.config
         head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        small = config.hidden_size * config.intermediate_size < _SMALL
+        small = config.hidden_size * config.intermediate_size < _SMALL and not kept_apart(model)
         return cls(
             config.num_attention_heads, config.num_key_value_heads, head, config.rms_norm_eps, small
         )

@@ -3,9 +3,9 @@
 Shapes: R rows of the cache, H query heads, K key-value heads, D head size, E hidden size.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from rpg.models.decoding import padded_left
 from rpg.models.kernels import swap_halves
 from rpg.models.lean import Sizes, as_one, attention, concatenated, rotary
 from rpg.models.lean_caches import Shared, Whole
-from rpg.models.lora import weight_and_bias
+from rpg.models.lora import Adapter, adapter_of, weight_and_bias
 
 _MASKED = -1e9
 _PACKED_STEPS = 16
@@ -32,15 +32,20 @@ _FINISHED = 32
 
 class _Linear(NamedTuple):
     """A linear layer; optionally `packed`, its weight in the layout of oneDNN, or `pieces`, its
-    transposed weight cut into columns.
+    transposed weight cut into columns. An `adapter` that is not merged adds to its product.
     """
 
     weight: Tensor
     bias: Tensor | None
     packed: Tensor | None = None
     pieces: Sequence[Tensor] = ()
+    adapter: Adapter | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
+        product = self._product(x)
+        return product if self.adapter is None else self.adapter.added(x, product)
+
+    def _product(self, x: Tensor) -> Tensor:
         if self.pieces:
             flat = x.flatten(0, -2)
             widths = [piece.shape[1] for piece in self.pieces]
@@ -79,9 +84,12 @@ class _Layer:
         order = (
             _cut if rows >= _MANY_ROWS and _dtype(self.output.weight) == torch.float32 else _packed
         )
-        qkv, gate_up = [order(self.qkv)], [order(self.gate_up)]
         return replace(
-            self, qkv=qkv, output=order([self.output]), gate_up=gate_up, down=order([self.down])
+            self,
+            qkv=_as_one(order, self.qkv),
+            output=_as_one(order, [self.output])[0],
+            gate_up=_as_one(order, self.gate_up),
+            down=_as_one(order, [self.down])[0],
         )
 
 
@@ -128,18 +136,16 @@ class LeanEngine:
             gate_up = (mlp.gate_proj, mlp.up_proj)
             norm, mlp_norm = layer.input_layernorm.weight, layer.post_attention_layernorm.weight
             turn = turn[0].to(norm.dtype), turn[1].to(norm.dtype)
-            output, down = weight_and_bias(attention.o_proj), weight_and_bias(mlp.down_proj)
             if self.sizes.small:
+                output, down = weight_and_bias(attention.o_proj), weight_and_bias(mlp.down_proj)
                 parts = [
                     [_multiplied(concatenated(qkv), norm)],
                     [_multiplied(concatenated(gate_up), mlp_norm)],
                 ]
                 ends, norm, mlp_norm = (_multiplied(output), _multiplied(down)), None, None
             else:
-                parts = [
-                    [_Linear(*weight_and_bias(part)) for part in joint] for joint in (qkv, gate_up)
-                ]
-                ends = _Linear(*output), _Linear(*down)
+                parts = [[_linear(part) for part in joint] for joint in (qkv, gate_up)]
+                ends = _linear(attention.o_proj), _linear(mlp.down_proj)
             self.layers.append(_Layer(norm, parts[0], *turn, ends[0], mlp_norm, parts[1], ends[1]))
         self.embedding: Tensor = self.model.model.embed_tokens.weight
         head, norm = self.model.lm_head.weight, self.model.model.norm.weight
@@ -224,6 +230,21 @@ class LeanEngine:
 
     def _logits(self, x: Tensor) -> Tensor:
         return self.head(self._normed(x, self.norm))
+
+
+def _linear(module: Any) -> _Linear:
+    weight, bias = weight_and_bias(module)
+    return _Linear(weight, bias, adapter=adapter_of([module]))
+
+
+def _as_one(
+    order: Callable[[Sequence[_Linear]], _Linear], layers: Sequence[_Linear]
+) -> list[_Linear]:
+    """Linear layers with the same input in another order of their weights: as one, or one by one
+    where they have adapters."""
+    if any(layer.adapter is not None for layer in layers):
+        return [order([layer])._replace(adapter=layer.adapter) for layer in layers]
+    return [order(layers)]
 
 
 def _multiplied(linear: tuple[Tensor, Tensor | None], norm: Tensor | None = None) -> _Linear:

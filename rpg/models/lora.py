@@ -3,11 +3,19 @@
 The weight W of a linear layer is frozen; two narrow matrices are trained, whose product is added to
 it: W + (alpha / rank) B A. B starts at zero, so the adapted model starts as the model itself. The
 model keeps its class: peft only wraps the adapted linear layers.
+
+W and B A are summed in float32 only. In bfloat16, which has 8 significant bits, most of B A is lost
+in the sum: an entry of it below 1/512 of W's rounds back to W. So where products are computed in
+bfloat16, layers are not merged: B (A x) is added to W x. Merged weights are float32.
 """
 
-from typing import Any
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
@@ -18,6 +26,10 @@ from rpg.models.model_loading import ModelError
 
 _LORA = ".lora_"
 _WRAPPED = ".base_layer."
+_NAME = "default"
+"""peft's name of the adapter."""
+FOLDER = "adapters"
+"""Where a checkpoint holds its adapters, in peft's format."""
 
 
 def adapt(model: PreTrainedModel, lora: Lora, seed: int) -> None:
@@ -64,26 +76,186 @@ def adapters(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach() for name, value in model.named_parameters() if _LORA in name}
 
 
+def products_in(weight: Tensor) -> torch.dtype:
+    """The type in which a product with this weight is computed here."""
+    kind = weight.device.type
+    if torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind)
+    return weight.dtype
+
+
+def kept_apart(model: PreTrainedModel) -> bool:
+    """Whether the model has adapters and its products are not computed in float32."""
+    return adapted(model) and products_in(model.lm_head.weight) != torch.float32
+
+
+class Adapter(NamedTuple):
+    """What is added to a linear layer's product with x: up @ (down @ x) * scale."""
+
+    down: Tensor
+    """(ranks, inputs)."""
+    up: Tensor
+    """(outputs, ranks)."""
+    scale: float
+
+    def added(self, x: Tensor, product: Tensor) -> Tensor:
+        """`product` (..., outputs) with what the adapter adds for `x` (..., inputs)."""
+        narrow = nn.functional.linear(x, self.down)
+        return product + nn.functional.linear(narrow, self.up) * self.scale
+
+
+def adapter_of(modules: Sequence[Any]) -> Adapter | None:
+    """The adapters of linear layers with the same input, whose outputs are concatenated, as one;
+    None where products are computed in float32 (`weight_and_bias` has merged them) and where there
+    are none.
+    """
+    if products_in(modules[0].weight) == torch.float32:
+        return None
+    wrapped = [module for module in modules if hasattr(module, "lora_A")]
+    if not wrapped:
+        return None
+    scale: float = wrapped[0].scaling[_NAME]
+    down = torch.cat([module.lora_A[_NAME].weight for module in wrapped])
+    up = down.new_zeros(sum(module.out_features for module in modules), len(down))
+    row = column = 0
+    for module in modules:
+        if module in wrapped:
+            weight = module.lora_B[_NAME].weight
+            up[row : row + len(weight), column : column + weight.shape[1]] = weight
+            column += weight.shape[1]
+        row += module.out_features
+    return Adapter(down, up, scale)
+
+
 def weight_and_bias(module: Any) -> tuple[Tensor, Tensor | None]:
-    """Weight and bias of a linear layer, its adapter merged into the weight; differentiable."""
+    """Weight and bias of a linear layer; differentiable. Its adapter is merged into the weight
+    where products are computed in float32."""
     if not hasattr(module, "lora_A"):
         return module.weight, module.bias
     base = module.get_base_layer()
+    if products_in(base.weight) != torch.float32:
+        return base.weight, base.bias
     return base.weight + sum(
         module.get_delta_weight(name) for name in module.active_adapters
     ), base.bias
 
 
-def merged(model: nn.Module) -> dict[str, Tensor]:
-    """The state dict of a model without adapters that computes the same (up to rounding)."""
-    state = {}
-    with torch.no_grad():
-        for name, value in model.state_dict().items():
-            if _LORA in name:
-                continue
-            if name.endswith(f"{_WRAPPED}weight"):
-                value = weight_and_bias(
-                    model.get_submodule(name.removesuffix(f"{_WRAPPED}weight"))
-                )[0]
-            state[name.replace(_WRAPPED, ".")] = value
+def merged(model: nn.Module, trained: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+    """The state dict of a model without adapters that computes the same. With adapters it is
+    float32. `trained`: weights to take instead of the model's, which may be rounded.
+    """
+    state = base_weights(model)
+    if not adapted(model):
+        return {**state, **(trained or {})}
+    wide: dict[int, Tensor] = {}  # tied weights stay one tensor
+    for name, value in state.items():
+        if value.is_floating_point():
+            state[name] = wide.setdefault(value.data_ptr(), value.float())
+    for name, delta in _deltas(model, trained or {}):
+        state[name] = state[name] + delta
     return state
+
+
+def base_weights(model: nn.Module) -> dict[str, Tensor]:
+    """The state dict of the model without its adapters."""
+    return {
+        without_wrapper(name): value
+        for name, value in model.state_dict().items()
+        if _LORA not in name
+    }
+
+
+def without_wrapper(name: str) -> str:
+    """The name of a weight in the model without adapters."""
+    return name.replace(_WRAPPED, ".")
+
+
+def _deltas(model: nn.Module, trained: Mapping[str, Tensor]) -> list[tuple[str, Tensor]]:
+    """(name of a weight in the model without adapters, what its adapter adds to it in float32)."""
+    deltas = []
+    for name, module in model.named_modules():
+        if not hasattr(module, "lora_A"):
+            continue
+        down, up = (
+            trained.get(f"{name}.{part}.{_NAME}.weight", getattr(module, part)[_NAME].weight)
+            for part in ("lora_A", "lora_B")
+        )
+        product = up.detach().float() @ down.detach().float()
+        if module.fan_in_fan_out:
+            product = product.T
+        deltas.append((f"{name}.weight", product * module.scaling[_NAME]))
+    return deltas
+
+
+# --- adapters in files, as peft writes them -------------------------------------------------------
+
+_PREFIX = "base_model.model."
+
+
+def save_adapters(
+    model: nn.Module, folder: Path, base: str, trained: Mapping[str, Tensor] | None = None
+) -> None:
+    """Write the adapters as peft does, to be put on the model `base`; `trained` as in
+    :func:`merged`."""
+    weights = adapters(model) | dict(trained or {})
+    write_adapters(
+        {name: weights[name] for name in adapters(model)}, peft_config(model), folder, base
+    )
+
+
+def write_adapters(
+    weights: Mapping[str, Tensor], config: Mapping[str, Any], folder: Path, base: str
+) -> None:
+    """Write adapters, by their names in the adapted model, and their configuration."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {
+        _PREFIX + name.replace(f".{_NAME}.", "."): value.detach().float().cpu().contiguous()
+        for name, value in weights.items()
+    }
+    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    record = {**config, "base_model_name_or_path": base}
+    (folder / "adapter_config.json").write_text(json.dumps(record, indent=1, sort_keys=True))
+
+
+def peft_config(model: nn.Module) -> dict[str, Any]:
+    """What peft's adapter_config.json says of a model's adapters, without the name of its base."""
+    wrapped = {
+        name.rpartition(".")[2]: module
+        for name, module in model.named_modules()
+        if hasattr(module, "lora_A")
+    }
+    one = next(iter(wrapped.values()))
+    return {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": one.r[_NAME],
+        "lora_alpha": one.lora_alpha[_NAME],
+        "target_modules": sorted(wrapped),
+        "fan_in_fan_out": one.fan_in_fan_out,
+        "inference_mode": True,
+    }
+
+
+def has_adapters(checkpoint: str | Path) -> bool:
+    """Whether a folder is a checkpoint whose adapters are merged and also there by themselves."""
+    return (Path(checkpoint).expanduser() / FOLDER / "adapter_config.json").is_file()
+
+
+def separate(model: PreTrainedModel, checkpoint: str | Path) -> None:
+    """Take the adapters of a checkpoint out of its merged weights, which `model` holds in float32,
+    and add them beside the weights, in place. The base comes back up to float32's rounding.
+    """
+    folder = Path(checkpoint).expanduser() / FOLDER
+    config = json.loads((folder / "adapter_config.json").read_text())
+    if not adapted(model):
+        targets = tuple(config["target_modules"])
+        adapt(model, Lora(rank=config["r"], alpha=config["lora_alpha"], targets=targets), seed=0)
+        model.requires_grad_(False)
+    own = adapters(model)
+    with torch.no_grad():
+        for name, value in load_file(folder / "adapter_model.safetensors").items():
+            parts = name.removeprefix(_PREFIX).rpartition(".")
+            own[f"{parts[0]}.{_NAME}.{parts[2]}"].copy_(value)
+        state = base_weights(model)
+        for name, delta in _deltas(model, {}):
+            state[name].sub_(delta)

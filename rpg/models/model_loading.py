@@ -178,8 +178,15 @@ def shape_of(path: str | Path) -> tuple[bytes, ...] | None:
     folder = Path(path).expanduser()
     if not (folder / "config.json").is_file():
         return None
-    names = "chat_template.jinja config.json generation_config.json tokenizer.json tokenizer_config.json"
-    files = [folder / name for name in names.split()]
+    names = (
+        "chat_template.jinja",
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "adapters/adapter_config.json",
+    )
+    files = [folder / name for name in names]
     return tuple(file.read_bytes() if file.is_file() else b"" for file in files)
 
 
@@ -190,7 +197,14 @@ def put_weights(model: PreTrainedModel, path: str | Path) -> bool:
     is damaged; the model is then unusable.
     """
     files = sorted(Path(path).expanduser().glob("*.safetensors"))
-    state = model.state_dict()
+    state = {
+        name.replace(".base_layer.", "."): value
+        for name, value in model.state_dict().items()
+        if ".lora_" not in name
+    }
+    needed = {name.replace(".base_layer.", ".") for name, _ in model.named_parameters()} & set(
+        state
+    )
     try:
         with ExitStack() as stack:
             opened = [stack.enter_context(safe_open(file, "pt")) for file in files]
@@ -199,7 +213,7 @@ def put_weights(model: PreTrainedModel, path: str | Path) -> bool:
                 name in state and list(state[name].shape) == file.get_slice(name).get_shape()
                 for name, file in files_of.items()
             )
-            if not fits or any(name not in files_of for name, _ in model.named_parameters()):
+            if not fits or not needed <= files_of.keys():
                 return False
             with torch.no_grad():
                 for name, file in files_of.items():
@@ -222,10 +236,16 @@ def halve(folder: Path) -> None:
         aside = path.with_name(f"{path.name}.half")
         save_file(tensors, aside, metadata=metadata)
         aside.replace(path)
+    set_dtype(folder, "bfloat16")
+
+
+def set_dtype(folder: Path, dtype: str) -> None:
+    """Write the type of a checkpoint's weights into its config, which is replaced, never written in
+    place. Raises OSError."""
     config = json.loads((folder / "config.json").read_text())
-    aside = folder / "config.json.half"
+    aside = folder / "config.json.new"
     name = "torch_dtype" if "torch_dtype" in config else "dtype"
-    aside.write_text(json.dumps(config | {name: "bfloat16"}, indent=2) + "\n")
+    aside.write_text(json.dumps(config | {name: dtype}, indent=2) + "\n")
     aside.replace(folder / "config.json")
 
 

@@ -66,7 +66,10 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     half, backend = bfloat16(spec.model), spec.backend
     workers = backend.nodes * backend.gpus_per_node if isinstance(backend, VerlBackend) else 0
     verl = workers > 0
-    weights = (HALF if half else FLOAT) * parameters + FILES_BYTES
+    rounds = half and not spec.model.lora  # adapters are merged in float32, and there by themselves
+    weights = (HALF if rounds else FLOAT) * parameters + FILES_BYTES
+    if spec.model.lora and not isinstance(spec.model, TinyModel):
+        weights += FLOAT * shape.adapter_parameters(spec.model.lora)
     # The training state holds the weights again if they differ from those of the checkpoint (on
     # verl always), and the earlier policies that have yet to sample (on verl: their samples). An
     # initial model as reference is in the cache.
@@ -195,7 +198,7 @@ def _rollout(spec: RunSpec, shape: Shape, rows: int) -> float:
         tables = shape.layers if shape.qk_norm else 1
         positions = r.max_prompt_tokens + r.max_response_tokens
         copied += 2 * tables * positions * (shape.heads + shape.kv_heads) * shape.head_dim
-    if spec.model.lora:
+    if spec.model.lora and not bfloat16(spec.model):
         copied = 0  # counted with the merged copy
     return cache + copied * number + rows * shape.vocabulary * FLOAT * DRAWING
 
@@ -217,11 +220,11 @@ def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
     trained += FLOAT * spec.half_weights()  # the master
     trained *= 1 + (spec.algorithm.advantage.type == "gae")  # a critic
     trained += weight_bytes * copies
-    if lora := model.lora:  # fixed weights; while sampling, also a copy with the adapters merged
-        held = (
-            shape.parameters * weight_bytes * (2 + rounded)
-            + shape.adapter_parameters(lora) * trained
-        )
+    if lora := model.lora:
+        # Fixed weights; while float32 samples, also a copy with the adapters merged.
+        copies_of_base = 1 + (not bfloat16(model)) + rounded
+        held = shape.parameters * weight_bytes * copies_of_base
+        held += shape.adapter_parameters(lora) * trained
     else:
         held = shape.parameters * (trained + weight_bytes * rounded)
     held += weight_bytes * teacher.parameters if teacher else 0

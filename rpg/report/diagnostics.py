@@ -22,6 +22,9 @@ its data cover."""
 REFERENCE_KL_LARGE = 10.0
 """Nats per token between the policy and the reference."""
 RATIO_LARGE = 1e3
+GAP = 0.25
+"""The share of what an update moves the policy from which on a gap between the policy's roundings
+is no longer small beside it."""
 COLLAPSED = 0.05
 """The fraction of its initial entropy below which a policy has stopped exploring."""
 SOLVED = 0.9
@@ -58,7 +61,7 @@ def of_training(rows: Rows) -> list[Finding]:
         before, now = _means(rows, "accuracy")
         findings += [] if now >= SOLVED > before else _starved(last)
         findings += [*_exploding(last), *_entropy_collapsed(rows)]
-    return findings
+    return [*findings, *_apart(last)]
 
 
 def of_answers(
@@ -180,6 +183,42 @@ def _exploding(rows: Rows) -> Iterator[Finding]:
             often = f"in {len(above)} of the last {len(rows)} steps, {max(above):.3g} at most"
             findings.setdefault(rule, Finding(rule, f"{words.format(what, limit)} {often}", advice))
     yield from findings.values()
+
+
+def _apart(rows: Rows) -> Iterator[Finding]:
+    """The policy that samples or is exported is not the one that is trained."""
+    moved = _values(rows, "kl_old_to_new")
+    if not moved:
+        return
+    update = sum(moved) / len(moved)
+    fresh = [row for row in rows if not row.get("sampler_age")]
+    for name, where, advice in (
+        (
+            "kl_sampler_to_policy",
+            "the policy that samples",
+            "in bfloat16 two passes never agree; algorithm.rollout_correction weights the samples, and model.dtype "
+            "float32 removes the gap. If the gap grows, the sampler has other weights: adapters merged in bfloat16, or "
+            "those of an earlier update",
+        ),
+        (
+            "kl_trained_to_exported",
+            "the policy that is exported",
+            "what is evaluated and published has not all of what was learnt; model.dtype float32 exports all of it",
+        ),
+    ):
+        gaps = _values(fresh, name)
+        errors = _values(fresh, f"{name}_error")
+        if not gaps:
+            continue
+        gap = sum(gaps) / len(gaps)
+        error = sum(errors) / len(errors) / math.sqrt(len(errors)) if errors else 0.0
+        if gap - 2 * error > GAP * update:
+            yield Finding(
+                f"apart: {name}",
+                f"{where} is {gap:.2g} nats per token from the one that is trained, and an update moves "
+                f"that one by {update:.2g}",
+                advice,
+            )
 
 
 def _means(rows: Rows, name: str) -> tuple[float, float]:

@@ -167,9 +167,14 @@ def checkpoints_of(folder: RunFolder) -> CheckpointFolder:
 
 
 def model_digest(checkpoint: Path) -> str:
-    """Digest of a checkpoint's weights, as recorded."""
+    """Digest of a checkpoint's weights, as recorded. Adapters beside merged weights do not count:
+    those of a model that has not been trained yet differ, and change nothing."""
     files = read_json_object(checkpoint / "checkpoint.json")["files"]
-    weights = [file["sha256"] for name, file in sorted(files.items()) if name.endswith(WEIGHTS)]
+    weights = [
+        file["sha256"]
+        for name, file in sorted(files.items())
+        if name.endswith(WEIGHTS) and "/" not in name
+    ]
     return (
         weights[0] if len(weights) == 1 else hashlib.sha256("".join(weights).encode()).hexdigest()
     )

@@ -7,6 +7,7 @@ from torch import nn
 
 from rpg.backends.local.optimizers import Optimizer
 from rpg.config.load import resolve
+from rpg.config.training import AdamW, ScheduleFreeAdamW
 from tests.tiny import make_spec, make_trainer
 
 OPTIMIZERS = {
@@ -140,3 +141,26 @@ def test_the_exact_gradient_s_cosine_is_that_of_the_masters_gradient(home):
 def test_which_runs_have_masters(device, dtype, expected):
     model = {"type": "pretrained", "path": "some/model", "dtype": dtype}
     assert resolve({"model": model, "backend": {"device": device}}, "x").half_weights() is expected
+
+
+KINDS = {"adamw": AdamW, "schedule_free": ScheduleFreeAdamW}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_norms_and_biases_decay_or_do_not(kind):
+    """Without a gradient only decay moves a weight."""
+    for decays in (True, False):
+        layer = nn.Linear(3, 2)
+        before = [p.detach().clone() for p in layer.parameters()]
+        settings = KINDS[kind](
+            type=kind, learning_rate=0.1, weight_decay=0.5, decay_vectors=decays, warmup_steps=0
+        )
+        optimizer = Optimizer(layer, settings)
+        optimizer.update_mode()
+        optimizer.step(1, None)
+        moved = [not now.equal(old) for now, old in zip(layer.parameters(), before, strict=True)]
+        assert moved == [True, decays]
+        again = Optimizer(layer, settings)
+        again.load(optimizer.tensors(), optimizer.numbers())
+        groups = again._inner.param_groups
+        assert [g["weight_decay"] for g in groups] == ([0.5] if decays else [0.5, 0.0])

@@ -92,3 +92,17 @@ def test_a_second_backward_pass_gives_the_same(monkeypatch, kept):
         torch.autograd.grad(values, (hidden, weight), slope, retain_graph=True) for _ in range(2)
     ]
     assert all(one.equal(other) for one, other in zip(*passes, strict=True))
+
+
+def test_a_bfloat16_weight_s_gradient_is_summed_over_chunks_in_float32(monkeypatch):
+    """600 equal terms: in bfloat16 the sum stops growing at 256 times a term."""
+    count = 600
+    hidden = torch.ones(count, E, dtype=torch.bfloat16)
+    weight = torch.zeros(V, E, dtype=torch.bfloat16, requires_grad=True)
+    index = torch.arange(count)
+    monkeypatch.setattr(chunked_log_prob, "_PLAIN", 0)
+    monkeypatch.setattr(chunked_log_prob, "_PART", V)
+    values, _ = chosen_log_prob(hidden, weight, index, torch.zeros_like(index), 1.0)
+    values.sum().backward()
+    assert weight.grad[0].tolist() == pytest.approx([count * (1 - 1 / V)] * E, rel=2**-8)
+    assert weight.grad[1].tolist() == pytest.approx([-count / V] * E, rel=2**-6)

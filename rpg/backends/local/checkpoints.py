@@ -9,6 +9,9 @@ for bit.
     weights.safetensors                      the float32 weights of a model that is exported in bfloat16
     adapters.safetensors                     the adapters of a model that is exported with its adapters merged
 
+A model with adapters is exported twice: merged, in float32 (bfloat16 would round most of the
+adapters away), and in `adapters/` as peft's adapters, for programs that load these beside a base.
+
 No file is a pickle. How checkpoints lie on disk and are kept: rpg.store.checkpoints.
 """
 
@@ -23,8 +26,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from rpg.backends.local.sampler import Weights
-from rpg.models.lora import adapted, adapters, merged
-from rpg.models.model_loading import half, halve
+from rpg.models.lora import FOLDER, adapted, adapters, merged, save_adapters
+from rpg.models.model_loading import half, halve, set_dtype
 from rpg.models.policy import Policy
 from rpg.store.atomic_files import StoreError, link, read_json_object, readable
 from rpg.store.checkpoints import FORMAT, KEEP, CheckpointFolder, Keep, digest, digests
@@ -66,13 +69,17 @@ class Checkpoints(CheckpointFolder):
             with readable("write", final):
                 shutil.rmtree(build, ignore_errors=True)
                 (build / "training").mkdir(parents=True)
-                self._write_model(policy, build)
+                self._write_model(policy, build, trained)
                 for name, values in tensors.items():
                     save_file(values, build / "training" / f"{name}.safetensors")
+                of_adapters: dict[str, Any] = {}
                 if adapted(policy.model):
                     rounded = adapters(policy.model)
                     weights = {name: (trained or rounded)[name] for name in rounded}
                     save_file(weights, build / "training" / _ADAPTERS)
+                    base = str(getattr(policy.model, "name_or_path", ""))
+                    save_adapters(policy.model, build / FOLDER, base, weights)
+                    of_adapters = digests(build / FOLDER)
                 elif policy.bfloat16:
                     save_file(self._tensors(policy, trained), build / "training" / _WEIGHTS)
                 self._write_past(past, build / "training")
@@ -84,7 +91,10 @@ class Checkpoints(CheckpointFolder):
                 }
                 (build / "training" / "state.json").write_text(json.dumps(state, indent=1))
                 record = {name: state[name] for name in ("format", "step", "optimizer_step")}
-                record["files"] = self._digests
+                record["files"] = {
+                    **self._digests,
+                    **{f"{FOLDER}/{name}": value for name, value in of_adapters.items()},
+                }
                 (build / "checkpoint.json").write_text(json.dumps(record, indent=1))
                 self.publish(build, final)
         except SafetensorError as error:
@@ -106,17 +116,21 @@ class Checkpoints(CheckpointFolder):
                     {key: value.contiguous() for key, value in weights.items()}, folder / name
                 )
 
-    def _write_model(self, policy: Policy, build: Path) -> None:
+    def _write_model(self, policy: Policy, build: Path, trained: Weights | None) -> None:
         """New weights; config and tokenizer never change, so they are links to those of the last
         checkpoint."""
+        with_adapters = adapted(policy.model)
+        rounds = policy.bfloat16 and not with_adapters
         if self._last is None or self._keys is None:
-            state = merged(policy.model) if adapted(policy.model) else None
+            state = self.exported(policy, trained or {}) if with_adapters else None
             cast(Any, policy.model).save_pretrained(
                 build, max_shard_size="1000GB", state_dict=state
             )
             policy.tokenizer.save_pretrained(build)
-            if policy.bfloat16:
+            if rounds:
                 halve(build)
+            elif with_adapters:
+                set_dtype(build, "float32")
             with safe_open(build / _MODEL, "pt") as file:
                 keys = list(file.keys())
             # A model that is stored under other names than its parameters' is written by
@@ -127,11 +141,18 @@ class Checkpoints(CheckpointFolder):
         for name in self._digests:
             if name != _MODEL:
                 link(self._last / name, build / name)
-        tensors = self._tensors(policy)
-        if policy.bfloat16:
-            tensors = {name: half(tensor) for name, tensor in tensors.items()}
+        weights = self.exported(policy, trained or {})
+        tensors = {name: weights[name].contiguous() for name in self._keys}
         save_file(tensors, build / _MODEL, metadata={"format": "pt"})
         self._digests = {**self._digests, _MODEL: digest(build / _MODEL)}
+
+    def exported(self, policy: Policy, trained: Weights) -> dict[str, Tensor]:
+        """The whole weights that a checkpoint exports, by their names in the model without
+        adapters. trained: the weights that are trained, at full precision."""
+        weights = merged(policy.model, trained)
+        if adapted(policy.model) or not policy.bfloat16:
+            return weights
+        return {name: half(value) for name, value in weights.items()}
 
     def _tensors(self, policy: Policy, trained: Weights | None = None) -> dict[str, Tensor]:
         """The model's weights, with those that are `trained`; a tensor of several names has the one

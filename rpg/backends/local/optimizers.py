@@ -60,6 +60,20 @@ def _move_gradient(master: Tensor, weight: Tensor) -> None:
 Settings = AdamW | ScheduleFreeAdamW
 
 
+def _groups(masters: list[Tensor], settings: Settings) -> list[dict[str, Any]]:
+    """Parameter groups of an optimizer: all weights decay, or (`decay_vectors: false`) matrices
+    only."""
+    if settings.decay_vectors:
+        return [{"params": masters, "weight_decay": settings.weight_decay}]
+    matrices = [master for master in masters if master.ndim > 1]
+    vectors = [master for master in masters if master.ndim < 2]
+    groups = [
+        {"params": matrices, "weight_decay": settings.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
 class Optimizer:
     """Wraps torch's AdamW or schedule-free AdamW for a model's parameters.
 
@@ -86,15 +100,19 @@ class Optimizer:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.names = [name for name, p in model.named_parameters() if p.requires_grad]
         self.masters = make_master_weights(model) if half_weights else self.parameters
-        common: dict[str, Any] = {"betas": settings.betas, "weight_decay": settings.weight_decay}
-        common["lr"] = settings.learning_rate
+        groups = _groups(self.masters, settings)
         self.averaged = isinstance(settings, ScheduleFreeAdamW)
         if self.averaged:
             self._inner: Any = AdamWScheduleFree(
-                self.masters, warmup_steps=settings.warmup_steps, **common
+                groups,
+                lr=settings.learning_rate,
+                betas=settings.betas,
+                warmup_steps=settings.warmup_steps,
             )
         else:
-            self._inner = torch.optim.AdamW(self.masters, fused=True, **common)
+            self._inner = torch.optim.AdamW(
+                groups, lr=settings.learning_rate, betas=settings.betas, fused=True
+            )
 
     def rollout_mode(self) -> None:
         if self.averaged:
@@ -157,7 +175,8 @@ class Optimizer:
         }
 
     def numbers(self) -> dict[str, Any]:
-        """Numbers of the state (counters of the schedule-free average), for a JSON file."""
+        """Numbers of the state (counters of the schedule-free average), for a JSON file; groups have
+        the same but for their decay."""
         group = self._inner.param_groups[0]
         return {key: value for key, value in group.items() if isinstance(value, int | float | bool)}
 
@@ -170,5 +189,7 @@ class Optimizer:
             parameter, _, key = name.rpartition("/")
             master = masters[parameter]
             self._inner.state[master][key] = value.to(master.device)
-        for key in self.numbers():
-            self._inner.param_groups[0][key] = numbers[key]
+        for group in self._inner.param_groups:
+            decay = group["weight_decay"]
+            group.update({key: numbers[key] for key in self.numbers()})
+            group["weight_decay"] = decay

@@ -17,7 +17,8 @@ from rpg.backends.local.critic import Critic
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Graded, Roller, Rollout
-from rpg.backends.local.sampler import Sampler
+from rpg.backends.local.roundings import export_gap, first_rows, gap_metrics
+from rpg.backends.local.sampler import Sampler, Weights
 from rpg.backends.optimizer_steps import Meter
 from rpg.backends.token_recorder import Recorder, token_values
 from rpg.catalogue import GAE, DistributionKL
@@ -26,10 +27,10 @@ from rpg.errors import UserError, is_no_memory
 from rpg.losses.advantages import advantages as advantages_of
 from rpg.losses.advantages import positive_lm_weights, value_targets
 from rpg.losses.aggregation import Counts, aggregate
-from rpg.losses.kl_terms import k3
 from rpg.losses.policy_loss import policy_loss, rollout_weights, weight_metrics, weighted_likelihood
 from rpg.models import seeds
 from rpg.models.decoding import Batch
+from rpg.models.lora import merged
 from rpg.models.micro_batches import Limits, micro_batches, score
 from rpg.models.policy import Policy
 
@@ -44,6 +45,9 @@ class Experience:
 
     batch: Batch
     old: Tensor
+    begin: Tensor
+    """Log-probabilities under the policy before the updates: `old`, unless the loss divides by the
+    sampler's."""
     reference: Tensor | None
     advantages: Tensor
     drawn: Tensor
@@ -79,6 +83,8 @@ class Trainer:
 
     recorder: Recorder | None = None
     """What the last step recorded of its tokens, if it was to (`training.token_records`)."""
+    last_batch: Batch | None = None
+    """The responses of the last step that trained."""
 
     def __init__(
         self, spec: RunSpec, policy: Policy, roller: Roller, teacher: Policy | None = None
@@ -140,10 +146,15 @@ class Trainer:
             graded = self.roller.with_demonstrations(rollout.kept, sampler, step)
             if every and step % every == 0:
                 self.recorder = self._recorder(graded)
-            experience, kl = self._score(graded, sampler)
-            if not (self.sampler.is_policy and self.sampler.exact):
+            experience, log_ratio = self._score(graded, sampler)
+            mask = experience.batch.mask
+            # Other weights, or other kernels in a precision in which that matters.
+            differs = not (self.sampler.is_policy and self._exact_samples)
+            if differs:
                 metrics["sampler_age"] = age
-                metrics["kl_sampler_to_policy"] = kl
+                metrics |= gap_metrics("kl_sampler_to_policy", log_ratio, mask)
+            if differs and self.sampler.is_policy:
+                metrics["kl_rounding"] = metrics["kl_sampler_to_policy"]
             if experience.weights is not None:
                 correction = self.spec.algorithm.rollout_correction
                 metrics |= weight_metrics(correction, experience.weights, experience.batch.mask)
@@ -152,7 +163,10 @@ class Trainer:
             self.optimizer.update_mode()
             metrics |= self._update(step, experience)
             self.optimizer.rollout_mode()
+            if differs:
+                metrics |= self._moved(experience)
             self.reference.end_updates(self.policy)
+            self.last_batch = experience.batch
             log_prob, update = scored - start, time.perf_counter() - scored
         self.progress.begin("", 0, "")
         total = time.perf_counter() - began
@@ -168,14 +182,44 @@ class Trainer:
         given = prompts, responses, graded.rewards.tolist(), self.policy.tokenizer.decode
         return Recorder(spec.training.token_records, spec.rollout.group_size, *given)
 
-    def _score(self, graded: Graded, sampler: Policy) -> tuple[Experience, float]:
-        """Old and reference log-probabilities, advantages and weights; and KL(sampler || policy)
-        per token."""
+    @property
+    def _exact_samples(self) -> bool:
+        """Whether the sampler computes the log-probabilities of the training pass, up to float32's
+        rounding."""
+        return self.policy.exact_samples and self.sampler.exact
+
+    def _moved(self, experience: Experience) -> dict[str, float]:
+        """How far the step's updates have moved the policy, on the first responses: what gaps
+        between roundings are to be compared with."""
+        part = first_rows(experience.batch)
+        limits = Limits.of(self.spec.training, self.policy)
+        temperature = self.spec.rollout.temperature
+        now = score(self.policy, part, temperature, limits)
+        before = experience.begin[: now.shape[0], : now.shape[1]]
+        return gap_metrics("kl_old_to_new", now - before, part.mask)
+
+    def export_gap(self, exported: Weights) -> dict[str, float]:
+        """How far the weights that a checkpoint exports are from those that are trained."""
+        if self.last_batch is None:
+            return {}
+        trained = merged(self.policy.model, self.optimizer.weights())
+        return export_gap(
+            self.policy,
+            trained,
+            exported,
+            self.last_batch,
+            self.spec.rollout.temperature,
+            Limits.of(self.spec.training, self.policy),
+        )
+
+    def _score(self, graded: Graded, sampler: Policy) -> tuple[Experience, Tensor]:
+        """Old and reference log-probabilities, advantages and weights; and log(policy / sampler) of
+        each token, (N, T)."""
         spec, batch = self.spec, graded.samples.batch
         self.progress.begin("log-probabilities", 0, "")
         limits, temperature = Limits.of(spec.training, self.policy), spec.rollout.temperature
         drawn, nobody_drew = graded.samples.log_prob, spec.algorithm.demonstrations > 0
-        exact = self.policy.exact_samples and self.sampler.exact and not nobody_drew
+        exact = self._exact_samples and not nobody_drew
         sampled = drawn if exact else score(sampler, batch, temperature, limits)
         drawn = sampled if nobody_drew else drawn
         current = (
@@ -198,10 +242,21 @@ class Trainer:
         values = None if self.critic is None else self.critic.score(batch, limits)
         targets = None if values is None else value_targets(algorithm, values=values, **inputs)
         advantages = advantages_of(algorithm, values=values, **inputs)
-        kl = float(torch.where(mask, k3(current - drawn), 0).sum() / mask.sum())
         row = torch.arange(len(batch), device=old.device)
-        others = weights, values, targets, positive_lm_weights(algorithm, graded.correct, mask)
-        return Experience(batch, old, reference, advantages, sampled, row, *others), kl
+        experience = Experience(
+            batch=batch,
+            old=old,
+            begin=current,
+            reference=reference,
+            advantages=advantages,
+            drawn=sampled,
+            row=row,
+            weights=weights,
+            values=values,
+            targets=targets,
+            lm_weights=positive_lm_weights(algorithm, graded.correct, mask),
+        )
+        return experience, current - drawn
 
     def _update(self, step: int, experience: Experience) -> dict[str, float]:
         """All epochs and mini-batches of one rollout."""

@@ -48,9 +48,14 @@ def train(folder: RunFolder, home: Path, say: Say) -> None:
                 run_provenance.write(folder, attempt)
             if trainer.recorder is not None:
                 write_records(folder, step, trainer.recorder.rows())
+            saves = step % spec.training.checkpoint_every == 0 or step in checkpoints.eval_steps
+            if saves and trainer.policy.bfloat16:
+                exported = checkpoints.exported(trainer.policy, trainer.optimizer.weights())
+                metrics |= trainer.export_gap(exported)
+                del exported
             # Before the checkpoint, so that a checkpoint implies the metrics of its steps.
             append_metrics(folder, attempt, metrics)
-            if step % spec.training.checkpoint_every == 0 or step in checkpoints.eval_steps:
+            if saves:
                 trainer.progress.begin("checkpoint", 0, "")
                 checkpoints.wait_for_space(_room(trainer), say)
                 _save(checkpoints, step, trainer)

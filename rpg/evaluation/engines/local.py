@@ -10,6 +10,7 @@ from rpg.evaluation.engines.protocol import Completion, Request
 from rpg.models import seeds
 from rpg.models.conversations import Conversations, Talk
 from rpg.models.decoding import Drawing, Samples
+from rpg.models.lora import has_adapters, separate
 from rpg.models.model_loading import load_pretrained, put_weights, shape_of
 from rpg.models.policy import Policy
 from rpg.models.tokenizer import encode_prompts
@@ -40,7 +41,11 @@ class LocalEngine:
         if policy is None or not same_shape or not put_weights(policy.model, model):
             policy = None  # frees the old weights
             weights, tokenizer = load_pretrained(model, revision)
+            if self.bfloat16 and has_adapters(model):
+                separate(weights, model)
             policy = Policy(weights.to(self.device), tokenizer, bfloat16=self.bfloat16)
+        elif self.bfloat16 and has_adapters(model):
+            separate(policy.model, model)
         self.policy, self._shape = policy, shape
 
     def complete(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
