@@ -212,7 +212,7 @@ def _apart(rows: Rows) -> Iterator[Finding]:
             continue
         gap = sum(gaps) / len(gaps)
         error = sum(errors) / len(errors) / math.sqrt(len(errors)) if errors else 0.0
-        if gap - 2 * error > GAP * update:
+        if gap > max(GAP * update, 2 * error):
             yield Finding(
                 f"apart: {name}",
                 f"{where} is {gap:.2g} nats per token from the one that is trained, and an update moves "

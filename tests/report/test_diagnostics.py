@@ -48,6 +48,20 @@ def test_a_healthy_run_says_nothing():
     assert diagnostics.of_training(steps(5, reward=-1.0)) == [], "too few steps to say anything"
 
 
+def test_a_gap_between_roundings_counts_beside_what_an_update_moves():
+    moves = {"kl_old_to_new": 4e-4, "kl_sampler_to_policy_error": 1e-6}
+    small, large = (
+        diagnostics.of_training(steps(**moves, kl_sampler_to_policy=kl)) for kl in (5e-5, 2e-4)
+    )
+    assert small == []
+    assert [finding.rule for finding in large] == ["apart: kl_sampler_to_policy"]
+    assert "0.0002 nats per token" in large[0].evidence and "0.0004" in large[0].evidence
+    unsure = {**moves, "kl_sampler_to_policy": 2e-4, "kl_sampler_to_policy_error": 1e-3}
+    assert diagnostics.of_training(steps(**unsure)) == []
+    late = {**moves, "kl_sampler_to_policy": 2e-4, "sampler_age": 2}
+    assert diagnostics.of_training(steps(**late)) == [], "a stale sampler was asked for"
+
+
 CASES = [
     (
         {"reward": -1.0, "accuracy": 0.0},
