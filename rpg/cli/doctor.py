@@ -52,6 +52,7 @@ def doctor(
     if backend == "verl":
         findings += _of_verl(specs)
     findings += [(False, text) for text in _of_file(specs, layout)] if specs else []
+    findings += _of_prompts(specs, layout)
     wrong = {text for good, text in findings if good is False}
     findings = [(good, text) for good, text in findings if good is False or text not in wrong]
     if file is not None and not wrong:
@@ -145,6 +146,22 @@ def _of_verl(specs: list[RunSpec]) -> list[Finding]:
     if not sections:
         sections = [VerlBackend(type="verl")]
     return list(dict.fromkeys(finding for section in sections for finding in judge(section, host)))
+
+
+def _of_prompts(specs: list[RunSpec], layout: Layout) -> Iterator[Finding]:
+    """The first prompt of each model and task with its special tokens marked, and what ends a
+    response."""
+    from rpg.errors import UserError
+    from rpg.models.initial_policy import tokens_of_prompt
+    from rpg.tasks import load_problems
+
+    alike = {(spec.task.model_dump_json(), spec.model): spec for spec in specs}
+    for spec in alike.values():
+        with suppress(UserError, OSError):  # what is wrong is said elsewhere
+            prompt = load_problems(spec.task).train[0].given()
+            for line in tokens_of_prompt(spec, prompt, layout.home):
+                is_warning = line.startswith("tokens: warning: ")
+                yield None if is_warning else True, line
 
 
 def _of_file(specs: list[RunSpec], layout: Layout) -> list[str]:

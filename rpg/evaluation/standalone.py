@@ -20,6 +20,7 @@ from rpg.evaluation.graded_samples import evaluate_problems, progress_lines
 from rpg.evaluation.variation import spread_over_prompts, with_prompts
 from rpg.models.hub_models import hub_commit, hub_file
 from rpg.models.model_cache import pretrained_folder
+from rpg.models.positions import positions_of
 from rpg.models.truncated_sampling import WHOLE, Restriction, Sampling
 from rpg.models.warm_start_cache import local_files
 from rpg.store import samples
@@ -269,7 +270,7 @@ def _room(checkpoint: str | Path, revision: str | None, prompt: int) -> int:
     model's context leaves."""
     folder = Path(checkpoint).expanduser()
     file = folder / "config.json" if folder.is_dir() else hub_file(str(checkpoint), revision)
-    context = read_json_object(file).get("max_position_embeddings", 0) if file.is_file() else 0
+    context = positions_of(read_json_object(file)) if file.is_file() else None
     context = context or 2048 + prompt
     return min(32_768, max(int(context) - prompt, int(context) // 2))
 

@@ -21,6 +21,8 @@ from transformers import PreTrainedTokenizerBase
 from rpg.config.task import EnvironmentTask
 from rpg.models.decoding import Batch, Drawing, Samples, ignore_progress
 from rpg.models.policy import Policy
+from rpg.models.positions import room_of
+from rpg.models.special_tokens import last_token
 from rpg.models.tokenizer import encode_prompts
 from rpg.models.truncated_sampling import WHOLE
 from rpg.tasks import DataError
@@ -105,7 +107,7 @@ class Conversations:
         ]
         prompt_ids = self.encoded(policy.tokenizer, prompts, openings, max_prompt_tokens)
         active, size = list(range(len(talks))), group_size
-        positions = getattr(policy.model.config, "max_position_embeddings", None) or 1 << 30
+        positions = room_of(policy.model.config)
         while active:
             fewest = min(len(talks[row].tokens) for row in active)
             so_far = {row: [*prompt_ids[row // group_size], *talks[row].tokens] for row in active}
@@ -266,7 +268,7 @@ def reply_tokens(
             raise DataError(
                 f"task.reply: the chat template cannot write a tool's reply: {error}"
             ) from None
-        end = str(tokenizer.eos_token)
+        end = str(tokenizer.convert_ids_to_tokens(last_token(tokenizer)))
         until = until[: until.rindex(end) + len(end) * ended] if end in until else until
         if not tokenizer.chat_template or not whole.startswith(until) or whole == silent:
             why = (

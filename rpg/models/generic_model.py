@@ -4,17 +4,19 @@ Shapes: P prompts, N responses (rows), T response tokens, L prompt and response 
 vocabulary.
 """
 
+import re
 from collections.abc import Sequence
 from inspect import signature
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
 from rpg.models.chunked_log_prob import Closed, entropy_of
 from rpg.models.decoding import BLOCK, Batch, Scored, padded_left
 from rpg.models.model_loading import ModelError
+from rpg.models.positions import positions_of
 from rpg.models.truncated_sampling import among
 from rpg.system.private_parts import private_part
 
@@ -31,15 +33,31 @@ class CacheEngine:
         self.recurrent = any(isinstance(layer, has_state) for layer in layers)
         """Whether a layer keeps a state (of linear attention, of Mamba), which goes on by single
         tokens only."""
+        self.only_states = bool(layers) and not any(
+            hasattr(layer, "get_seq_length") for layer in layers
+        )
 
-    def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:  # noqa: ARG002 (of the protocol)
+    def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:
         """Raises ModelError: the model goes on from a cache of another kind."""
         own = not self.model._supports_default_dynamic_cache() or hasattr(
             self.model, "_setup_cache"
         )
         if own or "past_key_values" not in signature(self.model.forward).parameters:
             raise ModelError(f"model.path: {type(self.model).__name__} has no cache to sample with")
-        ids, seen = padded_left(prompts, max(map(len, prompts)))
+        if self.only_states:
+            raise ModelError(
+                f"model.path: {type(self.model).__name__} with linear attention in every layer cannot "
+                "be sampled from: transformers has no cache that counts its tokens"
+            )
+        longest = max(map(len, prompts))
+        places = _learned_positions(self.model)
+        if places is not None and longest + max_new_tokens > places:
+            raise ModelError(
+                f"model.path: {type(self.model).__name__} has {places} positions, too few for a prompt of "
+                f"{longest} tokens and {max_new_tokens} of a response; lower rollout.max_prompt_tokens or "
+                "max_response_tokens"
+            )
+        ids, seen = padded_left(prompts, longest)
         attend = seen.long().to(self.device)
         self.cache = DynamicCache(config=self.model.config)
         given = {"attention_mask": attend, "position_ids": (attend.cumsum(-1) - 1).clamp(min=0)}
@@ -65,6 +83,20 @@ class CacheEngine:
     def select(self, index: Tensor) -> None:
         (self.cache.reorder_cache if self.recurrent else self.cache.batch_select_indices)(index)
         self.attend = self.attend[index]
+
+
+def _learned_positions(model: PreTrainedModel) -> int | None:
+    """The length of a model's table of positions; None where positions are computed."""
+    tables = [
+        module.num_embeddings
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Embedding) and _POSITIONS.search(name)
+    ]
+    room = positions_of(model.config)
+    return min(tables if room is None else [room, *tables]) if tables else None
+
+
+_POSITIONS = re.compile(r"\b(?:wpe|\w*position\w*)$")
 
 
 def scored(

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, PreTrainedTokenizerBase
+from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerBase
 
 from rpg.config.model import PretrainedModel, bfloat16, located
 from rpg.config.run_spec import RunSpec
@@ -19,11 +19,13 @@ from rpg.models.lora import adapt
 from rpg.models.model_cache import pretrained_folder
 from rpg.models.model_loading import ModelError, build_tiny, load_pretrained, load_tokenizer
 from rpg.models.policy import Policy
+from rpg.models.positions import room_of
+from rpg.models.special_tokens import encode, marked, notes, stop_tokens
 from rpg.models.tokenizer import (
+    BEGIN,
     build_tokenizer,
     changes_chat_template,
     check_prompts,
-    encode,
     rendered,
     set_chat_template,
 )
@@ -36,6 +38,7 @@ from rpg.models.warm_start_cache import (
 )
 from rpg.tasks import DataError, Problem, Splits, characters_of, demonstrations_of, load_problems
 from rpg.tasks.preparation import data_files, once, prepare_data, read_problems, take_over
+from rpg.tasks.problems import Given
 
 
 def prepare_model(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Path | None:
@@ -65,7 +68,7 @@ def folder_with_chat_template(spec: RunSpec, home: Path, model: Path) -> Path:
     if not changes_chat_template(chat_of(spec.task)):
         return model
     settings = json.dumps(
-        [str(model), local_files(model), chat_of(spec.task).model_dump(mode="json")]
+        [str(model), local_files(model), chat_of(spec.task).model_dump(mode="json"), BEGIN]
     )
     folder = Path(home) / "cache" / "dressed" / hashlib.sha256(settings.encode()).hexdigest()[:16]
     with once(folder) as build:
@@ -115,7 +118,7 @@ def _positions(spec: RunSpec, home: Path) -> int:
         return spec.model.max_positions
     path = located(spec.model.path, home) or spec.model.path
     config = AutoConfig.from_pretrained(path, revision=spec.model.revision, local_files_only=True)
-    return getattr(config.get_text_config(), "max_position_embeddings", None) or 1 << 30
+    return room_of(config)
 
 
 def preview_prompts(spec: RunSpec, home: Path) -> list[tuple[Problem, str, int]]:
@@ -126,6 +129,27 @@ def preview_prompts(spec: RunSpec, home: Path) -> list[tuple[Problem, str, int]]
     tokenizer = tokenizer_of(spec, home)
     texts = [rendered(tokenizer, problem.given()) for problem in problems]
     return list(zip(problems, texts, map(len, encode(tokenizer, texts)), strict=True))
+
+
+def tokens_of_prompt(spec: RunSpec, prompt: Given, home: Path) -> list[str]:
+    """A prompt as a run's model gets it, its special tokens marked, then what is done otherwise than
+    the model's files say and what ends a response. Raises ModelError, OSError: the tokenizer is not
+    on this machine; DataError."""
+    tokenizer = tokenizer_of(spec, home, offline=True)
+    ids = encode(tokenizer, [rendered(tokenizer, prompt)])[0]
+    config = None
+    if isinstance(spec.model, PretrainedModel):
+        path = located(spec.model.path, home) or spec.model.path
+        with contextlib.suppress(OSError):  # the model has none
+            config = GenerationConfig.from_pretrained(
+                path, revision=spec.model.revision, local_files_only=True
+            )
+    ends = tokenizer.convert_ids_to_tokens(stop_tokens(tokenizer, config))
+    return [
+        f"a prompt of {len(ids)} tokens: {marked(tokenizer, ids)}",
+        *(f"tokens: {note}" for note in notes(tokenizer, config)),
+        *([f"tokens: a response ends with {' or '.join(ends)}"] if ends else []),
+    ]
 
 
 def tokenizer_of(
@@ -164,6 +188,8 @@ def starting_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = prin
     """:func:`initial_policy`, with adapters if the run trains adapters. Raises ModelError,
     DataError, StoreError."""
     policy = initial_policy(spec, home, say)
+    for note in notes(policy.tokenizer, getattr(policy.model, "generation_config", None)):
+        say(f"tokens: {note}")
     if lora := spec.model.lora:
         adapt(policy.model, lora, spec.seed)
     return policy

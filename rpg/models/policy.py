@@ -16,7 +16,8 @@ from rpg.models.decoding import Batch, Drawing, Engine, Samples, Scored, generat
 from rpg.models.lean import longest, supports
 from rpg.models.lean_decoding import LeanEngine
 from rpg.models.model_loading import ModelError
-from rpg.models.tokenizer import Stopper, stop_tokens
+from rpg.models.special_tokens import stop_tokens
+from rpg.models.tokenizer import Stopper
 from rpg.models.truncated_sampling import WHOLE
 
 

@@ -1,5 +1,5 @@
-"""A tokenizer with one token per character; prompts, chat templates, end tokens and stop strings
-for any tokenizer."""
+"""A tokenizer with one token per character; prompts, chat templates and stop strings for any
+tokenizer."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -8,9 +8,10 @@ from typing import Any
 
 from jinja2 import TemplateError
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import GenerationConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from rpg.config.data_source import Chat
+from rpg.models.special_tokens import encode, frame_of
 from rpg.tasks import DataError
 from rpg.tasks.problems import Given
 
@@ -88,13 +89,6 @@ def _outside_limit(
     return f"rollout.max_prompt_tokens: {limit}, but {subject} {tokens} tokens: {start!r}"
 
 
-def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[int]]:
-    """Token ids of :func:`rendered` prompts; a chat template writes special tokens itself."""
-    options = {"add_special_tokens": False} if tokenizer.chat_template else {}
-    ids: list[list[int]] = tokenizer(texts, **options)["input_ids"]
-    return ids
-
-
 def rendered(tokenizer: PreTrainedTokenizerBase, prompt: Given, tools: Sequence[Any] = ()) -> str:
     """The text that the model sees before its response. Raises DataError: a conversation without a
     template, or one that the template cannot format.
@@ -127,7 +121,7 @@ def set_chat_template(tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:
     """
     if not changes_chat_template(chat):
         return
-    template = chat.template or tokenizer.chat_template
+    template = _with_begin(tokenizer, chat.template) if chat.template else tokenizer.chat_template
     if not template:
         why = "task.chat: the model's tokenizer has no chat template; name one: task.chat.template: my.jinja"
         raise DataError(why)
@@ -141,19 +135,21 @@ def set_chat_template(tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:
     tokenizer.chat_template = options + template + (prefix if chat.prefix else "")
 
 
+def _with_begin(tokenizer: PreTrainedTokenizerBase, template: str) -> str:
+    """A task's template, behind the begin token that the tokenizer puts before every text, unless
+    the template writes it itself."""
+    bos = tokenizer.bos_token
+    if not bos or frame_of(tokenizer).before != (tokenizer.bos_token_id,):
+        return template
+    return template if "bos_token" in template or str(bos) in template else BEGIN + template
+
+
+BEGIN = "{{- bos_token -}}"
+
+
 def changes_chat_template(chat: Chat) -> bool:
     """Whether a task needs another template than the tokenizer's own."""
     return bool(chat.template or chat.options or chat.prefix)
-
-
-def stop_tokens(
-    tokenizer: PreTrainedTokenizerBase, generation_config: GenerationConfig | None
-) -> list[int]:
-    """Ids that end a response: those of a model's generation config and the tokenizer's end of
-    sequence."""
-    configured = getattr(generation_config, "eos_token_id", None)
-    ids = configured if isinstance(configured, list) else [configured]
-    return sorted({i for i in (*ids, tokenizer.eos_token_id) if i is not None})
 
 
 _MARGIN = 4

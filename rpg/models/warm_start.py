@@ -13,6 +13,8 @@ from rpg.models.decoding import Batch
 from rpg.models.micro_batches import Limits
 from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
+from rpg.models.positions import room_of
+from rpg.models.special_tokens import last_token
 from rpg.models.tokenizer import encode_prompts
 from rpg.tasks import DataError, verifier_of
 from rpg.tasks.problems import Demonstrations, Given
@@ -171,7 +173,8 @@ def demonstration_batch(policy: Policy, pairs: list[tuple[Given, str | Sequence[
     """Demonstrations as a batch, one response per prompt, each with an end token. Of turns (every
     second one is a tool's) each is tokenised by itself, as when they are sampled.
     """
-    room = getattr(policy.model.config, "max_position_embeddings", None) or 1 << 30
+    room = room_of(policy.model.config)
+    end = last_token(policy.tokenizer)
     prompts = encode_prompts(policy.tokenizer, [prompt for prompt, _ in pairs], room)
     turns = [[response] if isinstance(response, str) else list(response) for _, response in pairs]
     texts = [text for of_turns in turns for text in of_turns]
@@ -191,7 +194,7 @@ def demonstration_batch(policy: Policy, pairs: list[tuple[Given, str | Sequence[
             tokens[row, at : at + len(part)] = torch.tensor(part, dtype=torch.long)
             heard[row, at : at + len(part)] = number % 2 == 1
             at += len(part)
-        tokens[row, at] = policy.tokenizer.eos_token_id
+        tokens[row, at] = end
     device, one_turn = policy.device, all(len(texts) == 1 for texts in turns)
     of = torch.arange(len(pairs), device=device)
     said = None if one_turn else heard.to(device)
@@ -201,7 +204,7 @@ def demonstration_batch(policy: Policy, pairs: list[tuple[Given, str | Sequence[
 def _accuracy(policy: Policy, task: TaskSection, demos: Demonstrations) -> float:
     """Greedy accuracy on the held-out problems."""
     problems = demos.held_out
-    room = policy.model.config.max_position_embeddings
+    room = room_of(policy.model.config)
     prompts = encode_prompts(policy.tokenizer, [p.given() for p in problems], room)
     limit = demos.longest_response() + 1
     samples = policy.sample(

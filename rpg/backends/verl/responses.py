@@ -7,7 +7,8 @@ from typing import Any
 
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
-from rpg.models.tokenizer import Stopper, stop_tokens
+from rpg.models.special_tokens import stop_tokens
+from rpg.models.tokenizer import Stopper
 from rpg.store.atomic_files import atomic_write_text
 from rpg.tasks import Problem
 from rpg.tasks.preparation import problem_of

@@ -10,7 +10,8 @@ from rpg.config.evaluation import VllmEngineSpec
 from rpg.errors import first_line
 from rpg.evaluation.engines.protocol import Completion, EngineError, Request
 from rpg.models import seeds
-from rpg.models.tokenizer import encode_prompts, stop_tokens
+from rpg.models.special_tokens import stop_tokens
+from rpg.models.tokenizer import encode_prompts
 from rpg.models.truncated_sampling import Sampling
 from rpg.models.vllm_engine import Vllm
 
