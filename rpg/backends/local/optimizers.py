@@ -7,7 +7,7 @@ model holds their rounded values (Micikevicius et al., 2018, arXiv 1710.03740, s
 Gradients come in bfloat16, one micro-batch at a time, and are summed in float32.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -60,11 +60,11 @@ def _move_gradient(master: Tensor, weight: Tensor) -> None:
 Settings = AdamW | ScheduleFreeAdamW
 
 
-def _groups(masters: list[Tensor], settings: Settings) -> list[dict[str, Any]]:
+def _groups(masters: Sequence[Tensor], settings: Settings) -> list[dict[str, Any]]:
     """Parameter groups of an optimizer: all weights decay, or (`decay_vectors: false`) matrices
     only."""
     if settings.decay_vectors:
-        return [{"params": masters, "weight_decay": settings.weight_decay}]
+        return [{"params": list(masters), "weight_decay": settings.weight_decay}]
     matrices = [master for master in masters if master.ndim > 1]
     vectors = [master for master in masters if master.ndim < 2]
     groups = [

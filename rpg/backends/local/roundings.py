@@ -105,7 +105,7 @@ def _fits(policy: Policy) -> bool:
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info(policy.device)
     needed = 4 * sum(weight.numel() for weight in policy.model.parameters())
-    return free > 1.25 * needed + 2**31
+    return bool(free > 1.25 * needed + 2**31)
 
 
 def first_rows(batch: Batch) -> Batch:
