@@ -9,6 +9,7 @@ from dashboard.view import View, series_labels
 from dashboard.widgets import Nothing, choose, choose_many, notice, show_legend, show_panels
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves, sweep_report
+from rpg.report.csv_text import csv_text
 from rpg.store import queries
 
 HOW = "Drag to move a panel, hold Shift and scroll to zoom, double-click to reset."
@@ -51,7 +52,7 @@ def page(view: View) -> None:
     )
     made = {
         "HTML": lambda: view.shared_page(shown_labels, panels, x),
-        "CSV": lambda: curve_data(view, shown_labels, panels, x, thin=False).to_csv(index=False),
+        "CSV": lambda: csv_text(curve_data(view, shown_labels, panels, x, thin=False)),
     }
     _save(made, repr((shown_labels, panels, x, view.version)))
 

@@ -21,6 +21,7 @@ from dashboard.widgets import (
 )
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves
+from rpg.report.csv_text import csv_text
 from rpg.store.current import flat, how_it_came
 from rpg.store.run_folder import RunFolder
 from rpg.store.samples import SECOND, unread_form
@@ -100,7 +101,7 @@ def _curves(view: View, sweep: str, name: str) -> None:
     with st.expander("Every number"):
         st.dataframe(metrics, hide_index=True)
         st.dataframe(scores, hide_index=True)
-    as_csv = partial(metrics.to_csv, index=False)
+    as_csv = partial(csv_text, metrics)
     st.download_button("Metrics as CSV", as_csv, f"{name}.csv", on_click="ignore")
 
 

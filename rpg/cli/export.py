@@ -58,13 +58,7 @@ def sql(query: str, out: Path | None = None, rows: Rows = 50, home: Home = None)
         if not names:
             refuse(f"sql: {query!r} has no result; expected a query, e.g. 'SELECT * FROM scores'")
         if out is not None:
-            with atomic_path(out.absolute()) as temporary:
-                if out.suffix == ".json":
-                    lines.to_json(
-                        temporary, orient="records", default_handler=str
-                    )  # a UUID is no JSON
-                else:  # pandas writes a long list as numpy prints it, without its middle
-                    getattr(duckdb.from_df(lines), f"write_{out.suffix[1:]}")(str(temporary))
+            _write(lines, out)
             say(f"wrote {len(lines):,} rows to {out}")
             return
     table = columns(*(escape(str(name)) for name in names))
@@ -76,6 +70,21 @@ def sql(query: str, out: Path | None = None, rows: Rows = 50, home: Home = None)
         console.print(
             f"... {len(lines) - rows:,} more rows; --rows N or --out FILE shows them", style="dim"
         )
+
+
+def _write(rows: Any, out: Path) -> None:
+    """Write a frame as the file's ending says."""
+    import duckdb
+
+    from rpg.report.csv_text import without_formulas
+
+    with atomic_path(out.absolute()) as temporary:
+        if out.suffix == ".json":
+            rows.to_json(temporary, orient="records", default_handler=str)  # a UUID is no JSON
+        elif out.suffix == ".parquet":
+            duckdb.from_df(rows).write_parquet(str(temporary))
+        else:  # pandas writes a long list as numpy prints it, without its middle
+            duckdb.from_df(without_formulas(rows)).write_csv(str(temporary))
 
 
 Target = Literal["parquet", "csv", "tensorboard", "wandb", "mlflow", "trackio", "inspect"]

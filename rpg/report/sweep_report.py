@@ -19,6 +19,7 @@ from rpg import stats
 from rpg.metrics import shown as shown_metrics
 from rpg.report import charts, curves, tables, verdicts
 from rpg.report.conclusion import conclusion
+from rpg.report.csv_text import csv_text
 from rpg.report.selection import MEAN
 from rpg.report.spending import remedy
 from rpg.report.summary import Summary, history, summarise
@@ -86,11 +87,11 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
     )
     write("table.md", tables.markdown(summary))
     write("table.tex", tables.latex(summary))
-    write("table.csv", summary.table.to_csv(index=False))
+    write("table.csv", csv_text(summary.table))
     if summary.equal:
         each = [part.table.assign(axis=part.axis, budget=part.budget) for part in summary.equal]
-        write("equal.csv", pandas.concat(each).to_csv(index=False))
-    write("curves.csv", every_step.to_csv(index=False))
+        write("equal.csv", csv_text(pandas.concat(each)))
+    write("curves.csv", csv_text(every_step))
     return written
 
 

@@ -14,6 +14,7 @@ import vl_convert
 
 from rpg.config.sweep_spec import value_text
 from rpg.report import compute_curves, frontier, study_charts, tables
+from rpg.report.csv_text import csv_text
 from rpg.report.summary import history, summarise
 from rpg.report.sweep_report import Section, document, section
 from rpg.report.tables import grid_of, number, plus_minus, signed
@@ -306,7 +307,7 @@ def write_study_report(layout: Layout, study: str) -> None:
     texts = {
         "report.html": document(study, sections),
         "report.tex": "\n".join(latex),
-        "trials.csv": of_study.trials.to_csv(index=False),
+        "trials.csv": csv_text(of_study.trials),
     }
     folder = layout.study_folder(study) / "report"
     for name, spec in drawn.items():
