@@ -22,15 +22,16 @@ _CORRECTION = "algorithm.rollout_correction."
 _TEACHER = "the reverse KL to the teacher is asked for, without a reward."
 
 
-def described(trainer: Trainer) -> tuple[str, dict[str, Any]]:
+def described(trainer: Trainer, configuration: str = "") -> tuple[str, dict[str, Any]]:
     """A trainer with its version, and its keys with their defaults: all where it is installed, else
-    those that are pinned. Raises ImportError, PackageNotFoundError: it is not installed.
+    those that are pinned; `configuration` is verl's, e.g. ppo_megatron_trainer. Raises ImportError,
+    PackageNotFoundError: it is not installed.
     """
-    if (name := trainer.name) in INSTALLED:
-        return (
-            f"{name} {version(name)}",
-            peers.verl_defaults() if name == "verl" else _trl_defaults(),
-        )
+    name = trainer.name
+    if name == "verl":
+        return f"{name} {version(name)}", peers.verl_defaults("megatron" in configuration)
+    if name == "trl":
+        return f"{name} {version(name)}", _trl_defaults()
     return f"{name} at {trainer.commit[:8]}", trainer.defaults
 
 

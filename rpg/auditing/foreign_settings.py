@@ -1,29 +1,30 @@
 """Settings of other trainers' runs, read as data from the files people train with; nothing in them
-is executed."""
+is executed.
+
+First it is decided which program a file is for (rpg.auditing.foreign_programs); files of other
+programs are refused.
+"""
 
 import ast
 import re
-import shlex
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from rpg.auditing import foreign_programs
+from rpg.auditing.foreign_programs import OtherProgram, Program
+from rpg.auditing.shell_commands import Command, commands, is_known, plain
 from rpg.errors import UserError
 
 _OVERRIDE = re.compile(r"[+]{0,2}([A-Za-z_]\w*(?:\.\w+)+)=(.*)", re.DOTALL)
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _FLAG = re.compile(r"--([A-Za-z]\w*)(?:=(.*))?", re.DOTALL)
-_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^${}]*))?\}|\$(\w+)")
-_ARITHMETIC = re.compile(r"\$\(\(.*?\)\)")
-Variables = dict[str, str | None]  # None: without one value that can be known
-_PROGRAMS = {
-    "open-instruct": re.compile(r"(?:.*/)?open_instruct/grpo\w*\.py"),
-    "trl": re.compile(r"grpo|(?:.*/)?\w*(?:grpo|gspo)\w*\.py"),
-}
+_CONFIG_FLAG = re.compile(r"--config-(name|path)(?:=(.*))?", re.DOTALL)
+VERL_CONFIGURATIONS = ("ppo_trainer", "ppo_megatron_trainer", "dapo_trainer", "rpg_trainer")
+"""Configurations of verl whose losses are verl's defaults."""
 
 
 @dataclass
@@ -31,15 +32,22 @@ class ForeignSettings:
     """`values` (dotted key -> value) of a run of `trainer`; `unresolved` (key -> why) have no value
     that can be known.
 
-    program: the Python module, or TRL's trainer, that a script starts. remarks: what else was not
-    read.
+    evidence: what says that it is this trainer. program: the Python module, or TRL's trainer, that
+    a script starts. configuration: the name of verl's configuration, if another than its default is
+    named. remarks: what else was not read.
     """
 
     trainer: str
     values: dict[str, Any] = field(default_factory=dict)
     unresolved: dict[str, str] = field(default_factory=dict)
     program: str = ""
+    evidence: str = ""
+    configuration: str = ""
     remarks: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, program: Program) -> "ForeignSettings":
+        return cls(program.trainer, program=program.entry, evidence=program.evidence)
 
     def set(self, key: str, value: Any) -> None:
         """A second, different value for a key (in branches of a script) leaves it without one."""
@@ -52,27 +60,31 @@ def read_settings(file: Path) -> ForeignSettings:
     """Read a verl script (.sh) or Hydra file, a TRL GRPOConfig (.yaml, .yml, .json, .py or a
     command in a .sh), a prime-rl TOML, or an open-instruct command in a .sh.
 
-    Raises UserError where the file cannot be read or names no setting of these trainers.
+    Raises UserError where the file cannot be read or names no setting of these trainers, or is for
+    another program; the message says what it looks like.
     """
-    documents = dict.fromkeys((".json", ".yaml", ".yml"), _document)
-    readers = {".sh": _shell, ".py": _script, ".toml": _toml, **documents}
+    readers: dict[str, Callable[[str, Path], ForeignSettings]] = {
+        ".sh": _shell,
+        ".py": _script,
+        ".toml": _toml,
+        ".json": _document,
+        ".yaml": _document,
+        ".yml": _document,
+    }
     if file.suffix not in readers:
         raise UserError(f"{file}: expected a file that ends in {', '.join(readers)}")
     try:
-        settings = readers[file.suffix](file.read_text(encoding="utf-8"))
+        return readers[file.suffix](file.read_text(encoding="utf-8"), file)
+    except OtherProgram as error:
+        raise UserError(
+            f"{file} is not read: {error}. Accepted are verl's main_ppo, TRL's GRPO, prime-rl's rl "
+            "and open-instruct's grpo"
+        ) from None
     except (OSError, ValueError, SyntaxError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"{file} could not be read: {error}") from None
-    if not (
-        settings.values or settings.unresolved or (settings.trainer == "trl" and settings.program)
-    ):
-        raise UserError(
-            f"{file}: no settings were found; accepted are overrides of verl (a.b=value), GRPOConfig's arguments of TRL, "
-            "tables of prime-rl and flags of open_instruct/grpo*.py"
-        )
-    return settings
 
 
-def leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """(dotted key, value) of everything in a nested mapping that is no mapping."""
     for name, value in tree.items():
         if isinstance(value, dict):
@@ -81,26 +93,35 @@ def leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{name}", value
 
 
-def _document(text: str) -> ForeignSettings:
+def _document(text: str, file: Path) -> ForeignSettings:
     content = yaml.safe_load(text)  # reads JSON, too
     if not isinstance(content, dict):
         raise ValueError("expected keys and values")
-    if not any(key in content for key in ("actor_rollout_ref", "algorithm")):
-        return ForeignSettings("trl", {key: _number(value) for key, value in content.items()})
-    settings = ForeignSettings("verl")
+    settings = ForeignSettings.of(
+        foreign_programs.of_document(content, foreign_programs.shown(file))
+    )
+    if settings.trainer == "verl":
+        _hydra(settings, content)
+    else:
+        settings.values = {str(key): _number(value) for key, value in content.items()}
+    return settings
+
+
+def _hydra(settings: ForeignSettings, content: Mapping[str, Any]) -> None:
     for key, value in leaves(content):
         if isinstance(value, str) and "${" in value:
             settings.unresolved[key] = f"an interpolation: {value}"
         elif key == "defaults":
             files = "the files in its defaults list were not read"
             settings.remarks.append(f"{files}, verl's own defaults taken: {value}")
-        else:
+        elif not key.startswith("hydra."):
             settings.values[key] = _number(value)
-    return settings
 
 
-def _toml(text: str) -> ForeignSettings:
-    settings = ForeignSettings("prime-rl", dict(leaves(tomllib.loads(text))))
+def _toml(text: str, _file: Path) -> ForeignSettings:
+    content = tomllib.loads(text)
+    settings = ForeignSettings.of(foreign_programs.of_toml(content))
+    settings.values = dict(leaves(content))
     for source in settings.values.get("orchestrator.train.source", []):
         if isinstance(source, dict) and "algo" in source:
             algo = f"the algo of the source {source.get('name')!r}"
@@ -116,9 +137,10 @@ def _number(value: Any) -> Any:
         return value
 
 
-def _script(text: str) -> ForeignSettings:
-    settings = ForeignSettings("trl", program="GRPOTrainer" if "GRPOTrainer(" in text else "")
-    for node in ast.walk(ast.parse(text)):
+def _script(text: str, _file: Path) -> ForeignSettings:
+    tree = ast.parse(text)
+    settings = ForeignSettings.of(foreign_programs.of_script(tree))
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "GRPOConfig":
             for argument in node.keywords:
                 name = argument.arg or "**"
@@ -129,82 +151,127 @@ def _script(text: str) -> ForeignSettings:
     return settings
 
 
-def _shell(text: str) -> ForeignSettings:
-    """Overrides and flags in a script; its own variables are substituted, commands and arithmetic
-    are not evaluated."""
-    settings, variables = ForeignSettings("verl"), Variables()
-    code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    code = _ARITHMETIC.sub(lambda match: match[0].replace(" ", ""), code.replace("\\\n", " "))
-    for line in code.splitlines():
-        try:
-            words = shlex.split(line, comments=True)
-        except ValueError:  # a quotation that spans lines
-            words = line.split()
-        words = [part for word in words for part in _words(word, variables)]
-        starts = _command(words) or any(_OVERRIDE.fullmatch(word) for word in words)
-        if command := _command(words):
-            settings.trainer, arguments = command
-            _flags(arguments, settings, variables)
-        for before, word in zip(["", *words], words, strict=False):
-            if override := _OVERRIDE.fullmatch(word):
-                _assign(settings, override[1], override[2], variables)
-            elif assignment := _ASSIGNMENT.fullmatch(word):
-                name, value = assignment[1], _substituted(assignment[2], variables)
-                variables[name] = value if variables.setdefault(name, value) == value else None
-            elif before == "-m":
-                settings.program = word
-            elif word.startswith("--config-name"):
-                settings.remarks.append(f"the configuration that {word} names was not read")
-            elif starts and before and word[:1] in ("$", "`") and not before.startswith("--"):
-                settings.remarks.append(f"the arguments in {word} are not known")
+# --- shell
+# ----------------------------------------------------------------------------------------------
+
+
+def _shell(text: str, file: Path) -> ForeignSettings:
+    """Overrides and flags of the training that a script starts."""
+    run = commands(text)
+    started = [(command, _started(command)) for command in run]
+    trainings = [(command, program) for command, program in started if program is not None]
+    if len({program.trainer for _, program in trainings}) > 1:
+        names = ", ".join(program.entry for _, program in trainings)
+        raise OtherProgram(f"it starts several programs: {names}")
+    if not trainings:
+        # Without a program that is known, the names of keys are evidence.
+        trainings = [(command, program) for command in run if (program := _by_keys(command))]
+    if not trainings:
+        named = "overrides of verl (a.b=value), GRPOConfig's arguments of TRL, tables of prime-rl"
+        raise ValueError(
+            f"no settings were found; accepted are {named} and flags of open_instruct/grpo*.py"
+        )
+    settings = ForeignSettings.of(trainings[0][1])
+    for command, program in trainings:
+        if settings.trainer == "verl":
+            _overrides(command.words, settings)
+        else:
+            _flags(list(program.arguments), settings)
+    if settings.trainer == "verl":
+        _configuration(trainings[0][0].words, settings, file)
+        _unreached(run, [command for command, _ in trainings], settings)
     return settings
 
 
-def _words(word: str, variables: Variables) -> list[str]:
-    """A variable on its own may hold several words."""
-    value = _substituted(word, variables) if _VARIABLE.fullmatch(word) else None
-    return [word] if value is None else value.split()
+def _started(command: Command) -> Program | None:
+    return foreign_programs.of_command(command.words)
 
 
-def _command(words: list[str]) -> tuple[str, list[str]] | None:
-    """(trainer, arguments) of a line that starts TRL's or open-instruct's GRPO."""
-    for trainer, program in _PROGRAMS.items():
-        for place, word in enumerate(words):
-            if program.fullmatch(word) and (word.endswith(".py") or words[:place][-1:] == ["trl"]):
-                return trainer, words[place + 1 :]
+def _by_keys(command: Command) -> Program | None:
+    keys = [match[1] for word in command.words if (match := _OVERRIDE.fullmatch(word))]
+    if any(key.startswith("actor_rollout_ref.") for key in keys):
+        return Program("verl", "", "it has overrides of actor_rollout_ref")
     return None
 
 
-def _flags(words: list[str], settings: ForeignSettings, variables: Variables) -> None:
-    name, values = "", list[str]()
+def _overrides(words: list[str], settings: ForeignSettings) -> None:
+    for word in words:
+        if override := _OVERRIDE.fullmatch(word):
+            _assign(settings, override[1], override[2])
+        elif not is_known(word) and not word.startswith("-"):
+            settings.remarks.append(f"the arguments in {plain(word)} are not known")
+
+
+def _configuration(words: list[str], settings: ForeignSettings, file: Path) -> None:
+    """Read the Hydra configuration that a command names. Raises OtherProgram: it is not there."""
+    named: dict[str, str] = {}
+    for position, word in enumerate(words):
+        if match := _CONFIG_FLAG.fullmatch(word):
+            following = words[position + 1 : position + 2]
+            named[match[1]] = match[2] if match[2] is not None else "".join(following)
+    name = named.get("name", "").removesuffix(".yaml")
+    if not name:
+        return
+    settings.configuration = name
+    if name in VERL_CONFIGURATIONS:
+        return
+    path = _below(file, named.get("path", "config"), name)
+    if path is None:
+        raise OtherProgram(
+            f"its configuration {name} is not there, and decides the loss, too: put the file "
+            f"{name}.yaml beside it"
+        )
+    content = yaml.safe_load(path.read_text("utf-8"))
+    base = ForeignSettings("verl")
+    _hydra(base, content if isinstance(content, dict) else {})
+    settings.values = base.values | settings.values
+    settings.unresolved = {
+        key: why for key, why in base.unresolved.items() if key not in settings.values
+    } | settings.unresolved
+    settings.remarks.append(f"the configuration {path} was read under the command")
+
+
+def _below(file: Path, folder: str, name: str) -> Path | None:
+    """The configuration beside the script, or in the folder of this name below one of those that
+    the script is in."""
+    relative = re.sub(r"^(\$\{?\w+\}?|\.)?/*", "", folder)
+    places = [file.parent, *(parent / relative for parent in file.resolve().parents)]
+    return next(
+        (place / f"{name}.yaml" for place in places if (place / f"{name}.yaml").is_file()), None
+    )
+
+
+def _unreached(run: list[Command], trainings: list[Command], settings: ForeignSettings) -> None:
+    """Overrides that stand alone: a line before them does not end in a backslash."""
+    for command in run:
+        keys = [match[1] for word in command.words if (match := _OVERRIDE.fullmatch(word))]
+        if keys and command not in trainings:
+            settings.remarks.append(
+                f"{len(keys)} overrides do not reach the command, whose line ends before them: "
+                f"{keys[0]}, ..."
+            )
+
+
+def _flags(words: list[str], settings: ForeignSettings) -> None:
+    name = ""
+    values = list[str]()
     for word in [*words, "--end"]:
         if not (flag := _FLAG.fullmatch(word)):
+            if not name and not is_known(word):
+                settings.remarks.append(f"the arguments in {plain(word)} are not known")
             values.append(word)
             continue
         if name:
-            _assign(settings, name, " ".join(values) if values else "true", variables)
-        name, values = flag[1], [flag[2]] if flag[2] is not None else []
+            _assign(settings, name, " ".join(values) if values else "true")
+        name = flag[1]
+        values = [flag[2]] if flag[2] is not None else []
 
 
-def _assign(settings: ForeignSettings, key: str, text: str, variables: Variables) -> None:
-    value = _substituted(text, variables)
-    if value is None:
-        settings.unresolved[key] = f"not a plain value: {text}"
+def _assign(settings: ForeignSettings, key: str, text: str) -> None:
+    if not is_known(text):
+        settings.unresolved[key] = f"not a plain value: {plain(text)}"
         return
     try:
-        settings.set(key, _number(yaml.safe_load(value)))
+        settings.set(key, _number(yaml.safe_load(plain(text))))
     except yaml.YAMLError:
-        settings.set(key, value)
-
-
-def _substituted(text: str, variables: Variables) -> str | None:
-    """None where the text has a command, arithmetic or a variable without one known value."""
-
-    def value(match: re.Match[str]) -> str:
-        known = variables.get(
-            match[1] or match[3], match[2]
-        )  # a default is for what the script never sets
-        return "$" if known is None else known
-
-    result = _VARIABLE.sub(value, text)
-    return None if "$" in result or "`" in result else result
+        settings.set(key, plain(text))

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -11,21 +12,52 @@ from rpg.auditing.diagnosis import aggregation, diagnose
 from rpg.auditing.foreign_settings import ForeignSettings, read_settings
 from rpg.auditing.measure import BY_NAME, Settings, measure
 from rpg.auditing.objectives import Objective
-from rpg.auditing.pinned import trainers
+from rpg.auditing.pinned import Trainer, trainers
 from rpg.auditing.studies import aggregation_study
 from rpg.auditing.subjects import Subject
 from rpg.errors import UserError, install_command
 
+_LIKE_A_LOSS = re.compile(
+    r"loss|clip|\bkl|_kl|adv_|beta\b|ratio|entropy|epsilon|delta\b|\bis_|\brs_|_rs\b|_is\b"
+)
 DRIFTS = (0.1, 0.4)  # at which a loss is measured off-policy, in standard deviations of a logit
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The loss that a file of settings describes, and what is to be said of how it was read.
+
+    source: the trainer with its version. subject: its loss. remarks: what the loss does. missing:
+    settings of the loss that are not known, and unknown settings that look like its; they stand at
+    the top. others: what else was not read.
+    """
+
+    source: str
+    subject: Subject
+    remarks: list[str]
+    missing: list[str]
+    others: list[str]
 
 
 def lint(file: Path) -> list[str]:
     """Sentences about the loss of another trainer's configuration. Raises UserError where it cannot
     be read or measured."""
     given = read_settings(file)
-    trainer = trainers()[given.trainer]
+    reading = read_loss(file, given)
     try:
-        source, defaults = described(trainer)
+        measured = [*_lengths(reading.subject), *_measured(reading.subject)]
+    except _REFUSALS as error:
+        raise _refusal(file, reading.source, error) from None
+    evidence = f"{file} is read as {reading.source}: {given.evidence}."
+    return [evidence, *reading.missing, *reading.remarks, *measured, *reading.others]
+
+
+def read_loss(file: Path, given: ForeignSettings) -> Reading:
+    """The loss of another trainer's settings. Raises UserError where it cannot be measured."""
+    trainer = trainers()[given.trainer]
+    _refuse_older(file, given, trainer)
+    try:
+        source, defaults = described(trainer, given.configuration)
     except ImportError:
         why = f"{given.trainer}, which is not installed: {install_command('peers')}"
         raise UserError(f"{file} is for {why}") from None
@@ -35,24 +67,45 @@ def lint(file: Path) -> list[str]:
     settings = defaults | given.values | {key: defaults.get(key) for key in given.unresolved}
     try:
         subject, remarks = READERS[trainer.name](source, settings, trainer)
-        changed = (key for key in settings if settings[key] != defaults.get(key))
-        unmeasured = filter(trainer.unmeasured.match, changed)
-        remarks += [
-            f"{key} ({settings[key]}) is not part of this measurement." for key in unmeasured
-        ]
-        sentences = [*remarks, *_lengths(subject), *_measured(subject)]
-    except (
-        ArithmeticError,
-        AssertionError,
-        AttributeError,
-        LookupError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:
-        why = f"{type(error).__name__}: {error}"
-        raise UserError(f"{file}: {source} refuses its loss settings ({why})") from None
-    return [*sentences, *_not_read(file, source, given, defaults, trainer.loss_keys)]
+    except _REFUSALS as error:
+        raise _refusal(file, source, error) from None
+    changed = (key for key in settings if settings[key] != defaults.get(key))
+    remarks += [
+        f"{key} ({settings[key]}) is not part of this measurement."
+        for key in filter(trainer.unmeasured.match, changed)
+    ]
+    missing = list(_missing(file, source, given, defaults, trainer))
+    others = list(_not_read(file, source, given, defaults, trainer))
+    return Reading(source, subject, remarks, missing, others)
+
+
+_REFUSALS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What the code of other projects raises for settings that it does not accept."""
+
+
+def _refusal(file: Path, source: str, error: Exception) -> UserError:
+    why = f"{type(error).__name__}: {error}"
+    return UserError(f"{file}: {source} refuses its loss settings ({why})")
+
+
+def _refuse_older(file: Path, given: ForeignSettings, trainer: Trainer) -> None:
+    """An older version had other defaults: what the file does not say is not known. Raises
+    UserError."""
+    named = sorted(given.values.keys() & set(trainer.older))
+    unsaid = sorted(set(trainer.changed) - given.values.keys())
+    if named and unsaid:
+        raise UserError(
+            f"{file} is not read: {', '.join(named)} are settings of {trainer.older[named[0]]}, "
+            f"whose defaults were others. Say in the file what they were: {', '.join(unsaid)}"
+        )
 
 
 def _expected(value: Any, default: Any) -> str:
@@ -66,29 +119,50 @@ def _expected(value: Any, default: Any) -> str:
     return ""
 
 
-def _not_read(
-    file: Path,
-    source: str,
-    given: ForeignSettings,
-    defaults: dict[str, Any],
-    loss_keys: re.Pattern[str],
+def _missing(
+    file: Path, source: str, given: ForeignSettings, defaults: dict[str, Any], trainer: Trainer
 ) -> Iterator[str]:
-    of_the_loss = sorted(key for key in given.unresolved if loss_keys.match(key))
-    for key in of_the_loss:
+    """What is not known of the loss, which comes first."""
+    for key in sorted(filter(trainer.loss_keys.match, given.unresolved)):
         why = given.unresolved[key]
-        yield f"{file}: {key} could not be resolved ({why}); measured with {source}'s default, {defaults.get(key)!r}."
-    if others := sorted(set(given.unresolved) - set(of_the_loss)):
-        yield f"{file}: could not be resolved, and does not enter the loss: {', '.join(others)}."
-    unknown = sorted(set(given.values) - set(defaults))
-    if named := [key for key in unknown if given.trainer in INSTALLED or loss_keys.match(key)]:
-        yield f"{file}: {source} has no such keys: {', '.join(named)}."
-    if unchecked := len(unknown) - len(named):
-        yield f"{file}: {unchecked} keys that do not look like the loss's were not checked."
-    yield from (f"{file}: {remark}." for remark in given.remarks)
+        yield (
+            f"{file}: {key} could not be resolved ({why}); measured with {source}'s default, "
+            f"{defaults.get(key)!r}."
+        )
+    if unknown := _unknown(given, defaults, trainer, like_a_loss=True):
+        yield f"{file}: {source} has no such keys: {', '.join(unknown)}. They look like the loss's."
     if given.trainer == "verl" and given.program.split(".")[0] not in ("", "verl"):
         yield (
-            f"{file} starts {given.program}, which can replace {given.trainer}'s losses; the figures are for {source}'s own."
+            f"{file} starts {given.program}, which can replace {given.trainer}'s losses; the "
+            f"figures are for {source}'s own."
         )
+
+
+def _unknown(
+    given: ForeignSettings, defaults: dict[str, Any], trainer: Trainer, *, like_a_loss: bool
+) -> list[str]:
+    """Keys that the trainer does not have, or whose name was not looked up."""
+    unknown = sorted(set(given.values) - set(defaults) - set(trainer.older))
+    return [
+        key
+        for key in unknown
+        if like_a_loss == bool(trainer.loss_keys.match(key) or _LIKE_A_LOSS.search(key))
+    ]
+
+
+def _not_read(
+    file: Path, source: str, given: ForeignSettings, defaults: dict[str, Any], trainer: Trainer
+) -> Iterator[str]:
+    unresolved = sorted(key for key in given.unresolved if not trainer.loss_keys.match(key))
+    if unresolved:
+        listed = ", ".join(unresolved)
+        yield f"{file}: could not be resolved, and does not enter the loss: {listed}."
+    unknown = _unknown(given, defaults, trainer, like_a_loss=False)
+    if unknown and given.trainer in INSTALLED:
+        yield f"{file}: {source} has no such keys: {', '.join(unknown)}."
+    elif unknown:
+        yield f"{file}: {len(unknown)} keys that do not look like the loss's were not checked."
+    yield from (f"{file}: {remark}." for remark in given.remarks)
 
 
 def _lengths(subject: Subject) -> Iterator[str]:

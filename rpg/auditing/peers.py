@@ -68,12 +68,11 @@ _VERL_TO_GO = ("gae", "reinforce_plus_plus")
 
 
 @cache
-def verl_defaults() -> dict[str, Any]:
+def verl_defaults(megatron: bool = False) -> dict[str, Any]:
     """Every key of verl's own flattened configuration, with its default; verl is not imported."""
-    tree = yaml.safe_load(
-        (files("verl") / "trainer/config/_generated_ppo_trainer.yaml").read_text()
-    )
-    return dict(leaves(tree))
+    name = f"_generated_ppo{'_megatron' if megatron else ''}_trainer.yaml"
+    text = (files("verl") / "trainer/config" / name).read_text("utf-8")
+    return dict(leaves(yaml.safe_load(text)))
 
 
 def _registered(beta: float) -> dict[str, dict[str, Any]]:

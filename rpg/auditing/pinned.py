@@ -66,7 +66,7 @@ def weights(
 class Trainer:
     """A trainer: where it was read; by name its losses and sampler corrections, if they are not
     called themselves; and for the linter, names and defaults of the keys that a loss depends on, of
-    those that are not measured, and what our study calls its advantages.
+    those that are not measured, what our study calls its advantages, and what older versions had.
     """
 
     name: str
@@ -78,6 +78,10 @@ class Trainer:
     loss_keys: re.Pattern[str]
     unmeasured: re.Pattern[str]
     advantages: dict[str, str]
+    older: dict[str, str]
+    """Key that only older versions had -> which version."""
+    changed: list[str]
+    """Keys of the loss whose defaults have changed since."""
 
 
 def trainers() -> dict[str, Trainer]:
@@ -106,6 +110,8 @@ def trainers() -> dict[str, Trainer]:
             measured,
             unmeasured,
             table.get("advantages", {}),
+            table.get("older", {}),
+            table.get("changed", []),
         )
     return pins
 

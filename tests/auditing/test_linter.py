@@ -51,10 +51,11 @@ def test_a_variable_may_hold_several_overrides(tmp_path):
 
 def test_what_a_script_does_not_say(tmp_path):
     more = "$MORE $(cat more.txt) actor_rollout_ref.actor.ppo_epochs=2 a.b=${KL:-3}"
-    (tmp_path / "run.sh").write_text("KL=1\nKL=2\n" + GRPO.replace("$@", more))
+    branch = "KL=1\nif [ $LARGE = 1 ]; then KL=2; fi\n"
+    (tmp_path / "run.sh").write_text(branch + GRPO.replace("$@", more))
     settings = read_settings(tmp_path / "run.sh")
     assert hit(settings.remarks, r"the arguments in \$MORE are not known")
-    assert hit(settings.remarks, r"the arguments in \$\(cat are not known")
+    assert hit(settings.remarks, r"the arguments in \$\(cat more.txt\) are not known")
     assert "set to both" in settings.unresolved["actor_rollout_ref.actor.ppo_epochs"]
     assert "a.b" in settings.unresolved and "a.b" not in settings.values
 

@@ -1,0 +1,317 @@
+"""The commands of a shell script, read as text: nothing is executed.
+
+Variables and arrays that the script sets itself are put in where their value is known: from the
+last assignment that is certain to be reached. What depends on a branch, on the environment, on
+another command or on arithmetic is not known, and stays as it is written.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+LITERAL = "\x00"
+"""Stands for a dollar sign or back tick that the shell takes as it is."""
+_VARIABLE = re.compile(r"\$\{(\w+)(?::?[-=]((?:[^${}]|\$\{?\w+\}?)*))?\}|\$(\w+)")
+_ARRAY = re.compile(r"\$\{(\w+)\[[@*]\]\}")
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
+_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
+_OPENING = ("if", "for", "while", "until", "case", "select")
+_CLOSING = ("fi", "done", "esac")
+_LEADING = ("then", "else", "elif", "do", "{", "}", "!", "time", "export", "local", "declare")
+_NESTED = 8
+"""How often a variable may stand for other variables."""
+
+
+@dataclass(frozen=True)
+class Array:
+    """`NAME=(words)` or `NAME+=(words)`."""
+
+    name: str
+    more: bool
+    words: list[str]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command with its words; `certain` if no branch decides whether it runs."""
+
+    words: list[str]
+    certain: bool
+
+
+Statement = list[str | Array]
+
+
+def commands(text: str) -> list[Command]:
+    """All commands of a script, in order, with what is known of their words put in."""
+    return list(_Reader().read(text))
+
+
+def is_known(word: str) -> bool:
+    """Whether nothing in a word is left to the shell."""
+    return "$" not in word and "`" not in word
+
+
+def plain(word: str) -> str:
+    """A word as the program gets it."""
+    return word.replace(LITERAL + "d", "$").replace(LITERAL + "t", "`")
+
+
+@dataclass
+class _Reader:
+    variables: dict[str, str | None] = field(default_factory=dict)
+    """None: without one value that can be known."""
+    arrays: dict[str, list[str]] = field(default_factory=dict)
+    conditions: list[str] = field(default_factory=list)
+    """Of the branches around the present place."""
+
+    def read(self, text: str) -> Iterator[Command]:
+        for statement in statements(text):
+            words = self._control(statement)
+            words = self._assigned(words)
+            if not words:
+                continue
+            expanded = [
+                part for word in words if isinstance(word, str) for part in self._word(word)
+            ]
+            for position, word in enumerate(expanded):
+                # A script within the script.
+                if word == "-c" and position and expanded[position - 1].endswith("sh"):
+                    yield from self.read(plain(" ".join(expanded[position + 1 :])))
+                    break
+            else:
+                if expanded:
+                    yield Command(expanded, not self.conditions)
+
+    def _control(self, statement: Statement) -> Statement:
+        """The statement without keywords; notes where branches begin and end."""
+        words = list(statement)
+        while words and isinstance(words[0], str):
+            first = words[0]
+            if first in _OPENING:
+                shown = " ".join(word for word in words if isinstance(word, str))
+                self.conditions.append(shown)
+                if first in ("for", "select") and len(words) > 1:
+                    self.variables[str(words[1])] = None
+                return [] if first in ("for", "select", "case") else words[1:]
+            if first in _CLOSING:
+                if self.conditions:
+                    self.conditions.pop()
+                words = words[1:]
+            elif first in _LEADING:
+                words = words[1:]
+            elif first in ("[", "[[", "test", "elif"):
+                return []
+            else:
+                break
+        return words
+
+    def _assigned(self, statement: Statement) -> Statement:
+        """What follows the assignments at the beginning of a statement."""
+        words = list(statement)
+        while words:
+            first = words[0]
+            if isinstance(first, Array):
+                self._array(first)
+            elif match := _ASSIGNMENT.fullmatch(first):
+                self._variable(match[1], bool(match[2]), match[3])
+            else:
+                break
+            words = words[1:]
+        return words
+
+    def _array(self, array: Array) -> None:
+        words = [part for word in array.words for part in self._word(word)]
+        if self.conditions:
+            # Which of them reach the command depends on a branch.
+            words = [_uncertain(word) for word in words]
+        before = self.arrays.get(array.name, [])
+        if not array.more and self.conditions:
+            before = [_uncertain(word) for word in before]
+        self.arrays[array.name] = before + words if array.more or self.conditions else words
+
+    def _variable(self, name: str, more: bool, text: str) -> None:
+        value: str | None = self.substituted(text)
+        before = self.variables.get(name, "")
+        if more:
+            value = None if before is None else before + str(value)
+        if self.conditions and not self._is_default(name):
+            value = value if name in self.variables and before == value else None
+        self.variables[name] = value
+
+    def _is_default(self, name: str) -> bool:
+        """Whether the branch is taken only where the variable is empty."""
+        condition = self.conditions[-1]
+        return "-z" in condition.split() and re.search(rf"\$\{{?{name}\b", condition) is not None
+
+    def _word(self, word: str) -> list[str]:
+        """A word with known values; a variable or array on its own may hold several words."""
+        if array := _ARRAY.fullmatch(word):
+            return list(self.arrays.get(array[1], [word]))
+        value = self.substituted(word)
+        if _VARIABLE.fullmatch(word) and is_known(value):
+            return value.split()
+        return [value]
+
+    def substituted(self, text: str) -> str:
+        for _ in range(_NESTED):
+            replaced = _VARIABLE.sub(self._value, text)
+            if replaced == text:
+                break
+            text = replaced
+        return text
+
+    def _value(self, match: re.Match[str]) -> str:
+        name = match[1] or match[3]
+        # A default is for what the script never sets.
+        known = self.variables.get(name, match[2])
+        return match[0] if known is None else known
+
+
+def _uncertain(word: str) -> str:
+    """A word that may not be there: its value is unknown."""
+    key, equals, _ = word.partition("=")
+    return f"{key}=$" if equals else word
+
+
+def statements(text: str) -> Iterator[Statement]:
+    """The words of each simple command, without quotes, comments and here documents."""
+    scanner = _Scanner(text)
+    while not scanner.at_end():
+        statement = scanner.statement()
+        if statement:
+            yield statement
+
+
+@dataclass
+class _Scanner:
+    text: str
+    at: int = 0
+
+    def at_end(self) -> bool:
+        return self.at >= len(self.text)
+
+    def statement(self) -> Statement:
+        """Up to the next separator."""
+        words: Statement = []
+        while not self.at_end():
+            char = self.text[self.at]
+            if char in "\n;&|()":
+                self.at += 1
+                break
+            if self.text.startswith("\\\n", self.at):
+                self.at += 2
+            elif char.isspace():
+                self.at += 1
+            elif char == "#":
+                self._to_end_of_line()
+            elif match := _HEREDOC.match(self.text, self.at):
+                self._skip_document(match[2])
+            else:
+                words.append(self._word())
+        return words
+
+    def _to_end_of_line(self) -> None:
+        end = self.text.find("\n", self.at)
+        self.at = len(self.text) if end < 0 else end
+
+    def _skip_document(self, delimiter: str) -> None:
+        end = re.compile(rf"^\s*{delimiter}\s*$", re.MULTILINE).search(self.text, self.at + 2)
+        line = self.text.find("\n", self.at)
+        found = end is not None and line >= 0 and end.start() > line
+        self.at = end.end() if found and end else len(self.text)
+
+    def _word(self) -> str | Array:
+        word = ""
+        while not self.at_end():
+            char = self.text[self.at]
+            if char == "(" and word.endswith("=") and re.fullmatch(r"\w+\+?=", word):
+                return self._array(word)
+            if self.text.startswith("\\\n", self.at) or char.isspace() or char in ";|()":
+                break
+            if char == "&" and not word.endswith((">", "<")):
+                break
+            word += self._part()
+        return word
+
+    def _part(self) -> str:
+        """The next character or quotation."""
+        char = self.text[self.at]
+        if char == "\\":
+            self.at += 2
+            return _as_it_is(self.text[self.at - 1 : self.at])
+        if char == "'":
+            end = self._find("'", self.at + 1)
+            quoted = self.text[self.at + 1 : end]
+            self.at = end + 1
+            return _as_it_is(quoted)
+        if char == '"':
+            return self._quoted()
+        if char == "$" and self.text[self.at + 1 : self.at + 2] in ("(", "{"):
+            return self._balanced()
+        if char == "`":
+            end = self._find("`", self.at + 1)
+            command = self.text[self.at : end + 1]
+            self.at = end + 1
+            return command
+        self.at += 1
+        return char
+
+    def _quoted(self) -> str:
+        self.at += 1
+        quoted = ""
+        while not self.at_end() and self.text[self.at] != '"':
+            if self.text.startswith("\\\n", self.at):
+                self.at += 2
+            elif self.text[self.at] == "'":
+                quoted += "'"
+                self.at += 1
+            elif self.text[self.at] == "\\" and self.text[self.at + 1 : self.at + 2] not in '$`"\\':
+                quoted += "\\"
+                self.at += 1
+            else:
+                quoted += self._part()
+        self.at += 1
+        return quoted
+
+    def _balanced(self) -> str:
+        """`$(...)`, `$((...))` or `${...}` as it is written."""
+        start = self.at
+        opening = self.text[start + 1]
+        closing = {"(": ")", "{": "}"}[opening]
+        depth = 0
+        for position in range(start + 1, len(self.text)):
+            depth += (self.text[position] == opening) - (self.text[position] == closing)
+            if depth == 0:
+                self.at = position + 1
+                return self.text[start : self.at]
+        self.at = len(self.text)
+        return self.text[start:]
+
+    def _array(self, word: str) -> Array:
+        self.at += 1
+        words = list[str]()
+        while not self.at_end() and self.text[self.at] != ")":
+            if self.text.startswith("\\\n", self.at):
+                self.at += 2
+            elif self.text[self.at].isspace():
+                self.at += 1
+            elif self.text[self.at] == "#":
+                self._to_end_of_line()
+            else:
+                part = self._word()
+                if part == "":  # a separator, which has no meaning here
+                    self.at += 1
+                elif isinstance(part, str):
+                    words.append(part)
+        self.at += 1
+        name = word.rstrip("=").rstrip("+")
+        return Array(name, word.endswith("+="), words)
+
+    def _find(self, mark: str, start: int) -> int:
+        end = self.text.find(mark, start)
+        return len(self.text) if end < 0 else end
+
+
+def _as_it_is(text: str) -> str:
+    return text.replace("$", LITERAL + "d").replace("`", LITERAL + "t")

@@ -1,0 +1,120 @@
+"""Whose settings a file has is said with evidence, or the file is refused with what it looks like."""
+
+import pytest
+
+from rpg.auditing.foreign_settings import read_settings
+from rpg.errors import UserError
+
+VERL = "actor_rollout_ref.actor.kl_loss_coef=0.01 algorithm.adv_estimator=grpo"
+
+
+def read(tmp_path, name, text):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return read_settings(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "trainer", "evidence"),
+    [
+        (
+            "a.sh",
+            f"python3 -m verl.trainer.main_ppo {VERL}",
+            "verl",
+            "starts verl.trainer.main_ppo",
+        ),
+        ("a.sh", f"python verl/trainer/main_ppo.py {VERL}", "verl", "verl/trainer/main_ppo.py"),
+        ("a.sh", f"python -m recipe.dapo.main_dapo {VERL}", "verl", "recipe.dapo.main_dapo"),
+        ("a.sh", f"launch {VERL}", "verl", "overrides of actor_rollout_ref"),
+        ("a.yaml", "actor_rollout_ref: {actor: {ppo_epochs: 2}}", "verl", "actor_rollout_ref"),
+        ("a.sh", "trl grpo --beta 0.1", "trl", "starts `trl grpo`"),
+        ("a.sh", "accelerate launch trl/scripts/grpo.py --beta 0.1", "trl", "trl/scripts/grpo.py"),
+        ("a.sh", "python my_grpo.py --num_generations 4", "trl", "GRPOConfig's num_generations"),
+        ("a.yaml", "loss_type: dr_grpo", "trl", "loss_type dr_grpo"),
+        ("a.yaml", "{epsilon: 0.1, learning_rate: 1e-6}", "trl", "GRPOConfig's epsilon"),
+        ("a.py", "from trl import GRPOTrainer\nGRPOTrainer('m')", "trl", "calls GRPOTrainer"),
+        ("a.toml", "[orchestrator]\ngroup_size = 4", "prime-rl", "orchestrator"),
+        ("a.sh", "python open_instruct/grpo_fast.py --beta 0.1", "open-instruct", "grpo_fast.py"),
+    ],
+)
+def test_evidence(tmp_path, name, text, trainer, evidence):
+    settings = read(tmp_path, name, text)
+
+    assert settings.trainer == trainer
+    assert evidence in settings.evidence
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "looks_like"),
+    [
+        ("a.sh", f"python -m verl.trainer.fsdp_sft_trainer {VERL}", "supervised fine-tuning"),
+        ("a.sh", f"python -m verl.trainer.main_generation {VERL}", "generation"),
+        ("a.sh", f"python -m recipe.spin.main_spin {VERL}", "an algorithm of its own"),
+        ("a.sh", f"python -m verl.experimental.fully_async_policy.main {VERL}", "asynchronous"),
+        ("a.sh", f"python -m verl.trainer.main_ppo --config-name mine {VERL}", "mine is not there"),
+        ("a.sh", "python -m openrlhf.cli.train_ppo_ray --algo.kl.init_coef 0.01", "OpenRLHF"),
+        ("a.sh", "swift rlhf --rlhf_type grpo --beta 0.01", "ms-swift"),
+        ("a.sh", "megatron rlhf --rlhf_type grpo", "ms-swift on Megatron"),
+        ("a.sh", "trl rloo --beta 0.01", "another trainer of TRL"),
+        ("a.sh", "python train_rloo.py --beta 0.01", "a script of another training"),
+        ("a.sh", "python my_grpo.py --config x.yaml", "nothing says for which trainer"),
+        ("a.sh", "uv run python examples/run_grpo.py --config x.yaml", "NeMo-RL"),
+        (
+            "a.sh",
+            "trl grpo --beta 1; python open_instruct/grpo_fast.py --beta 1",
+            "several programs",
+        ),
+        ("a.yaml", "grpo: {num_generations: 4}\nloss_fn: {ratio_clip_min: 0.1}", "NeMo-RL"),
+        ("a.yaml", "defaults: base.yaml\npolicy: {train_global_batch_size: 4}", "NeMo-RL"),
+        ("a.yaml", "rlhf_type: grpo\nbeta: 0.1", "ms-swift"),
+        ("a.yaml", "num_generations: 4\nrloo_k: 2", "TRL's RLOO"),
+        ("rloo/a.yaml", "num_generations: 4", "TRL's RLOO"),
+        ("a.yaml", "packing: true\nmax_length: 100", "supervised fine-tuning"),
+        ("a.yaml", "beta: 0.1\nlearning_rate: 1.0e-6", "nothing says for which trainer"),
+        ("a.yaml", "trainer: {algorithm: {name: x}}", "nothing says for which trainer"),
+        ("a.toml", "[model]\nname = 'm'\n[data]\nname = 'd'", "prime-rl's supervised fine-tuning"),
+        ("a.toml", "[model]\nname = 'm'\n[optim]\nlr = 1e-6", "a part of prime-rl's settings"),
+        (
+            "a.py",
+            "from trl.experimental.async_grpo import AsyncGRPOTrainer as T\nT(1)",
+            "no trainer",
+        ),
+        ("a.py", "from other import GRPOTrainer\nGRPOTrainer('m')", "GRPOTrainer is that of other"),
+        ("a.py", "from trl import GRPOConfig, TrlParser\nTrlParser((GRPOConfig,))", "command line"),
+        ("a.py", "import tinker\ntinker.ServiceClient()", "tinker-cookbook"),
+        (
+            "a.py",
+            "from trl import GRPOTrainer\nclass T(GRPOTrainer):\n  def _compute_loss(self): ...\n",
+            "has a loss of its own",
+        ),
+    ],
+)
+def test_other_programs_are_refused_with_what_they_look_like(tmp_path, name, text, looks_like):
+    with pytest.raises(UserError, match="is not read") as refused:
+        read(tmp_path, name, text)
+
+    assert looks_like in str(refused.value)
+
+
+def test_a_configuration_beside_the_script_is_read_under_the_command(tmp_path):
+    folder = tmp_path / "examples" / "config"
+    folder.mkdir(parents=True)
+    text = "actor_rollout_ref: {actor: {use_kl_loss: true, kl_loss_coef: 0.5}}"
+    (folder / "mine.yaml").write_text(text)
+    flags = "--config-path=$ROOT/examples/config --config-name=mine"
+
+    settings = read(tmp_path, "a.sh", f"python -m verl.trainer.main_ppo {flags} {VERL}")
+
+    assert settings.values["actor_rollout_ref.actor.use_kl_loss"] is True
+    assert settings.values["actor_rollout_ref.actor.kl_loss_coef"] == 0.01
+    assert "mine.yaml was read under the command" in settings.remarks[-1]
+
+
+def test_overrides_behind_the_end_of_the_command_are_named(tmp_path):
+    text = f"python -m verl.trainer.main_ppo {VERL}\n  actor_rollout_ref.actor.use_kl_loss=True\n"
+
+    settings = read(tmp_path, "a.sh", text)
+
+    assert "actor_rollout_ref.actor.use_kl_loss" not in settings.values
+    assert "do not reach the command" in settings.remarks[-1]
