@@ -138,7 +138,7 @@ def _entry(words: list[str], position: int) -> str | None:
     """The module or script at this place of a command."""
     word = words[position]
     before = words[position - 1] if position else ""
-    if before in ("-m", "--module"):
+    if before in {"--module", "-m"}:
         return word if re.fullmatch(r"[\w.]+", word) else None
     return word if re.fullmatch(r"[^\s=-][^\s=]*\.py", word) else None
 
