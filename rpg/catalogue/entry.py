@@ -17,21 +17,30 @@ from rpg.errors import UserError
 
 
 class AlgorithmError(UserError, ValueError):
-    """A catalogue name or an override that does not exist; `field`, `value` and `accepted` say what
-    would."""
+    """A catalogue name or an override that does not exist.
+
+    `field` is where it stands, `value` what was written, `accepted` what could stand there.
+    """
 
     def __init__(
         self, field: str, value: Any, accepted: tuple[str, ...] | str = (), message: str = ""
     ):
-        self.field, self.value, self.accepted = field, value, accepted
+        self.field = field
+        self.value = value
+        self.accepted = accepted
         text = message or f"{field}: {value!r} is not known"
         if isinstance(accepted, tuple):
-            asked = field.rpartition(".")[2] if message else str(value)
-            near = difflib.get_close_matches(asked, accepted, n=1, cutoff=0.5)
-            text += f"; did you mean {near[0]!r}?" if near else ""
+            # A message is about the field itself, so the nearest field helps, not the nearest value.
+            misspelt = field.rpartition(".")[2] if message else str(value)
+            near = difflib.get_close_matches(misspelt, accepted, n=1, cutoff=0.5)
+            if near:
+                text += f"; did you mean {near[0]!r}?"
             accepted = ", ".join(accepted)
-        text += "" if text.endswith("?") else "."
-        super().__init__(f"{text} Accepted: {accepted}." if accepted else text)
+        if not text.endswith("?"):
+            text += "."
+        if accepted:
+            text += f" Accepted: {accepted}."
+        super().__init__(text)
 
 
 PROSE = (
@@ -86,60 +95,115 @@ class Algorithm(Frozen):
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:
-        rpg, kl, clip = self.surrogate == "rpg", self.kl, self.clip
-        differentiable = rpg and isinstance(kl, ObjectiveKL) and kl.style == "differentiable"
-        whole = (
-            self.surrogate in ("gspo", "gspo_joint", "gmpo")
-            or getattr(self.gate, "type", "") == "gamma"
-        )
-        level = "sequence" if whole else "token"
-        rules = {
-            "surrogate rpg accepts kl of type objective, distribution or none": not rpg
-            or kl.type in ("none", "objective", "distribution"),
-            "kl of type distribution is zero with reference old; accepted: "
-            "every_k, kl_above, fixed, model": kl.type != "distribution"
-            or self.reference.type != "old",
-            "without rewards and without a KL there is nothing to learn: "
-            "rewarded: false needs a KL and a beta above 0": self.rewarded
-            or (kl.type != "none" and self.beta > 0),
-            "without rewards dynamic_sampling, overlong and positive_lm_loss, "
-            "which go by them, have to be off": self.rewarded
-            or not (self.dynamic_sampling or self.overlong or self.positive_lm_loss),
-            "demonstrations have no sampling policy: "
-            "they need rewarded: false and kl of type distribution": not self.demonstrations
-            or (kl.type == "distribution" and not self.rewarded),
-            "beta has no effect with kl of type none: set it to 0": kl.type != "none"
-            or self.beta == 0,
-            f"surrogate {self.surrogate} has ratio {level}; only surrogate rpg accepts others": rpg
-            or self.ratio == level,
-            "kl.Z scales the whole loss of surrogate rpg; other surrogates do not use it": rpg
-            or not isinstance(kl, ObjectiveKL)
-            or kl.Z == 1.0,
-            f"{self.surrogate} has no ratio to clip": clip is None
-            or self.surrogate not in ("policy_gradient", "gated"),
-            "surrogate gated needs a gate, and no other has one": (self.surrogate == "gated")
-            == (self.gate is not None),
-            "mask and drift_penalty are for other surrogates than rpg, whose KL is inside the advantage": not rpg
-            or not (self.mask or self.drift_penalty),
-            "clip.gradient only applies to the differentiable RPG losses": differentiable
-            or clip is None
-            or clip.gradient == "exact",
-        }
-        if rpg and isinstance(kl, ObjectiveKL):
-            declared = DIVERGENCES[kl.divergence]
-            free = clip is None or clip.gradient == "detached" or self.ratio == "prefix"
-            rules |= {
-                f"ratio prefix needs a slope for every prefix of a response, which divergence {declared.name} does not "
-                "declare; accepted: token, sequence": self.ratio != "prefix" or declared.prefix,
-                "clip.gradient exact and through need the slope of the regularised advantage, which divergence "
-                f"{declared.name} does not declare; accepted: detached": not differentiable
-                or free
-                or declared.advantage_slope,
-            }
-        for rule, holds in rules.items():
-            if not holds:
-                raise ValueError(rule)
+        self._check_place_of_kl()
+        self._check_unrewarded()
+        self._check_beta()
+        self._check_ratio()
+        self._check_normaliser()
+        self._check_bounds()
+        self._check_gradient_of_clip()
+        self._check_divergence()
         return self
+
+    def _check_place_of_kl(self) -> None:
+        if self.surrogate == "rpg" and self.kl.type not in ("none", "objective", "distribution"):
+            raise ValueError("surrogate rpg accepts kl of type objective, distribution or none")
+        if self.kl.type == "distribution" and self.reference.type == "old":
+            raise ValueError(
+                "kl of type distribution is zero with reference old; accepted: "
+                "every_k, kl_above, fixed, model"
+            )
+
+    def _check_unrewarded(self) -> None:
+        """Without rewards, the KL is all there is to learn."""
+        if not self.rewarded and (self.kl.type == "none" or self.beta == 0):
+            raise ValueError(
+                "without rewards and without a KL there is nothing to learn: "
+                "rewarded: false needs a KL and a beta above 0"
+            )
+        reads_rewards = self.dynamic_sampling or self.overlong or self.positive_lm_loss
+        if not self.rewarded and reads_rewards:
+            raise ValueError(
+                "without rewards dynamic_sampling, overlong and positive_lm_loss, "
+                "which go by them, have to be off"
+            )
+        if self.demonstrations and (self.rewarded or self.kl.type != "distribution"):
+            raise ValueError(
+                "demonstrations have no sampling policy: "
+                "they need rewarded: false and kl of type distribution"
+            )
+
+    def _check_beta(self) -> None:
+        if self.kl.type == "none" and self.beta != 0:
+            raise ValueError("beta has no effect with kl of type none: set it to 0")
+
+    def _check_ratio(self) -> None:
+        """Surrogate rpg accepts every level; each of the others has one of its own."""
+        if self.surrogate != "rpg" and self.ratio != self._own_ratio():
+            raise ValueError(
+                f"surrogate {self.surrogate} has ratio {self._own_ratio()}; "
+                "only surrogate rpg accepts others"
+            )
+
+    def _own_ratio(self) -> components.RatioLevel:
+        """The level at which a surrogate other than rpg takes its ratio."""
+        if self.surrogate in ("gspo", "gspo_joint", "gmpo"):
+            return "sequence"
+        if self.gate is not None and self.gate.type == "gamma":
+            return "sequence"
+        return "token"
+
+    def _check_normaliser(self) -> None:
+        if self.surrogate != "rpg" and isinstance(self.kl, ObjectiveKL) and self.kl.Z != 1.0:
+            raise ValueError(
+                "kl.Z scales the whole loss of surrogate rpg; other surrogates do not use it"
+            )
+
+    def _check_bounds(self) -> None:
+        """Clip, gate and mask stand where the surrogate reads them."""
+        if self.clip is not None and self.surrogate in ("policy_gradient", "gated"):
+            raise ValueError(f"{self.surrogate} has no ratio to clip")
+        if (self.surrogate == "gated") != (self.gate is not None):
+            raise ValueError("surrogate gated needs a gate, and no other has one")
+        if self.surrogate == "rpg" and (self.mask or self.drift_penalty):
+            raise ValueError(
+                "mask and drift_penalty are for other surrogates than rpg, "
+                "whose KL is inside the advantage"
+            )
+
+    def _check_gradient_of_clip(self) -> None:
+        if self.clip is None or self.clip.gradient == "exact":
+            return
+        if not self._is_differentiable():
+            raise ValueError("clip.gradient only applies to the differentiable RPG losses")
+
+    def _check_divergence(self) -> None:
+        """A divergence declares slopes; a loss that needs one that is not declared is refused."""
+        if self.surrogate != "rpg" or not isinstance(self.kl, ObjectiveKL):
+            return
+        divergence = DIVERGENCES[self.kl.divergence]
+        if self.ratio == "prefix" and not divergence.prefix:
+            raise ValueError(
+                "ratio prefix needs a slope for every prefix of a response, which divergence "
+                f"{divergence.name} does not declare; accepted: token, sequence"
+            )
+        if self._clip_needs_advantage_slope() and not divergence.advantage_slope:
+            raise ValueError(
+                "clip.gradient exact and through need the slope of the regularised advantage, "
+                f"which divergence {divergence.name} does not declare; accepted: detached"
+            )
+
+    def _clip_needs_advantage_slope(self) -> bool:
+        """Whether the clip differentiates through the advantage, which holds the KL."""
+        if not self._is_differentiable() or self.clip is None:
+            return False
+        return self.clip.gradient != "detached" and self.ratio != "prefix"
+
+    def _is_differentiable(self) -> bool:
+        """Whether this is one of the differentiable RPG losses."""
+        if self.surrogate != "rpg" or not isinstance(self.kl, ObjectiveKL):
+            return False
+        return self.kl.style == "differentiable"
 
     @property
     def needs_reference(self) -> bool:

@@ -22,8 +22,10 @@ from rpg.config.training import Rollout, Training
 
 
 def _algorithm(value: Any) -> Any:
-    """`grpo`, `{name: grpo, beta: 0.01}` or an Algorithm -> Algorithm (raises AlgorithmError, a
-    ValueError)."""
+    """`grpo`, `{name: grpo, beta: 0.01}` or an Algorithm -> Algorithm.
+
+    Raises AlgorithmError, a ValueError.
+    """
     if isinstance(value, str):
         return algorithm(value)
     if isinstance(value, dict):
@@ -66,14 +68,12 @@ class RunSpec(Section):
 
     @model_validator(mode="after")
     def _warm_start_follows_the_seed(self) -> Self:
-        start = self.model.warm_start
-        if start is not None and start.seed is None:
-            model = self.model.model_copy(
-                update={"warm_start": start.model_copy(update={"seed": self.seed})}
-            )
-            object.__setattr__(
-                self, "model", model
-            )  # the section is frozen; this is still its construction
+        warm_start = self.model.warm_start
+        if warm_start is not None and warm_start.seed is None:
+            seeded = warm_start.model_copy(update={"seed": self.seed})
+            model = self.model.model_copy(update={"warm_start": seeded})
+            # The section is frozen; this is still its construction.
+            object.__setattr__(self, "model", model)
         return self
 
     @model_validator(mode="after")
@@ -88,102 +88,140 @@ class RunSpec(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        benchmarks = self.task_benchmarks()
-        for name in self.evaluation.benchmarks or ():
-            if name not in benchmarks:
-                raise ValueError(
-                    f"evaluation.benchmarks: {name!r} is not one of {', '.join(benchmarks)}"
-                )
-        if isinstance(self.model, TinyModel):
-            need = self.rollout.max_prompt_tokens + self.rollout.max_response_tokens
-            if need > self.model.max_positions:
-                raise ValueError(
-                    f"rollout.max_prompt_tokens + max_response_tokens = {need} do not fit "
-                    f"model.max_positions = {self.model.max_positions}"
-                )
-        self._check_embedded()
-        self._check_vllm()
-        self._check_turns()
-        self._check_teacher()
-        if self.algorithm.advantage.type == "gae" and self.model.lora:
-            raise ValueError(
-                "algorithm.advantage gae: the critic is a second model, which is trained in full, without model.lora; "
-                "choose another advantage, e.g. {type: group}"
-            )
+        longest = self.rollout.max_prompt_tokens + self.rollout.max_response_tokens
+        self._check_benchmarks()
+        self._check_positions(longest)
+        if not self.backend.is_embedded:
+            self._check_other_backend()
+        if self.rollout.engine.type == "vllm":
+            self._check_vllm()
+        if isinstance(self.task, EnvironmentTask):
+            self._check_environment()
+        else:
+            self._check_no_environment()
+        self._check_reference()
+        self._check_critic()
         self._check_verifier()
-        self.backend.check_longest(
-            self.rollout.max_prompt_tokens + self.rollout.max_response_tokens
-        )
+        self.backend.check_longest(longest)
         self.backend.check_mini_batch(self.training.mini_batch_prompts, self.rollout.group_size)
         return self
 
-    def _check_teacher(self) -> None:
-        """Raises ValueError for a reference that is missing, or that cannot be compared with."""
-        algo, reference = self.algorithm, self.algorithm.reference
+    def _check_benchmarks(self) -> None:
+        benchmarks = self.task_benchmarks()
+        for name in self.evaluation.benchmarks or ():
+            if name not in benchmarks:
+                accepted = ", ".join(benchmarks)
+                raise ValueError(f"evaluation.benchmarks: {name!r} is not one of {accepted}")
+
+    def _check_positions(self, longest: int) -> None:
+        if isinstance(self.model, TinyModel) and longest > self.model.max_positions:
+            raise ValueError(
+                f"rollout.max_prompt_tokens + max_response_tokens = {longest} do not fit "
+                f"model.max_positions = {self.model.max_positions}"
+            )
+
+    def _check_reference(self) -> None:
+        """A reference that is missing, or that cannot be compared with."""
+        reference = self.algorithm.reference
         if reference.type == "ema" and (not self.backend.is_embedded or self.half_weights()):
             raise ValueError(
-                "algorithm.reference ema: averaged by the embedded trainer (backend local), in float32; accepted: old, "
-                "every_k, kl_above, fixed"
+                "algorithm.reference ema: averaged by the embedded trainer (backend local), "
+                "in float32; accepted: old, every_k, kl_above, fixed"
             )
-        if reference.type == "model" and reference.path is None and algo.needs_reference:
+        is_missing = reference.type == "model" and reference.path is None
+        if is_missing and self.algorithm.needs_reference:
             raise ValueError(
-                f"algorithm.reference.path: {algo.name} needs a teacher: a folder, a checkpoint of a run for example, or "
-                "the name of a model"
+                f"algorithm.reference.path: {self.algorithm.name} needs a teacher: a folder, "
+                "a checkpoint of a run for example, or the name of a model"
             )
-        if algo.kl.type == "distribution" and (restricted := self._restricted()):
+        restricted = self._restricted()
+        if self.algorithm.kl.type == "distribution" and restricted:
             raise ValueError(
-                f"rollout.{restricted[0]}: kl of type distribution compares whole distributions, and only part of "
-                "the policy's can be sampled; accepted: top_p 1.0, top_k null, min_p 0.0, min_response_tokens 0"
+                f"rollout.{restricted[0]}: kl of type distribution compares whole distributions, "
+                "and only part of the policy's can be sampled; accepted: "
+                "top_p 1.0, top_k null, min_p 0.0, min_response_tokens 0"
             )
 
-    def _check_embedded(self) -> None:
-        """Raises ValueError for what other back ends than the embedded trainer cannot do, or would
-        do wrongly."""
-        if self.backend.is_embedded:
-            return
-        field, *_ = self._restricted() or [""]
-        plain = getattr(Rollout(), field, None)
-        dtype = self.rollout.sampler.dtype
-        reasons = {
-            "training.optimizer.decay_vectors false: in backend {} all weights decay; accepted: true": not (
-                self.training.optimizer.decay_vectors
-            ),
-            f"rollout.sampler.dtype {dtype}: not supported by the sampler of backend {{}}; accepted: "
-            "rollout.sampler.dtype same": dtype != "same",
-            "algorithm.reference model: with model.lora, backend {} computes the reference with the policy's own model; "
-            "accepted: fixed, or model.lora null": self.algorithm.reference.type == "model"
-            and self.model.lora is not None,
-            "algorithm.kl distribution: backend {} passes on log-probabilities of the sampled tokens only, not of the whole "
-            "vocabulary; accepted: none, objective, loss, reward": self.algorithm.kl.type
-            == "distribution",
-            f"rollout.{field} {getattr(self.rollout, field, None)}: backend {{}} computes log-probabilities of the whole "
-            "distribution and does not know which tokens could be drawn (docs/verl-inside.md, Sampling), so its ratios "
-            f"would not match the samples; accepted: rollout.{field} {'null' if plain is None else plain}": field,
-            "backend.validation_samples: verl's validation draws a response in one turn, without the environment of "
-            "task.type environment; accepted: 0, as evaluations of checkpoints have all turns": isinstance(
-                self.task, EnvironmentTask
+    def _check_critic(self) -> None:
+        if self.algorithm.advantage.type == "gae" and self.model.lora:
+            raise ValueError(
+                "algorithm.advantage gae: the critic is a second model, which is trained in full, "
+                "without model.lora; choose another advantage, e.g. {type: group}"
             )
-            and bool(getattr(self.backend, "validation_samples", 0)),
-        }
-        for reason, applies in reasons.items():
-            if applies:
-                raise ValueError(f"{reason.format(self.backend.type)}, or backend.type local")
+
+    def _check_other_backend(self) -> None:
+        """What other back ends than the embedded trainer cannot do, or would do wrongly."""
+        name = self.backend.type
+        remedy = "or backend.type local"
+        dtype = self.rollout.sampler.dtype
+        if not self.training.optimizer.decay_vectors:
+            raise ValueError(
+                f"training.optimizer.decay_vectors false: in backend {name} all weights decay; "
+                f"accepted: true, {remedy}"
+            )
+        if dtype != "same":
+            raise ValueError(
+                f"rollout.sampler.dtype {dtype}: not supported by the sampler of backend {name}; "
+                f"accepted: rollout.sampler.dtype same, {remedy}"
+            )
+        if self.algorithm.reference.type == "model" and self.model.lora is not None:
+            raise ValueError(
+                f"algorithm.reference model: with model.lora, backend {name} computes the "
+                "reference with the policy's own model; accepted: fixed, or model.lora null, "
+                f"{remedy}"
+            )
+        if self.algorithm.kl.type == "distribution":
+            raise ValueError(
+                f"algorithm.kl distribution: backend {name} passes on log-probabilities of the "
+                "sampled tokens only, not of the whole vocabulary; accepted: none, objective, "
+                f"loss, reward, {remedy}"
+            )
+        self._check_sampling_of_other_backend()
+        has_turns = isinstance(self.task, EnvironmentTask)
+        if has_turns and getattr(self.backend, "validation_samples", 0):
+            raise ValueError(
+                "backend.validation_samples: verl's validation draws a response in one turn, "
+                "without the environment of task.type environment; accepted: 0, as evaluations "
+                f"of checkpoints have all turns, {remedy}"
+            )
+
+    def _check_sampling_of_other_backend(self) -> None:
+        restricted = self._restricted()
+        if not restricted:
+            return
+        field = restricted[0]
+        value = getattr(self.rollout, field)
+        plain = getattr(Rollout(), field)
+        accepted = "null" if plain is None else plain
+        raise ValueError(
+            f"rollout.{field} {value}: backend {self.backend.type} computes log-probabilities "
+            "of the whole distribution and does not know which tokens could be drawn "
+            "(docs/verl-inside.md, Sampling), so its ratios would not match the samples; "
+            f"accepted: rollout.{field} {accepted}, or backend.type local"
+        )
 
     def _check_vllm(self) -> None:
-        """Raises ValueError for what the embedded trainer cannot draw with vLLM."""
-        engine, field = self.rollout.engine, (self._restricted() or [""])[0]
-        has_turns = isinstance(self.task, EnvironmentTask)
-        reasons = {
-            f"backend {self.backend.type} has its own: backend.rollout {{type: vllm}}": not self.backend.is_embedded,
-            f"ratios need to know which tokens rollout.{field} leaves, and vLLM does not say": field,
-            "only the trainer's own decoder takes turns with an environment": has_turns,
-            "vLLM itself bounds its memory; accepted: rollout.rows_at_once null": self.rollout.rows_at_once,
-            "a run has one GPU; accepted: tensor_parallel 1": getattr(engine, "tensor_parallel", 1)
-            > 1,
-        }
-        for reason, applies in reasons.items():
-            if applies and engine.type == "vllm":
-                raise ValueError(f"rollout.engine vllm: {reason}; or rollout.engine local")
+        """What the embedded trainer cannot draw with vLLM."""
+        why = self._why_not_vllm()
+        if why:
+            raise ValueError(f"rollout.engine vllm: {why}; or rollout.engine local")
+
+    def _why_not_vllm(self) -> str | None:
+        restricted = self._restricted()
+        if not self.backend.is_embedded:
+            return f"backend {self.backend.type} has its own: backend.rollout {{type: vllm}}"
+        if restricted:
+            return (
+                f"ratios need to know which tokens rollout.{restricted[0]} leaves, "
+                "and vLLM does not say"
+            )
+        if isinstance(self.task, EnvironmentTask):
+            return "only the trainer's own decoder takes turns with an environment"
+        if self.rollout.rows_at_once:
+            return "vLLM itself bounds its memory; accepted: rollout.rows_at_once null"
+        if getattr(self.rollout.engine, "tensor_parallel", 1) > 1:
+            return "a run has one GPU; accepted: tensor_parallel 1"
+        return None
 
     def _restricted(self) -> list[str]:
         """The settings of `rollout` that leave part of the vocabulary out of sampling."""
@@ -192,51 +230,74 @@ class RunSpec(Section):
         return [name for name in names if getattr(self.rollout, name) != getattr(whole, name)]
 
     def _check_verifier(self) -> None:
-        """Raises ValueError if verifier and reward each ask the other what is correct."""
+        """Verifier and reward must not each ask the other what is correct."""
         by_reward = isinstance(getattr(self.task, "verifier", None), RewardVerifier)
-        if by_reward and any(isinstance(part, CorrectnessReward) for part in self.reward):
+        by_verifier = any(isinstance(part, CorrectnessReward) for part in self.reward)
+        if by_reward and by_verifier:
             raise ValueError(
-                "task.verifier: {type: reward} takes its verdict from the reward, and the reward {type: correctness} from "
-                "the verifier: use another reward, e.g. reward: {type: python, function: my_rewards:score}"
+                "task.verifier: {type: reward} takes its verdict from the reward, and the reward "
+                "{type: correctness} from the verifier: use another reward, "
+                "e.g. reward: {type: python, function: my_rewards:score}"
             )
 
-    def _check_turns(self) -> None:
-        """Raises ValueError if an environment is asked for where none can take its turns."""
-        if not isinstance(self.task, EnvironmentTask):
-            if any(isinstance(part, EnvironmentReward) for part in self.reward):
-                kind = self.task.type
-                raise ValueError(
-                    f"reward {{type: environment}}: a task of type {kind} has no environment"
-                )
-            return
-        if self.evaluation.engine.type != "local" or not isinstance(
-            self.evaluation.place, ThisMachine
-        ):
-            why = "task.type environment: accepted: evaluation.engine local, evaluation.place this machine"
-            raise ValueError(why)
+    def _check_no_environment(self) -> None:
+        if any(isinstance(part, EnvironmentReward) for part in self.reward):
+            raise ValueError(
+                f"reward {{type: environment}}: a task of type {self.task.type} has no environment"
+            )
+
+    def _check_environment(self) -> None:
+        """An environment takes its turns here, between tokens that can all be sampled."""
+        is_local = self.evaluation.engine.type == "local"
+        if not is_local or not isinstance(self.evaluation.place, ThisMachine):
+            raise ValueError(
+                "task.type environment: accepted: "
+                "evaluation.engine local, evaluation.place this machine"
+            )
         loop = "actor_rollout_ref.rollout.agent.default_agent_loop"
-        if loop in {key.removeprefix("+") for key in getattr(self.backend, "verl", ())}:
+        keys_of_verl = {key.removeprefix("+") for key in getattr(self.backend, "verl", ())}
+        if loop in keys_of_verl:
             raise ValueError(
                 f"backend.verl: {loop}: with task.type environment, our agent loop takes its turns"
             )
-        if restricted := self._restricted():
-            why = "with task.type environment all tokens can be sampled at any place"
-            raise ValueError(f"rollout.{restricted[0]}: {why}")
+        restricted = self._restricted()
+        if restricted:
+            raise ValueError(
+                f"rollout.{restricted[0]}: "
+                "with task.type environment all tokens can be sampled at any place"
+            )
 
     def without_effect(self) -> str | None:
-        """Why a file is refused of which a setting would do nothing; stored runs that have it stay
-        readable."""
-        algo, t = self.algorithm, self.training
-        kl = algo.kl.type if getattr(algo.kl, "at", "old") == "old" and algo.beta else ""
-        if kl in ("reward", "advantage") and algo.reference.type == "old":
-            return f"algorithm.reference old: kl {kl} is zero with it; accepted: every_k, kl_above, fixed"
-        warmup = getattr(algo.advantage, "critic_warmup", 0)
-        if warmup >= t.steps:
-            return f"algorithm.advantage.critic_warmup {warmup}: the policy is updated after it; training.steps is {t.steps}"
-        kept, every = t.keep_checkpoints, self.evaluation.every
-        for step in () if isinstance(kept, str) else kept:
-            if step != t.steps and step % every:  # beyond the end it may be for a longer run
-                return f"training.keep_checkpoints {step}: only evaluated steps are kept, every {every} and {t.steps}"
+        """Why a file is refused of which a setting would do nothing.
+
+        Runs that were stored with such a setting stay readable.
+        """
+        kl = self.algorithm.kl
+        compares_old = getattr(kl, "at", "old") == "old" and self.algorithm.beta > 0
+        is_zero = compares_old and self.algorithm.reference.type == "old"
+        if kl.type in ("reward", "advantage") and is_zero:
+            return (
+                f"algorithm.reference old: kl {kl.type} is zero with it; "
+                "accepted: every_k, kl_above, fixed"
+            )
+
+        steps = self.training.steps
+        warmup = getattr(self.algorithm.advantage, "critic_warmup", 0)
+        if warmup >= steps:
+            return (
+                f"algorithm.advantage.critic_warmup {warmup}: the policy is updated after it; "
+                f"training.steps is {steps}"
+            )
+
+        if isinstance(self.training.keep_checkpoints, str):
+            return None
+        every = self.evaluation.every
+        for step in self.training.keep_checkpoints:
+            if step != steps and step % every:  # beyond the end it may be for a longer run
+                return (
+                    f"training.keep_checkpoints {step}: only evaluated steps are kept, "
+                    f"every {every} and {steps}"
+                )
         return None
 
     def task_benchmarks(self) -> tuple[str, ...]:
@@ -269,9 +330,11 @@ class RunSpec(Section):
         return own_engine or bfloat16(self.model)
 
     def half_weights(self) -> bool:
-        """Whether the embedded trainer's model holds bfloat16 weights, beside the float32 ones that
-        are updated. On a GPU, where the arithmetic is bfloat16. A CPU keeps float32 weights and
-        rounds them for each product."""
+        """Whether the embedded trainer's model holds bfloat16 weights, beside the float32 ones.
+
+        On a GPU, where the arithmetic is bfloat16. A CPU keeps float32 weights and rounds them for
+        each product.
+        """
         return bfloat16(self.model) and self.backend.device == "cuda"
 
     def rollout_rows(self) -> int:
