@@ -18,9 +18,9 @@ from rpg.report.selection import MEAN
 from rpg.report.summary import Summary
 from rpg.store import StoreError
 from rpg.store.live_status import clock
-from rpg.store.run_folder import RunFolder
+from rpg.store.run_folder import UNREADABLE, RunFolder
 
-ORDER = ["running", "failed", "interrupted", "queued", "pending", "done"]
+ORDER = ["running", "failed", UNREADABLE, "interrupted", "queued", "pending", "done"]
 
 
 def page(view: View) -> None:

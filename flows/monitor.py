@@ -17,13 +17,14 @@ from rpg.store import RunFolder, StoreError
 from rpg.store.current import how_it_came
 from rpg.store.live_status import clock
 from rpg.store.notes import marked, titled
-from rpg.store.run_folder import parse_row
+from rpg.store.run_folder import UNREADABLE, parse_row
 
 STYLES = {
     "done": "green",
     "running": "cyan",
     "evaluating": "blue",
     "failed": "bold red",
+    UNREADABLE: "bold red",
     "interrupted": "yellow",
     "queued": "magenta",
     "pending": "dim",
@@ -80,10 +81,11 @@ class Watch:
         try:
             manifest = self._manifests.get(folder.name) or folder.read_manifest()
         except StoreError as error:
-            begins = folder.state() == "pending" and not folder.manifest_path.exists()
-            return RunView(
-                folder.name, folder.name, folder.state(), error=None if begins else str(error)
-            )
+            if isinstance(error.__cause__, PermissionError):
+                return RunView(folder.name, folder.name, UNREADABLE, error=str(error))
+            state = folder.state()
+            begins = state == "pending" and not folder.manifest_path.exists()
+            return RunView(folder.name, folder.name, state, error=None if begins else str(error))
         self._manifests[folder.name] = manifest
         state, message = _state(folder, manifest)
         tail = folder.last_metrics()
@@ -160,7 +162,16 @@ def table(views: Sequence[RunView], most: int = 30) -> Group:
         out.add_column(
             name, justify="left" if name in ("run", "state", "") else "right", no_wrap=True
         )
-    order = ("running", "failed", "evaluating", "interrupted", "queued", "pending", "done")
+    order = (
+        "running",
+        "failed",
+        UNREADABLE,
+        "evaluating",
+        "interrupted",
+        "queued",
+        "pending",
+        "done",
+    )
     shown = (
         list(views)
         if len(views) <= most

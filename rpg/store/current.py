@@ -8,6 +8,7 @@ settings in which they differ, and can be compared on purpose, but never enter a
 
 import contextlib
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -55,7 +56,8 @@ def imported_runs(layout: Layout, sweep: str) -> list[str]:
 
 def is_imported(folder: RunFolder) -> bool:
     """Whether a run was trained elsewhere (`rpg import`)."""
-    return (folder.path / IMPORTED).is_file()
+    # os.path, as pathlib raises for a file in a folder that this user may not read.
+    return os.path.isfile(folder.path / IMPORTED)
 
 
 def scores_of(folder: RunFolder) -> dict[str, dict[str, float]]:
@@ -79,7 +81,8 @@ def superseded_runs(layout: Layout, sweep: str) -> list[RunFolder]:
         for name in folders(layout.sweep_folder(sweep))
         if name not in current
     )
-    return [folder for folder in others if folder.manifest_path.exists()]
+    # os.path, as pathlib raises for a file in a folder that this user may not read.
+    return [folder for folder in others if os.path.exists(folder.manifest_path)]
 
 
 def superseded(layout: Layout, sweep: str) -> dict[str, str]:

@@ -41,7 +41,8 @@ def garbage(layout: Layout) -> list[Item]:
     for sweep in layout.sweeps():
         for name in folders(layout.sweep_folder(sweep)):
             folder = layout.run(sweep, name)
-            if folder.manifest_path.exists() and folder.state() != "running":
+            # os.path, as pathlib raises for a file in a folder that this user may not read.
+            if os.path.exists(folder.manifest_path) and folder.state() != "running":
                 items += _of_run(folder)
     return [item for item in items if item.size]
 
@@ -49,12 +50,12 @@ def garbage(layout: Layout) -> list[Item]:
 def _unused(layout: Layout) -> Iterator[Path]:
     """Stored samples to which none can be added: of checkpoints of runs that are on disk no more.
     Those of models outside of this folder stay, and all where runs of others cannot be read."""
-    if layout.closed_sweeps():
+    runs = [run for sweep in layout.sweeps() for run in layout.run_folders(sweep)]
+    if layout.closed_sweeps() or any(run.is_closed() for run in runs):
         return
     models = {
         model_files_digest(run.checkpoint(step), layout.home)
-        for sweep in layout.sweeps()
-        for run in layout.run_folders(sweep)
+        for run in runs
         for step in run.checkpoint_steps()
         if (run.checkpoint(step) / "checkpoint.json").is_file()
     }

@@ -18,7 +18,7 @@ from rpg.store.ingest_files import NO_RUN, Rows, Source, insert_rows, run_key, t
 from rpg.store.layout import Layout
 from rpg.store.notes import FILE as NOTES
 from rpg.store.notes import read_marks
-from rpg.store.run_folder import IMPORTED, RunFolder, step_name
+from rpg.store.run_folder import IMPORTED, UNREADABLE, RunFolder, step_name
 from rpg.store.schema import KEYS, VERSION, create_views
 
 Key = tuple[str, str]
@@ -44,7 +44,7 @@ def ingest(
     for table in ("samples", "evals", "warnings"):
         db.execute(f"DELETE FROM {table} WHERE sweep = ''")
     hand = ingest_files.by_hand(layout)
-    folders = [source.folder for source in sources]
+    folders = [source.folder for source in sources if source.state != UNREADABLE]
     forget(db, [*(source.key for source in sources), *{("", file["run"]): None for file in hand}])
     warnings: Rows = []
     _runs(db, sources, warnings)
@@ -94,6 +94,8 @@ def _runs(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) 
         folder, state = source.folder, source.state
         row: dict[str, Any] = {**run_key(folder), "state": state, "fingerprint": source.fingerprint}
         try:
+            if state == UNREADABLE:
+                raise StoreError(source.why_unreadable)
             # A run that has not begun gets its manifest a moment after its folder.
             if folder.manifest_path.exists() or (folder.path.is_dir() and state != "pending"):
                 row |= _manifest(folder.read_manifest())

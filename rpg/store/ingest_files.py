@@ -13,11 +13,12 @@ from typing import Any
 import duckdb
 import pyarrow
 
+from rpg.store.atomic_files import StoreError, readable
 from rpg.store.file_records import FileRecord, Records, contents, records_of
 from rpg.store.layout import Layout
 from rpg.store.live_status import EVALUATION, TRAINING
 from rpg.store.notes import FILE as NOTES
-from rpg.store.run_folder import RunFolder
+from rpg.store.run_folder import UNREADABLE, RunFolder
 from rpg.store.samples import (
     CLUSTER,
     DRIFT,
@@ -43,6 +44,8 @@ class Source:
     folder: RunFolder
     state: str
     files: dict[str, FileRecord]
+    why_unreadable: str = ""
+    """Of an UNREADABLE run, in a sentence."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -51,7 +54,7 @@ class Source:
     @property
     def fingerprint(self) -> str:
         """Of the state, and of the names and contents of the files."""
-        return fingerprint(self.files, [self.state])
+        return fingerprint(self.files, [self.state, *filter(None, [self.why_unreadable])])
 
 
 def run_sources(layout: Layout, seen: Mapping[tuple[str, str], Records] = {}) -> list[Source]:
@@ -60,10 +63,18 @@ def run_sources(layout: Layout, seen: Mapping[tuple[str, str], Records] = {}) ->
     sources = []
     for sweep in layout.sweeps():
         for folder in layout.run_folders(sweep):
-            known = {**folder.recorded(), **seen.get((sweep, folder.name), {})}
-            files = records_of(folder.path, _names(folder), known)
-            sources.append(Source(folder, folder.state(), files))
+            sources.append(_source(folder, seen.get((sweep, folder.name), {})))
     return sources
+
+
+def _source(folder: RunFolder, seen: Records) -> Source:
+    try:
+        with readable("read", folder.path):
+            known = {**folder.recorded(), **seen}
+            files = records_of(folder.path, _names(folder), known)
+        return Source(folder, folder.state(), files)
+    except StoreError as error:
+        return Source(folder, UNREADABLE, {}, why_unreadable=str(error))
 
 
 def _names(folder: RunFolder) -> list[str]:

@@ -1,5 +1,6 @@
 """What people add to sweeps and runs: `notes.json` in their folder. No number depends on it."""
 
+import os
 import re
 import time
 from collections.abc import Collection
@@ -44,7 +45,8 @@ def read_marks(folder: Path) -> dict[str, Any]:
     """{"label": text, "tags": [...], "notes": [{"time", "text"}]}, all possibly empty. Raises
     StoreError if unreadable."""
     path = folder / FILE
-    record = read_json_object(path) if path.exists() else {}
+    # os.path, as pathlib raises for a file in a folder that this user may not read.
+    record = read_json_object(path) if os.path.exists(path) else {}
     return {
         "label": str(record.get("label") or ""),
         "tags": [str(tag) for tag in record.get("tags") or []],

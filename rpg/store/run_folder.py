@@ -20,6 +20,9 @@ from rpg.system.processes import is_here
 FORMAT = 1
 State = Literal["pending", "running", "done", "failed", "interrupted"]
 
+UNREADABLE = "unreadable"
+"""In the database and in tables: this user may not read the folder."""
+
 MANIFEST_FIELDS = "format sweep run run_id variant algorithm seed spec created steps".split()
 IMPORTED = "imported.json"
 """In the folder of a run that was trained elsewhere: {"scores": {benchmark: {step: accuracy}}}."""
@@ -104,9 +107,14 @@ class RunFolder:
     def read_manifest(self) -> dict[str, Any]:
         return read_checked(self.manifest_path, MANIFEST_FIELDS)
 
+    def is_closed(self) -> bool:
+        """Whether the folder is there, and this user may not read it."""
+        return self.path.exists() and not os.access(self.path, os.R_OK | os.X_OK)
+
     def attempts(self) -> list[int]:
         """Attempt numbers that have a metrics file, ascending."""
-        names = os.listdir(self.path) if self.path.is_dir() else []
+        with readable("list", self.path):
+            names = os.listdir(self.path) if self.path.is_dir() else []
         return sorted(int(match[1]) for name in names if (match := _METRICS.fullmatch(name)))
 
     def next_attempt(self) -> int:
@@ -252,14 +260,15 @@ class RunFolder:
 
     def state(self) -> State:
         """The state by the files: DONE, else a live lease, else FAILED, else whether anything was
-        begun."""
-        if self.done_path.exists():
-            return "done"
-        lease = self.lease()
-        if lease and leases.lease_alive(lease):
-            return "running"
-        if self.failed_path.exists():
-            return "failed"
+        begun. Raises StoreError: this user may not read the folder."""
+        with readable("read", self.path):
+            if self.done_path.exists():
+                return "done"
+            lease = self.lease()
+            if lease and leases.lease_alive(lease):
+                return "running"
+            if self.failed_path.exists():
+                return "failed"
         return "interrupted" if lease or self.attempts() else "pending"
 
 

@@ -7,6 +7,7 @@ attempt n, so a run that was resumed after an upgrade has two of these files.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -44,13 +45,13 @@ def records(folder: RunFolder) -> list[dict[str, Any]]:
 
 
 def recorded(folders: Iterable[RunFolder]) -> dict[str, list[dict[str, Any]]]:
-    """Run -> the same; empty records if one of them cannot be read."""
+    """Run -> the same; empty records if one of them cannot be read. A run whose folder this user
+    may not read is left out."""
     runs = {}
     for folder in folders:
-        try:
-            runs[folder.name] = records(folder)
-        except StoreError:
+        with suppress(StoreError):
             runs[folder.name] = [{} for _ in folder.attempts()]
+            runs[folder.name] = records(folder)
     return runs
 
 

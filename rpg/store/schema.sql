@@ -40,7 +40,7 @@ CREATE TABLE runs (
     seed BIGINT,  -- seed; runs of two variants with the same seed share data order and warm start
     axes JSON,  -- the sweep's axes and this run's values
     identity JSON,  -- what run_id is the hash of: the training settings and the digest of the data
-    state VARCHAR,  -- pending, running, done, failed or interrupted, when the database was built
+    state VARCHAR,  -- pending, running, done, failed, interrupted or unreadable, when the database was built
     error VARCHAR,  -- one line, when it failed
     log VARCHAR,  -- log file of the failure
     steps BIGINT,  -- number of training steps of the finished run

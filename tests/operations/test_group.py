@@ -9,6 +9,8 @@ import traceback
 import pyarrow.parquet  # noqa: F401 - before the user changes: another one may not be able to read this environment
 import pytest
 
+import rpg.answers  # noqa: F401 - for the same reason: the database counts votes with it
+from flows.monitor import Watch
 from flows.sweep.conductor import sweep_lock
 from flows.sweep.sharing import Claims, take_over
 from rpg.store import Layout, atomic_write_json, locks
@@ -122,6 +124,51 @@ def look(home):
         assert db.execute("SELECT sweep FROM runs").fetchall() == [("open",)]
         [[why]] = db.execute("SELECT message FROM warnings WHERE sweep = 'mine'").fetchall()
     assert why.endswith("permission denied") and not garbage(layout)
+
+
+def look_at_closed_run(home):
+    """What a user sees of a run that is closed to him, in a sweep that is open, beside another."""
+    layout = Layout(home)
+    build(layout)
+    with connect(layout) as db:
+        states = db.execute("SELECT sweep, state FROM runs ORDER BY sweep").fetchall()
+        named = db.execute(
+            "SELECT sweep FROM warnings WHERE message LIKE '%permission denied'"
+        ).fetchall()
+    assert states == [("half", "unreadable"), ("open", "done")]
+    assert named == [("half",)]
+    assert not garbage(layout)
+
+
+def watch_closed_run(home):
+    [view] = Watch(Layout(home).run_folders("half")).views()
+    assert view.state == "unreadable"
+    assert "permission denied" in view.error
+
+
+def find_run_beside_closed_one(home):
+    """Another sweep plans the run that `open` has computed, and `half`, too, where none may look."""
+    layout = Layout(home)
+    planned = layout.run("copy", "r-s0-01234567")
+    write_manifest(planned, layout.run("open", "r-s0-01234567").read_manifest())
+    assert Claims(layout).duplicate(planned).sweep == "open"
+
+
+@pytest.fixture
+def closed_run(shared):
+    """Anna has computed two runs and closed the folder of one of them."""
+    assert as_user(ANNA, 0o002, work, shared, "open", 1) == ""
+    assert as_user(ANNA, 0o002, work, shared, "half", 1) == ""
+    (shared / "runs" / "half" / "r-s0-01234567").chmod(0o700)
+    return shared
+
+
+@root_only
+@pytest.mark.parametrize(
+    "look_by_boris", [look_at_closed_run, watch_closed_run, find_run_beside_closed_one]
+)
+def test_a_closed_run_is_named_and_stops_nothing(closed_run, look_by_boris):
+    assert as_user(BORIS, 0o002, look_by_boris, closed_run) == ""
 
 
 @pytest.fixture
