@@ -20,7 +20,7 @@ from tests.rooms import ROOMS, room_of
 MODULES = 8
 NAMES = [room.name for room in ROOMS]
 ABOVE = set(NAMES[NAMES.index("rpg.store") + 1 :])
-END = ("rpg.report.sweep_report", "write_report")
+END = ("rpg.report.upkeep", "write")
 
 
 def ours(frame):
