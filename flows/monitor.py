@@ -19,6 +19,8 @@ from rpg.store.live_status import clock
 from rpg.store.notes import marked, titled
 from rpg.store.run_folder import UNREADABLE, parse_row
 
+LINE_SECONDS = 60.0
+"""Without a terminal, a line about the whole is printed this often within a phase."""
 STYLES = {
     "done": "green",
     "running": "cyan",
@@ -155,8 +157,8 @@ def time_left(views: Sequence[RunView], began: float, at_start: int) -> float | 
 
 
 def table(views: Sequence[RunView], most: int = 30) -> Group:
-    """One row a run; in a large sweep, those that are running or failed first. Below it, for a long
-    line would leave the columns no room, what there is to say about them."""
+    """One row a run; in a large sweep, those that are running or failed first. Notes go below the
+    table: a long line would squeeze its columns."""
     out = Table(box=None, pad_edge=False, header_style="bold", expand=False)
     for name in ("run", "seed", "state", "", "step", "reward", "train acc", "evals", "left"):
         out.add_column(
@@ -229,7 +231,7 @@ class Progress:
         self._at_start = sum(v.step for v in self.watch.views())
         self._states: dict[str, str] = {}
         self._noticed: dict[str, set[str]] = {}
-        self._last_line = 0.0
+        self._said_phase, self._said_at = "", 0.0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._draw, name="progress", daemon=True)
 
@@ -261,8 +263,8 @@ class Progress:
         return Group(headline(self.title, views, self.phase, left), table(views), *note)
 
     def lines(self) -> None:
-        """For logs and pipes: one line when a run changes state, and one about the whole every ten
-        seconds."""
+        """For logs and pipes: one line when a run changes state, and one about the whole when the
+        phase changes, else once a minute."""
         views = self.watch.views()
         for v in views:
             if self._states.get(v.name, "pending") != v.state:
@@ -274,15 +276,22 @@ class Progress:
             for finding in set(v.health) - self._noticed.get(v.name, set()):
                 self._print(f"           ! {v.variant} seed {v.seed}: {finding}")
             self._noticed.setdefault(v.name, set()).update(v.health)
-        if time.monotonic() - self._last_line > 10:
-            self._last_line = time.monotonic()
-            left = time_left(views, self.began, self._at_start)
-            phase = f"{self.phase}: {self.note}" if self.note else self.phase
-            self.console.print(headline(self.title, views, phase, left))
-            still = not any(v.now for v in views)  # what all queued runs wait for is then the news
-            for v in views:
-                if now := v.now or (v.error if still and v.state == "queued" else ""):
-                    self._print(f"             {v.variant} seed {v.seed}: {now}", soft_wrap=True)
+        now = time.monotonic()
+        if self.phase != self._said_phase or now - self._said_at > LINE_SECONDS:
+            self._said_phase, self._said_at = self.phase, now
+            self._say_all(views)
 
-    def _print(self, line: str, soft_wrap: bool = False) -> None:
-        self.console.print(line, markup=False, highlight=False, soft_wrap=soft_wrap)
+    def _say_all(self, views: Sequence[RunView]) -> None:
+        """A line about the sweep, and one for each run that is within a long step."""
+        left = time_left(views, self.began, self._at_start)
+        phase = f"{self.phase}: {self.note}" if self.note else self.phase
+        phase += f", {clock(time.monotonic() - self.began)}"
+        self.console.print(headline(self.title, views, phase, left), soft_wrap=True)
+        still = not any(v.now for v in views)  # what all queued runs wait for is then the news
+        for v in views:
+            if now := v.now or (v.error if still and v.state == "queued" else ""):
+                self._print(f"             {v.variant} seed {v.seed}: {now}")
+
+    def _print(self, line: str) -> None:
+        """A whole line, however long: a log has no width."""
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
