@@ -1,5 +1,7 @@
 # An image for GPUs, of this checkout: docker build -t rpg-lab . && docker run --gpus all --shm-size 16g -v lab:/data rpg-lab doctor --backend verl
 # CUDA 13.0 is what the wheels of torch 2.11.0 and vLLM 0.24.0 are built with; `devel`, because vLLM and Triton compile.
+# A tag can be moved. For an image that can be built again, give the digest, too:
+#   docker build --build-arg BASE=$(docker buildx imagetools inspect --format '{{.Name}}@{{.Manifest.Digest}}' nvidia/cuda:13.0.1-devel-ubuntu24.04) .
 ARG BASE=nvidia/cuda:13.0.1-devel-ubuntu24.04
 FROM ${BASE}
 
@@ -23,6 +25,10 @@ RUN uv pip install --no-cache -c constraints-gpu.txt '.[local,models,math,orches
 # or FLASH_ATTN=flash-attn==2.8.3 to compile. Without it attention is torch's, and padding is computed, too.
 ARG FLASH_ATTN=
 RUN if [ -n "${FLASH_ATTN}" ]; then uv pip install --no-cache --no-build-isolation setuptools wheel "${FLASH_ATTN}"; fi
+
+# Not root: what a run's code may do, it does as this user, whose number a mounted folder has to allow.
+RUN useradd --create-home --uid 10001 lab && mkdir /data && chown lab:lab /data
+USER lab
 
 VOLUME /data
 ENTRYPOINT ["rpg"]
