@@ -43,6 +43,12 @@ def install_command(*extras: str) -> str:
     return " ".join([pip_install(), *map(shlex.quote, dict.fromkeys(words))])
 
 
+def see(page: str) -> str:
+    """Where to read more, e.g. ` (docs/grading.md)`; "" where there is no clone with the pages."""
+    clone = Path(__file__).resolve().parents[1]
+    return f" (docs/{page}.md)" if (clone / "docs" / f"{page}.md").is_file() else ""
+
+
 def pip_install() -> str:
     """How a command begins that installs for the Python that runs this."""
     program, python = shutil.which("pip"), shlex.quote(sys.executable)

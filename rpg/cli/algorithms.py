@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rpg.cli.app import Home, Json, Preset, app, complain, console, error_console, layout_at, refuse
+from rpg.errors import see
 from rpg.store import atomic_write_text
 
 _WAITING = "auditing by enumeration ..."
@@ -89,7 +90,7 @@ def _tasks(name: str | None) -> None:
     from rpg.tasks.gym_problems import examples
 
     columns = ("task.type", "problem", "answer")
-    table = Table(*columns, show_lines=True, caption="docs/tasks.md says more")
+    table = Table(*columns, show_lines=True, caption=see("tasks").strip(" ()"))
     for kind, section in TASKS.items() if name is None else ():
         prompt, answer = "your own", ""
         if kind == "reasoning_gym":

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from rpg.cli.app import Home, app, complain, console, layout_at, refuse, say, size_text
+from rpg.errors import see
 from rpg.store import Layout
 from rpg.store.gc import collect, garbage, remove
 from rpg.store.notes import change, dated, place, read_marks
@@ -117,7 +118,7 @@ def rm(
         say(f"{name} -> {remove(layout, name)}")
     if url := os.environ.get(VARIABLE):
         complain(
-            f"! what {url} has of it comes back with the next rpg aggregate (docs/results.md)",
+            f"! what {url} has of it comes back with the next rpg aggregate{see('results')}",
             "yellow",
         )
     build(layout)

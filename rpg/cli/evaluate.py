@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse, require_named, say
+from rpg.errors import see
 from rpg.store import Layout
 
 if TYPE_CHECKING:
@@ -249,7 +250,7 @@ def _show_results(results: list["Result"]) -> None:
     console.print(table)
     say("[low, high] is a 95 % interval over problems; ± of tokens is one standard error.", "dim")
     rules = dict.fromkeys(result.rules or "unrecorded rules" for result in results)
-    console.print(f"Graded by {', '.join(rules)} (docs/grading.md).", style="dim")
+    console.print(f"Graded by {', '.join(rules)}{see('grading')}.", style="dim")
     lines = [line for result in results for line in (*result.notes, *_checked(result))]
     lines += [f"samples: {result.samples}" for result in results]
     for line in lines:

@@ -21,6 +21,7 @@ from rpg.cli.app import (
     say,
     size_text,
 )
+from rpg.errors import see
 
 if TYPE_CHECKING:
     from rpg.config.run_spec import RunSpec
@@ -248,7 +249,7 @@ def _print_estimates(sweep: Sweep, machine: Machine | None) -> None:
     console.print(table)
     say(
         f"about {total:,.0f} GPU hours in total, {most:,.0f} if every response has the maximum length: calculated for "
-        f"{usual.machine.name}, not measured (docs/paper.md)."
+        f"{usual.machine.name}, not measured{see('paper')}."
     )
     if misfit:
         say(f"! does not fit into {(machine or usual.machine).name}")

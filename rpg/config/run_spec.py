@@ -195,8 +195,8 @@ class RunSpec(Section):
         accepted = "null" if plain is None else plain
         raise ValueError(
             f"rollout.{field} {value}: backend {self.backend.type} computes log-probabilities "
-            "of the whole distribution and does not know which tokens could be drawn "
-            "(docs/verl-inside.md, Sampling), so its ratios would not match the samples; "
+            "of the whole distribution and does not know which tokens could be drawn, "
+            "so its ratios would not match the samples; "
             f"accepted: rollout.{field} {accepted}, or backend.type local"
         )
 

@@ -21,6 +21,7 @@ from rpg.config.identity import canonical_json, identity
 from rpg.config.load import assign, checked, load_raw_run, merge, parse_yaml, read_mapping, resolve
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import Positive, Section
+from rpg.errors import see
 
 MAX_RUNS = 10_000
 
@@ -136,7 +137,7 @@ def load_sweep(
         if planned.run_id in by_id:
             raise ConfigError(
                 f"{path}: axes: {at} resolves to the same run as {by_id[planned.run_id]}: an axis must be a field that "
-                "affects training (docs/configuration.md says which do)"
+                f"affects training{see('configuration')}"
             )
         by_id[planned.run_id] = at
         runs.append(planned)

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rpg.config.errors import ConfigError
 from rpg.config.evaluation import EngineSpec, OnRay
+from rpg.errors import see
 from rpg.evaluation.benchmark_summary import Summary, summarise
 from rpg.evaluation.drawing import Drawing
 from rpg.evaluation.graded_samples import evaluate_problems, progress_lines
@@ -279,9 +280,7 @@ def _said(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Notes on responses without an answer line, and on answers that could not be read."""
     notes = []
     if without := sum(row["extracted"] is None for row in rows) / len(rows):
-        notes.append(
-            f"{name}: {without:.1%} of the responses have no answer line (docs/grading.md)"
-        )
+        notes.append(f"{name}: {without:.1%} of the responses have no answer line{see('grading')}")
     unread = Counter(
         form for row in rows if (form := samples.unread_form(row["correct"], row["reason"]))
     )

@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rpg.errors import see
+
 Rows = Sequence[Mapping[str, Any]]
 """Metrics of one run: a mapping per step, in ascending order."""
 
@@ -74,7 +76,7 @@ def of_answers(
         yield Finding(
             f"no answers: {benchmark}",
             f"no answer is found in {missing:.0%} {where}",
-            "does the template ask for the form that the verifier looks for (docs/grading.md), and is there room for it "
+            f"does the template ask for the form that the verifier looks for{see('grading')}, and is there room for it "
             "within rollout.max_response_tokens?",
         )
     if repeated >= REPEATED and accuracy < SOLVED:

@@ -17,7 +17,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rpg.errors import visible
+from rpg.errors import see, visible
 from rpg.report.comparison import SPENT
 from rpg.report.conclusion import conclusion
 from rpg.report.selection import MEAN
@@ -33,11 +33,11 @@ INTERVAL_NOTE = (
     "Intervals are 95 %, over seeds and problems; differences are paired by seed and problem."
 )
 TEST_NOTE = (
-    "Differences are tested as one family (docs/statistics.md): if all variants are equal, one is called better or worse in "
+    f"Differences are tested as one family{see('statistics')}: if all variants are equal, one is called better or worse in "
     "about 5 % of sweeps at most; above 0.05 a difference is within noise. Intervals hold for all differences together, so "
     "that one may just include zero although its verdict is not within noise."
 )
-UNREAD_NOTE = "Unread answers could not be read, and count as wrong (docs/grading.md)."
+UNREAD_NOTE = f"Unread answers could not be read, and count as wrong{see('grading')}."
 TOO_FEW_NOTE = "Verdicts need three seeds: two do not show how much seeds differ."
 BOLD_NOTE = "Bold: better than every other variant by the same test; if nothing is bold, no variant is clearly best."
 
@@ -192,7 +192,7 @@ def caption(summary: Summary) -> list[str]:
             )
         if summary.rules:
             lines.append(
-                f"Answers were graded by the rules {' and '.join(summary.rules)} (docs/grading.md)."
+                f"Answers were graded by the rules {' and '.join(summary.rules)}{see('grading')}."
             )
         if len(summary.rules) > 1:
             again = "rpg evaluate --regrade grades samples again"

@@ -70,7 +70,7 @@ def carried_by_few(strata: Sequence[np.ndarray]) -> str:
         return ""
     return (
         f"about {carrying:.0f} of {len(weights)} problems carry the differences, at the others nearly all answers are right "
-        "or wrong: with so few, equal variants may be called different in over 5 % of sweeps (docs/statistics.md)"
+        "or wrong: with so few, equal variants may be called different in over 5 % of sweeps"
     )
 
 

@@ -41,8 +41,7 @@ def sentences(layout: Layout, study: str) -> Iterator[str]:
     if record["searches"] < seeds:
         yield (
             f"{record['searches']} search{'es' * (record['searches'] > 1)} per variant for {seeds} reported seeds: verdicts "
-            "are about the settings that were found, and another search may find others; docs/studies.md says how often "
-            "that looks like a difference"
+            "are about the settings that were found, and another search may find others"
         )
     if registered := registration(layout, study):
         runs = [(run["variant"], run["run_id"]) for run in registered.runs.values()]
