@@ -33,7 +33,9 @@ INSTALL = runpy.run_path(str(ROOT / ".ci" / "install.py"))
 IN_THE_WHEEL = ("rpg", "flows", "dashboard", "configs")
 BESIDE_THEM = ("pyproject.toml", "constraints.txt", "README.md", "LICENSE")
 TWO_STEPS = ("--set=training.steps=2", "--set=algorithm=grpo", "--set=seed=0")
-CLONE_ONLY = re.compile(r"\bmake [a-z]+\b|\bdocs/|constraints\.txt|-e \.|\.ci/")
+CLONE_ONLY = re.compile(
+    r"\bmake (?:setup|test|serve|quickstart|lint)\b|\bdocs/|constraints\.txt|-e \.|\.ci/"
+)
 """What only somebody with a clone can follow: a message that says so is a fault here."""
 PATIENCE = 900
 """Seconds for each command: a deadline for hangs."""
