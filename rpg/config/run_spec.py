@@ -78,8 +78,9 @@ class RunSpec(Section):
 
     @model_validator(mode="after")
     def _correct_for_another_sampler(self) -> Self:
-        """Where the sampler computes other log-probabilities than the trainer, samples are weighted
-        by default, as verl's `rollout_is: token` does; `rollout_correction: none` is obeyed."""
+        """Where the embedded trainer's sampler computes other log-probabilities than its training
+        pass, samples are weighted by default, as TRL does for vLLM; `rollout_correction: none` is
+        obeyed. verl's own default is no weight (`rollout_is: null`), and stays."""
         said = "rollout_correction" in self.algorithm.model_fields_set
         if not said and self.sampler_differs():
             weighted = override(self.algorithm, rollout_correction={"type": "truncate"})
@@ -322,12 +323,11 @@ class RunSpec(Section):
         return int(self.backend.type == "verl" or self.rollout.engine.type == "vllm")
 
     def sampler_differs(self) -> bool:
-        """Whether what draws the responses computes log-probabilities of its own: in bfloat16 its
-        kernels round otherwise than the training pass, and vLLM has its own in any precision. (On a
-        CPU verl's server is our decoder.)"""
-        verl_on_gpus = self.backend.type == "verl" and self.backend.device == "cuda"
-        own_engine = self.rollout.engine.type == "vllm" or verl_on_gpus
-        return own_engine or bfloat16(self.model)
+        """Whether what draws the embedded trainer's responses computes log-probabilities of its own:
+        in bfloat16 its kernels round otherwise than the training pass, and vLLM has its own in any
+        precision."""
+        own = self.rollout.engine.type == "vllm" or bfloat16(self.model)
+        return self.backend.is_embedded and own
 
     def half_weights(self) -> bool:
         """Whether the embedded trainer's model holds bfloat16 weights, beside the float32 ones.

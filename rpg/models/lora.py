@@ -79,7 +79,7 @@ def adapters(model: nn.Module) -> dict[str, Tensor]:
 def products_in(weight: Tensor) -> torch.dtype:
     """The type in which a product with this weight is computed here."""
     kind = weight.device.type
-    if torch.is_autocast_enabled(kind):
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
         return torch.get_autocast_dtype(kind)
     return weight.dtype
 

@@ -35,7 +35,9 @@ class VllmRollout(Vllm):
         sampling = Sampling(
             r.temperature, r.max_prompt_tokens, r.max_response_tokens, restriction_of(r)
         )
-        super().__init__("rollout", engine, sampling, bfloat16(spec.model))
+        # Adapters are merged, which bfloat16 would round away.
+        rounds = bfloat16(spec.model) and spec.model.lora is None
+        super().__init__("rollout", engine, sampling, rounds)
 
     @contextmanager
     def holding(self, policy: Policy) -> Iterator[None]:

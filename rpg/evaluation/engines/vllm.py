@@ -10,6 +10,7 @@ from rpg.config.evaluation import VllmEngineSpec
 from rpg.errors import first_line
 from rpg.evaluation.engines.protocol import Completion, EngineError, Request
 from rpg.models import seeds
+from rpg.models.lora import has_adapters
 from rpg.models.special_tokens import stop_tokens
 from rpg.models.tokenizer import encode_prompts
 from rpg.models.truncated_sampling import Sampling
@@ -23,6 +24,7 @@ class VllmEngine(Vllm):
     def __init__(self, sampling: Sampling, spec: VllmEngineSpec, bfloat16: bool = False):
         super().__init__("evaluation", spec, sampling, bfloat16)
         self.tokenizer: PreTrainedTokenizerBase | None = None
+        self.own_dtype = self.dtype
         self._config = b""
 
     def load(self, model: str | Path, revision: str | None = None) -> None:
@@ -32,6 +34,10 @@ class VllmEngine(Vllm):
             self.tokenizer = AutoTokenizer.from_pretrained(
                 path, revision=revision, trust_remote_code=False
             )
+            if has_adapters(path):  # merged in float32, which bfloat16 would round away
+                self.dtype = "float32"
+            else:
+                self.dtype = self.own_dtype
             if self.llm is None or not self._reload(path, revision):
                 self.begin(path, revision)
                 config = Path(path) / "config.json"
