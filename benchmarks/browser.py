@@ -56,25 +56,10 @@ def dashboard(home: Path, secret: str = "") -> Iterator[tuple[str, psutil.Proces
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     environment = os.environ | {"RPG_HOME": str(home), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "streamlit", "run", str(ROOT / "dashboard" / "app.py")]
-    command += [
-        "--server.port",
-        str(port),
-        "--server.address",
-        "127.0.0.1",
-        "--server.headless",
-        "true",
-    ]
     if secret:
         environment |= {"RPG_AUTH": secret}
-        command = [
-            sys.executable,
-            "-m",
-            "rpg.system.processes",
-            "dashboard",
-            "127.0.0.1",
-            str(port),
-        ]
+    program = [sys.executable, "-m", "rpg.system.processes"]  # as `rpg dashboard` starts it
+    command = [*program, "dashboard", "127.0.0.1", str(port)]
     server = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )

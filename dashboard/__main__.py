@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import uvicorn
-from streamlit import config
 from streamlit.starlette import App
 
+from dashboard.options import set_options
 from rpg.system.processes import die_with_parent
 from rpg.system.web import HEALTH, LOGOUT, AccessControl, Address
 
@@ -21,17 +21,7 @@ PUBLIC, LOGOUT_PATH = "RPG_PUBLIC_DASHBOARD", "RPG_LOGOUT"
 def main(address: str, port: int) -> None:
     die_with_parent()
     ours = Address(port, ("127.0.0.1", "localhost", address), os.environ.get(PUBLIC, ""))
-    options = {
-        "server.headless": True,
-        "server.fileWatcherType": "none",
-        "browser.gatherUsageStats": False,
-        "client.toolbarMode": "minimal",
-        "server.address": address,
-        "server.port": port,
-        "server.baseUrlPath": ours.prefix.strip("/"),
-    }
-    for name, value in options.items():
-        config.set_option(name, value)
+    set_options(address=address, port=port, baseUrlPath=ours.prefix.strip("/"))
     secret = os.environ.pop("RPG_AUTH", None)
     if secret:
         os.environ[LOGOUT_PATH] = ours.prefix + LOGOUT
