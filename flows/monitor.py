@@ -85,9 +85,10 @@ class Watch:
         except StoreError as error:
             if isinstance(error.__cause__, PermissionError):
                 return RunView(folder.name, folder.name, UNREADABLE, error=str(error))
-            state = folder.state()
-            begins = state == "pending" and not folder.manifest_path.exists()
-            return RunView(folder.name, folder.name, state, error=None if begins else str(error))
+            by_files = folder.state()
+            begins = by_files == "pending" and not folder.manifest_path.exists()
+            why = None if begins else str(error)
+            return RunView(folder.name, folder.name, by_files, error=why)
         self._manifests[folder.name] = manifest
         state, message = _state(folder, manifest)
         tail = folder.last_metrics()

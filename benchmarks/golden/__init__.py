@@ -1,1 +1,4 @@
-"""Do two revisions do the same? What commands print, files hold and losses compute, dumped and compared."""
+"""Do two revisions do the same?
+
+What commands print, what files hold and what losses compute is dumped and compared.
+"""

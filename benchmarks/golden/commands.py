@@ -17,9 +17,23 @@ from pathlib import Path
 from typing import Any
 
 VOLATILE = {
-    "begun", "built", "code", "created", "digest", "fingerprint", "finished", "git_revision", "heartbeat", "host",
-    "log", "pid", "seconds", "source_digest", "sources", "time",
-}  # fmt: skip
+    "begun",
+    "built",
+    "code",
+    "created",
+    "digest",
+    "fingerprint",
+    "finished",
+    "git_revision",
+    "heartbeat",
+    "host",
+    "log",
+    "pid",
+    "seconds",
+    "source_digest",
+    "sources",
+    "time",
+}
 """Fields that tell of a revision, a time or a path."""
 _SECONDS = [
     (re.compile(r'("seconds(?:_\w+)?": )[\d.e+-]+'), r"\1SECONDS"),
@@ -38,7 +52,7 @@ def tree() -> Path:
 
 
 def clean(text: str) -> str:
-    """Without the paths of the revision and of the folder that the dumper works in, times and digests."""
+    """Without times, digests and the paths of the revision and of the dumper's folder."""
     for path, name in ((tree(), "TREE"), (Path.cwd(), "WORK")):
         text = text.replace(str(path), name)
     for pattern, replacement in _SECONDS:

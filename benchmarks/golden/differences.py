@@ -9,7 +9,7 @@ _WIDTH = 240
 
 
 def describe(before: Path, after: Path, most_lines: int) -> list[str]:
-    """Lines that say in which files two folders differ, and in which lines; none if they are equal."""
+    """In which files two folders differ, and in which lines; [] if they are equal."""
     old = _files(before)
     new = _files(after)
     described = [f"  {name}: is gone" for name in sorted(old.keys() - new.keys())]

@@ -47,7 +47,7 @@ class Repository:
         self._dumps = (ROOT / common / "golden" / digest.hexdigest()[:12]).resolve()
 
     def resolve(self, name: str) -> Revision:
-        """The revision of that name. `.` is the working tree, with its files that git has not ignored."""
+        """The revision of that name. `.` is the working tree, without what git ignores."""
         commit = (
             _commit_of_working_tree() if name == "." else _git("rev-parse", f"{name}^{{commit}}")
         )
@@ -55,7 +55,7 @@ class Repository:
         return Revision(label, commit, _git("rev-parse", f"{commit}^{{tree}}"))
 
     def dumped(self, revision: Revision, part: str) -> Path:
-        """The folder with the dump of a part of a revision, which is made if it is not there yet."""
+        """The folder with the dump of a part of a revision; made if it is not there yet."""
         folder = self._dumps / revision.tree / part
         if folder.is_dir():
             return folder

@@ -179,7 +179,7 @@ class RunSpec(Section):
             )
         self._check_sampling_of_other_backend()
         has_turns = isinstance(self.task, EnvironmentTask)
-        if has_turns and getattr(self.backend, "validation_samples", 0):
+        if has_turns and getattr(self.backend, "validation_samples", False):
             raise ValueError(
                 "backend.validation_samples: verl's validation draws a response in one turn, "
                 "without the environment of task.type environment; accepted: 0, as evaluations "

@@ -47,7 +47,7 @@ def records(folder: RunFolder) -> list[dict[str, Any]]:
 def recorded(folders: Iterable[RunFolder]) -> dict[str, list[dict[str, Any]]]:
     """Run -> the same; empty records if one of them cannot be read. A run whose folder this user
     may not read is left out."""
-    runs = {}
+    runs: dict[str, list[dict[str, Any]]] = {}
     for folder in folders:
         with suppress(StoreError):
             runs[folder.name] = [{} for _ in folder.attempts()]

@@ -1,4 +1,7 @@
-"""Every shipped configuration: what `rpg show` prints, as JSON, and for people where it is a run or a sweep."""
+"""Every shipped configuration: what `rpg show` prints, as JSON.
+
+Of runs and sweeps also what it prints for people.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invented results: what the database holds of them, the report's files, and what commands print."""
+"""Invented results: the database, the files of the report, and what commands print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every algorithm of the catalogue: its settings, and its loss, gradient, metrics and advantages on seeded batches."""
+"""Every algorithm of the catalogue: its settings, and its loss, slope, metrics and advantages.
+
+The batches are seeded; settings that an algorithm refuses are dumped as what it says.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,15 @@ VARIATIONS: tuple[dict[str, Any], ...] = (
     {"loss_agg_mode": "seq-mean-token-sum"},
     {"loss_agg_mode": "seq-mean-token-mean"},
     {"loss_agg_mode": "seq-mean-token-sum-norm"},
+    {"mask": {"by": "ratio", "low": 0.1, "high": 0.1}},
+    {"mask": {"by": "kl", "low": 0.01, "high": 0.01}},
+    {"mask": {"by": "response", "low": 0.1, "high": 0.1}},
+    {"kl": {"type": "loss", "estimator": "k1"}, "beta": 0.3},
+    {"kl": {"type": "loss", "estimator": "k2"}, "beta": 0.3},
+    {"kl": {"type": "loss", "estimator": "k3"}, "beta": 0.3},
+    {"kl": {"type": "reward", "estimator": "k1"}, "beta": 0.3, "reference": {"type": "fixed"}},
+    {"advantage": {"type": "batch"}},
+    {"advantage": {"type": "group_then_batch"}},
 )
 DRIFTS = (0.0, 0.1, 0.8)
 
@@ -44,7 +56,7 @@ def dump(folder: Path) -> None:
 
 
 def _measured(name: str, overrides: dict[str, Any]) -> Iterator[Any]:
-    """The settings of an algorithm, and what comes out for each batch; the message where it is refused."""
+    """An algorithm's settings and what comes out for each batch, or the message of its refusal."""
     yield overrides
     try:
         algorithm = rpg.algorithm(name, **overrides)

@@ -1,4 +1,7 @@
-"""What is said about files and settings that are wrong, on tables of mistakes that the tests read, too."""
+"""What is said about files and settings that are wrong.
+
+The tables of mistakes are those of the tests, and `settings.yaml`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands print that read no results: help, algorithms, published tables, how a sweep would be written."""
+"""What commands print that read no results: help, algorithms, published tables, data."""
 
 from __future__ import annotations
 
