@@ -194,8 +194,7 @@ def judge(cell: Cell, scores: np.ndarray, error: float) -> tuple[float, float, s
         return one.low, one.high, one.verdict
     family = stats.family([scores[None, :, 0]])
     low, high = (float(bound[0, 0]) for bound in family.intervals(error))
-    p = float(family.p_values()[0, 0]) * stats.ERROR / error
-    return low, high, stats.verdict(float(family.difference[0, 0]), p)
+    return low, high, stats.verdict(low, high)
 
 
 def simulate(cell: Cell, studies: int, pool: ProcessPoolExecutor) -> np.ndarray:

@@ -82,7 +82,13 @@ def design(sweep: Sweep) -> stats.Design | None:
     if len(seeds) < 2 or not spec.benchmarks():
         return None
     problems = tuple(max(2, count) for count in problems_of(spec, Assumptions()))
-    return stats.Design(len(seeds), min(seeds.values()), problems, spec.evaluation.samples)
+    return stats.Design(
+        variants=len(seeds),
+        seeds=min(seeds.values()),
+        problems=problems,
+        samples=spec.evaluation.samples,
+        baseline_seeds=seeds.get(sweep.baseline or ""),
+    )
 
 
 def known_spreads(layout: Layout, benchmarks: tuple[str, ...]) -> stats.Spreads | None:
@@ -120,4 +126,7 @@ def says(sweep: Sweep, layout: Layout) -> str:
     spreads = spreads or stats.ASSUMED
     text = stats.sentence(planned, spreads, sweep.spec.matters)
     assumed = f" (seeds of a variant differ by {100 * spreads.seeds:.1f} points, {source})"
-    return text + assumed * (planned.seeds >= stats.MINIMUM_SEEDS)
+    if planned.seeds < stats.MINIMUM_SEEDS:
+        return text
+    more = stats.baseline_sentence(planned, spreads)
+    return text + assumed + (f". {more}" if more else "")

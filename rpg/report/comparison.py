@@ -42,12 +42,35 @@ COLUMNS = (
     "difference_low",  # its 95 % interval, which holds for all differences of the table together
     "difference_high",
     "p",
-    "p_corrected",  # by Holm's method for all differences of the table, and for earlier looks
-    "verdict",
+    "p_corrected",  # for all differences of the table together, and for earlier looks
+    "verdict",  # for other problems like them, by the interval
+    "p_mixed",  # as p_corrected, of a plain crossed mixed model
+    "these_low",  # as difference_low, for the problems at hand (seeds alone vary)
+    "these_high",
+    "these_verdict",
+    "seed_accuracies",  # of every seed, as text: `0: 0.412, 1: 0.398`
+    "collapsed",  # the seeds that collapsed (rpg.stats.collapsed), as text
+    "collapsed_low",  # 95 % interval of the share of seeds that collapse
+    "collapsed_high",
+    "without_difference",  # as `difference` and its bounds, without the collapsed seeds
+    "without_low",
+    "without_high",
+    "without_verdict",
     "leads",  # the highest `last` of its benchmark, and better than every other by the same test
     *SPENT,
 )
-TESTED = ["difference", "difference_low", "difference_high", "p", "p_corrected", "verdict"]
+TESTED = [
+    "difference",
+    "difference_low",
+    "difference_high",
+    "p",
+    "p_corrected",
+    "verdict",
+    "p_mixed",
+    "these_low",
+    "these_high",
+    "these_verdict",
+]
 """The columns that `verdicts.Difference` fills, in its order."""
 UNTESTED = Difference(math.nan, math.nan, math.nan, math.nan, math.nan, "")
 
@@ -76,6 +99,8 @@ class Comparison:
     advice: str
     """What the design can find; empty if that cannot be told."""
     notes: list[str]
+    collapses: list[stats.Collapse]
+    """Seeds that ended far below their siblings."""
 
     @property
     def level(self) -> float:
@@ -90,6 +115,15 @@ class _Planned:
     design: stats.Design
     spreads: stats.Spreads
     few_problems: str
+
+
+@dataclass(frozen=True)
+class _Without:
+    """What a comparison without collapsed seeds needs."""
+
+    pairs: Pairs
+    collapses: Sequence[stats.Collapse]
+    level: float
 
 
 @dataclass(frozen=True)
@@ -120,12 +154,16 @@ def judge(db: Database, selection: Selection, past: History) -> Comparison:
         table[TESTED] = pandas.DataFrame(differences, table.index, TESTED)
     level = look.level if look else stats.ERROR
     table["leads"] = _leads(table, selection, problems, parts, level)
+    collapses = _collapses(selection, problems)
+    _add_collapses(table, selection, problems, collapses)
+    _add_without(table, selection, problems, parts, _Without(pairs, collapses, level))
 
     advice = stats.sentence(planned.design, planned.spreads, past.matters) if planned else ""
     notes = [
         *_compared_late(selection, pairs),
         *queries.differences(db, selection.sweep),
         *_not_compared(selection, table),
+        *_collapse_notes(table, selection, collapses),
         advice,
         planned.few_problems if planned else "",
     ]
@@ -135,6 +173,7 @@ def judge(db: Database, selection: Selection, past: History) -> Comparison:
         earlier=list(judged.earlier),
         advice=advice,
         notes=[note for note in notes if note],
+        collapses=collapses,
     )
 
 
@@ -247,7 +286,7 @@ def _test(
     for of_mean in (True, False):
         results |= verdicts.compare(problems, pairs, _family(parts, of_mean), level)
     results = verdicts.looked_at(results, earlier)
-    if all(result.verdict == verdicts.TOO_FEW for result in results.values()):
+    if all(result.verdict in verdicts.NO_VERDICT for result in results.values()):
         return _Verdicts(results)
     look = stats.Look(
         compared=name,
@@ -306,6 +345,88 @@ def _leads(
     return [bool(lead) for lead in leads]
 
 
+def _collapses(selection: Selection, problems: ProblemScores) -> list[stats.Collapse]:
+    """Collapsed seeds, by what variants are judged by: the mean over benchmarks."""
+    runs = {
+        variant: verdicts.at_step(of_variant, step)
+        for variant, (step, of_variant) in selection.chosen.items()
+    }
+    return stats.collapsed(verdicts.seed_accuracies(problems, runs, selection.judged))
+
+
+def _add_collapses(
+    table: pandas.DataFrame,
+    selection: Selection,
+    problems: ProblemScores,
+    collapses: Sequence[stats.Collapse],
+) -> None:
+    """Fill in the accuracy of every seed, and which of them collapsed."""
+    seeds: dict[str, list[int]] = {}
+    for each in collapses:
+        seeds.setdefault(each.variant, []).append(each.seed)
+    table["seed_accuracies"] = table["collapsed"] = ""
+    for place, row in table.iterrows():
+        variant = row["variant"]
+        step, runs = selection.chosen[variant]
+        of_variant = {variant: verdicts.at_step(runs, step)}
+        parts = selection.parts[row["benchmark"]]
+        accuracies = verdicts.seed_accuracies(problems, of_variant, parts)[variant]
+        gone = seeds.get(variant, [])
+        low, high = stats.share_collapsed(len(gone), len(runs))
+        table.loc[place, "seed_accuracies"] = ", ".join(
+            f"{seed}: {accuracy:.4f}" for seed, accuracy in sorted(accuracies.items())
+        )
+        table.loc[place, "collapsed"] = ", ".join(map(str, gone))
+        table.loc[place, ["collapsed_low", "collapsed_high"]] = [low, high]
+
+
+def _add_without(
+    table: pandas.DataFrame,
+    selection: Selection,
+    problems: ProblemScores,
+    parts: Mapping[str, Sequence[str]],
+    without: _Without,
+) -> None:
+    """Fill in the differences without collapsed seeds, where there are any."""
+    table["without_verdict"] = ""
+    if not without.collapses or selection.baseline is None:
+        return
+    pairs = verdicts.without(without.pairs, selection.baseline, without.collapses)
+    for of_mean in (True, False):
+        results = verdicts.compare(problems, pairs, _family(parts, of_mean), without.level)
+        for (variant, benchmark), result in results.items():
+            here = (table["variant"] == variant) & (table["benchmark"] == benchmark)
+            table.loc[here, "without_difference"] = result.difference
+            table.loc[here, "without_low"] = result.low
+            table.loc[here, "without_high"] = result.high
+            table.loc[here, "without_verdict"] = result.verdict
+
+
+def _collapse_notes(
+    table: pandas.DataFrame, selection: Selection, collapses: Sequence[stats.Collapse]
+) -> list[str]:
+    """A line for each collapsed seed, and one for each comparison that is another without them."""
+    notes = [
+        f"{selection.labels[each.variant]}: seed {each.seed} collapsed, at {each.accuracy:.3f} "
+        f"beside {each.siblings:.3f} of its siblings"
+        for each in collapses
+    ]
+    if not collapses:
+        return []
+    headline = table[
+        table["benchmark"] == (MEAN if MEAN in selection.parts else selection.judged[0])
+    ]
+    for row in headline[headline["without_verdict"] != ""].itertuples():
+        interval = ""
+        if not math.isnan(row.without_low):
+            interval = f" [{100 * row.without_low:+.1f}, {100 * row.without_high:+.1f}]"
+        notes.append(
+            f"{row.label} without collapsed seeds: {100 * row.without_difference:+.1f} points"
+            f"{interval}, {row.without_verdict}"
+        )
+    return notes
+
+
 def _design(problems: ProblemScores, pairs: Pairs, judged: Sequence[str]) -> _Planned | None:
     """Of the variants that are compared at the same place with the same seeds; None if there are
     none, or if all answers are alike, which says nothing about how much they differ elsewhere."""
@@ -321,7 +442,7 @@ def _design(problems: ProblemScores, pairs: Pairs, judged: Sequence[str]) -> _Pl
             return None
         variants, seeds = strata[0].shape[:2]
         sizes = tuple(array.shape[2] for array in strata)
-        design = stats.Design(variants, seeds, sizes, samples)
+        design = stats.Design(variants, seeds, sizes, samples, baseline_seeds=len(baseline))
         return _Planned(design, spreads, stats.carried_by_few(strata))
     return None
 

@@ -149,10 +149,13 @@ def _functions() -> dict[str, str]:
     votes = (["1", "2", "2", None], [False, True, True, False]), (["1", "2"], [False, True])
     values = {
         "family": [
-            [family.difference, *family.intervals(0.05), family.p_values()] for family in families
+            [family.difference, *family.intervals(0.05), family.together(), family.mixed_p()]
+            for family in families
         ],
         "holm": stats.holm(np.array([0.04, 0.01, np.nan, 0.02])),
-        "verdict": [stats.verdict(sign * 0.1, p) for sign in (-1, 1) for p in (0.01, 0.05, 0.06)],
+        "verdict": [
+            stats.verdict(low, high) for low, high in ((0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1))
+        ],
         "accuracy": [stats.accuracy([part[0, :seeds] for part in strata]) for seeds in (5, 1)],
         "crossed": stats.crossed([scores[1] - scores[0]]),
         "pass_at_k": stats.pass_at_k([4, 4, 8], [0, 1, 3], 2),

@@ -7,7 +7,8 @@ seconds.
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,10 +31,18 @@ Pairs = dict[str, tuple[Runs, Runs]]
 
 REAL = ("better", "worse")
 TOO_FEW = "too few seeds"
+TOO_FEW_MOVE = "too few problems move"
+NO_VERDICT = (TOO_FEW, TOO_FEW_MOVE)
 
 
 class Difference(NamedTuple):
-    """A variant's difference from the baseline; without a p-value if it cannot be tested."""
+    """A variant's difference from the baseline; without a p-value if it cannot be tested.
+
+    Bounds and `p_corrected` hold for all differences of the table together, and `verdict` says on
+    which side of zero the bounds are: it is about other problems of the kind. `these_verdict` is
+    about the problems at hand, where seeds alone vary. `p_mixed` is that of a plain crossed mixed
+    model, for comparison.
+    """
 
     difference: float
     low: float
@@ -41,6 +50,27 @@ class Difference(NamedTuple):
     p: float
     p_corrected: float
     verdict: str
+    p_mixed: float = math.nan
+    these_low: float = math.nan
+    these_high: float = math.nan
+    these_verdict: str = ""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What rpg.stats.family takes: scores of the variants, of further seeds of the baseline, and
+    the clusters of the problems, per benchmark."""
+
+    strata: list[np.ndarray]
+    further: list[np.ndarray]
+    clusters: list[Sequence[str] | None]
+
+    def family(self) -> stats.Family:
+        return stats.family(
+            [scores[None] for scores in self.strata],
+            further=[scores[None] for scores in self.further],
+            clusters=self.clusters,
+        )
 
 
 def at_step(runs: Mapping[int, str], step: int) -> Runs:
@@ -75,12 +105,14 @@ class ProblemScores:
         scores = queries.problem_scores(db, sweep, sorted(checkpoints))
         self.samples = scores.groupby(["run", "step", "benchmark"])["samples"].min().to_dict()
         self._tables = {}
+        self._clusters: dict[Hashable, np.ndarray] = {}
         for benchmark, part in scores.groupby("benchmark"):
             table = part.pivot(index=["run", "step"], columns="problem_id", values="accuracy")
-            self._tables[benchmark] = (
-                {key: at for at, key in enumerate(table.index)},
-                table.to_numpy(),
-            )
+            places = {key: at for at, key in enumerate(table.index)}
+            self._tables[benchmark] = places, table.to_numpy()
+            labels = part.groupby("problem_id")["cluster"].first().reindex(table.columns)
+            # A problem without a cluster is one by itself.
+            self._clusters[benchmark] = labels.fillna(labels.index.to_series()).to_numpy()
 
     def row(self, benchmark: str, run: str, place: Place) -> np.ndarray | None:
         """(problems of the sweep,), NaN for those without a sample; None without any."""
@@ -97,18 +129,38 @@ class ProblemScores:
     def block(self, parts: Sequence[str], variants: Sequence[Runs]) -> list[np.ndarray] | None:
         """Scores (V, S, P) per benchmark, of the seeds and problems that all variants have; None
         without any."""
+        compared = self.compared(parts, variants, {})
+        return compared.strata if compared else None
+
+    def compared(
+        self, parts: Sequence[str], variants: Sequence[Runs], further: Runs
+    ) -> Scores | None:
+        """Scores of the seeds and problems that all variants have, and of further runs of the
+        baseline on these problems, as far as those have all benchmarks; None without any."""
         seeds = sorted(set.intersection(*map(set, variants)))
-        strata = []
+        if not seeds:
+            return None
+        shared = [runs[seed] for runs in variants for seed in seeds]
+        more = [
+            place
+            for _, place in sorted(further.items())
+            if all(self.row(benchmark, *place) is not None for benchmark in parts)
+        ]
+        strata, others, clusters = [], [], []
         for benchmark in parts:
-            rows = [[self.row(benchmark, *runs[seed]) for seed in seeds] for runs in variants]
-            if not seeds or any(row is None for line in rows for row in line):
+            rows = [self.row(benchmark, *place) for place in [*shared, *more]]
+            if any(row is None for row in rows):
                 return None
             values = np.array(rows)
-            values = values[..., ~np.isnan(values).any(axis=(0, 1))]
-            if not values.size:
+            whole = ~np.isnan(values).any(axis=0)
+            if not whole.any():
                 return None
-            strata.append(values)
-        return strata
+            values = values[:, whole]
+            strata.append(values[: len(shared)].reshape(len(variants), len(seeds), -1))
+            others.append(values[len(shared) :])
+            labels = self._clusters[benchmark][whole]
+            clusters.append(list(labels) if len(set(labels)) < len(labels) else None)
+        return Scores(strata, others, clusters)
 
 
 def checkpoints(pairs: Pairs) -> set[tuple[str, int]]:
@@ -121,15 +173,17 @@ def families(
     scores: ProblemScores, pairs: Pairs, parts: Sequence[str]
 ) -> Iterator[tuple[list[str], stats.Family]]:
     """Variants that share the same seeds and places with the baseline and have all benchmarks, and
-    their differences."""
+    their differences. Seeds that only the baseline has count, too."""
     alike: dict[Any, list[str]] = {}
     for name, (runs, base) in pairs.items():
         if scores.block(parts, [base, runs]):
             shared = tuple((seed, base[seed]) for seed in sorted(set(runs) & set(base)))
-            alike.setdefault(shared, []).append(name)
-    for shared, names in alike.items():
-        if block := scores.block(parts, [dict(shared), *(pairs[name][0] for name in names)]):
-            yield names, stats.family([array[None] for array in block])
+            further = tuple((seed, base[seed]) for seed in sorted(set(base) - set(runs)))
+            alike.setdefault((shared, further), []).append(name)
+    for (shared, further), names in alike.items():
+        variants = [dict(shared), *(pairs[name][0] for name in names)]
+        if compared := scores.compared(parts, variants, dict(further)):
+            yield names, compared.family()
 
 
 def compare(
@@ -143,27 +197,63 @@ def compare(
     fitted = []
     for name, parts in benchmarks.items():
         fitted += [(name, *family) for family in families(scores, pairs, parts)]
-    together = sum(len(variants) for _, variants, _ in fitted)
+    comparisons = sum(len(variants) for _, variants, _ in fitted)
     results: dict[tuple[str, str], Difference] = {}
     for benchmark, variants, family in fitted:
-        columns = np.concatenate(
-            [family.difference, *family.intervals(level / together), family.p_values()]
-        )
-        for variant, (estimate, low, high, p) in zip(variants, columns.T.tolist(), strict=True):
-            few = family.seeds < stats.MINIMUM_SEEDS and not math.isnan(p)
-            if math.isnan(p):
-                low = high = math.nan
-            tested, verdict = (math.nan, TOO_FEW) if few else (p, "")
-            results[variant, benchmark] = Difference(estimate, low, high, tested, math.nan, verdict)
-    corrected = stats.holm(np.array([result.p for result in results.values()])) * (
-        stats.ERROR / level
-    )
-    for (key, result), p in zip(
-        list(results.items()), np.minimum(corrected, 1.0).tolist(), strict=True
-    ):
-        verdict = result.verdict or stats.verdict(result.difference, p)
-        results[key] = result._replace(p_corrected=p, verdict=verdict)
+        differences = differences_of(family, comparisons, level)
+        results |= {
+            (variant, benchmark): result
+            for variant, result in zip(variants, differences, strict=True)
+        }
     return results
+
+
+def differences_of(family: stats.Family, comparisons: int, level: float) -> list[Difference]:
+    """The differences of one table's family, judged together with all `comparisons`."""
+    low, high = family.intervals(level, comparisons)
+    these_low, these_high = family.intervals(level, comparisons, stats.THESE)
+    # Scaled so that it can be compared with 0.05 at every look.
+    corrected = np.minimum(family.together(comparisons=comparisons) * (stats.ERROR / level), 1.0)
+    columns = {
+        "difference": family.difference,
+        "low": low,
+        "high": high,
+        "p": family.p_values(),
+        "p_corrected": corrected,
+        "p_mixed": family.mixed_p(comparisons),
+        "these_low": these_low,
+        "these_high": these_high,
+    }
+    few_seeds = family.seeds < stats.MINIMUM_SEEDS
+    few_move = float(family.moving[0]) < stats.MINIMUM_MOVING
+    rows = []
+    for values in zip(*(column[0].tolist() for column in columns.values()), strict=True):
+        row = Difference(**dict(zip(columns, values, strict=True)), verdict="")
+        if math.isnan(row.p):
+            row = row._replace(low=math.nan, high=math.nan, these_low=math.nan, these_high=math.nan)
+        row = row._replace(
+            verdict=stats.verdict(row.low, row.high),
+            these_verdict=stats.verdict(row.these_low, row.these_high),
+        )
+        if few_seeds and not math.isnan(row.p):
+            row = _untested(row, TOO_FEW)
+        elif few_move:
+            # Nothing is known of other problems where these hardly move: no interval either.
+            row = _untested(row, TOO_FEW_MOVE)._replace(low=math.nan, high=math.nan)
+        rows.append(row)
+    return rows
+
+
+def _untested(row: Difference, why: str) -> Difference:
+    return row._replace(
+        p=math.nan,
+        p_corrected=math.nan,
+        p_mixed=math.nan,
+        verdict=why,
+        these_low=math.nan,
+        these_high=math.nan,
+        these_verdict=why,
+    )
 
 
 def outcomes(results: Mapping[tuple[str, str], Difference]) -> dict[str, tuple[float, float, str]]:
@@ -208,17 +298,47 @@ def grown(
 def looked_at(
     results: Mapping[tuple[str, str], Difference], earlier: Sequence[stats.Look]
 ) -> dict[tuple[str, str], Difference]:
-    """With what earlier looks have found: a verdict stays while the sign does, and all intervals
-    hold together."""
+    """With what earlier looks have found: all intervals hold together, and the verdict is theirs.
+
+    An interval always contains the difference that is seen now. So a verdict stays while the
+    difference has its sign, and goes with it.
+    """
     combined = {}
     for key, result in results.items():
         before = [
             look.results[json.dumps(key)] for look in earlier if json.dumps(key) in look.results
         ]
-        low = max([result.low, *(former[0] for former in before)])
-        high = min([result.high, *(former[1] for former in before)])
-        if low <= result.difference <= high:
-            result = result._replace(low=low, high=high)
-        settled = [former[2] for former in before if former[2] == REAL[result.difference < 0]]
-        combined[key] = result._replace(verdict=settled[0]) if settled else result
+        intervals = [(low, high) for low, high, _ in before if not math.isnan(low)]
+        if result.verdict not in NO_VERDICT and not math.isnan(result.low):
+            low = min(max([result.low, *(low for low, _ in intervals)]), result.difference)
+            high = max(min([result.high, *(high for _, high in intervals)]), result.difference)
+            verdict = stats.verdict(low, high)
+            result = result._replace(low=low, high=high, verdict=verdict)
+        combined[key] = result
     return combined
+
+
+def seed_accuracies(
+    scores: ProblemScores, variants: Mapping[str, Runs], parts: Sequence[str]
+) -> dict[str, dict[int, float]]:
+    """Variant -> seed -> its mean over the benchmarks, where it has samples of all."""
+    found: dict[str, dict[int, float]] = {}
+    for name, runs in variants.items():
+        of_variant = found.setdefault(name, {})
+        for seed, place in runs.items():
+            rows = [scores.row(benchmark, *place) for benchmark in parts]
+            whole = [row for row in rows if row is not None]
+            if len(whole) == len(parts):
+                of_variant[seed] = float(np.mean([np.nanmean(row) for row in whole]))
+    return found
+
+
+def without(pairs: Pairs, baseline: str, collapses: Sequence[stats.Collapse]) -> Pairs:
+    """The pairs without collapsed seeds, of the variants and of the baseline."""
+    gone = {(each.variant, each.seed) for each in collapses}
+
+    def left(name: str, runs: Runs) -> Runs:
+        return {seed: place for seed, place in runs.items() if (name, seed) not in gone}
+
+    kept = {name: (left(name, runs), left(baseline, base)) for name, (runs, base) in pairs.items()}
+    return {name: sides for name, sides in kept.items() if set(sides[0]) & set(sides[1])}

@@ -5,7 +5,18 @@ numpy and scipy: nothing of ours is imported. docs/statistics.md has the formula
 estimates.py, then comparisons.py.
 """
 
-from rpg.stats.comparisons import ERROR, MINIMUM_SEEDS, Family, family, holm, verdict
+from rpg.stats.collapse import Collapse, collapsed, share_collapsed
+from rpg.stats.comparisons import (
+    ERROR,
+    MINIMUM_MOVING,
+    MINIMUM_SEEDS,
+    OTHERS,
+    THESE,
+    Family,
+    family,
+    holm,
+    verdict,
+)
 from rpg.stats.estimates import (
     Estimate,
     accuracy,
@@ -20,6 +31,7 @@ from rpg.stats.power import (
     MATTERS,
     Design,
     Spreads,
+    baseline_sentence,
     carried_by_few,
     detectable,
     sentence,
@@ -31,21 +43,31 @@ __all__ = [
     "ASSUMED",
     "ERROR",
     "MATTERS",
+    "MINIMUM_MOVING",
     "MINIMUM_SEEDS",
+    "OTHERS",
+    "THESE",
+    "Collapse",
     "Design",
     "Estimate",
     "Family",
     "Look",
     "Spreads",
-]
-__all__ += ["accuracy", "components", "crossed", "majority_at_k", "pass_at_k", "t_quantile"]
-__all__ += [
+    "accuracy",
+    "baseline_sentence",
     "carried_by_few",
+    "collapsed",
+    "components",
+    "crossed",
     "detectable",
     "family",
     "holm",
+    "majority_at_k",
     "next_look",
+    "pass_at_k",
     "sentence",
+    "share_collapsed",
     "spreads",
+    "t_quantile",
     "verdict",
 ]

@@ -1,314 +1,409 @@
-"""Differences of several variants to one baseline, tested and bounded as one family. Why by two
-routes, pooled and pairwise: docs/statistics.md; how they perform: `python -m
-benchmarks.error_rates`.
+"""Differences of several variants to one baseline: tests and simultaneous intervals.
 
-Everything is computed for many families at once (first axis), as simulations need it.
+A moderated t test (Smyth 2004) for the seeds, the variance of a crossed random-effects model for
+the problems, and Dunnett's many-to-one correction. The page that derives and measures it is
+docs/statistics.md; `python -m benchmarks.error_rates` repeats the measurement.
+
+Everything is computed for many tables at once (first axis N), as simulations need it. Letters:
+V variants with the baseline, m = V - 1 differences, S seeds, E further seeds of the baseline,
+P problems.
 """
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import special
 
-from rpg.stats.estimates import components, problems_df
+from rpg.stats import many_to_one
 
 ERROR = 0.05
 """Share of families of equal variants in which any is called better or worse."""
 MINIMUM_SEEDS = 3
-"""Fewer give a difference and an interval, but no verdict: two seeds do not show how much seeds
-differ."""
+"""Fewer give a difference and an interval, but no verdict: two seeds do not show their spread."""
+MINIMUM_MOVING = 10.0
+"""Kish's number of problems that move below which there is no verdict."""
 
-_GRID = np.linspace(math.log(1e-3), math.log(1e3), 20)
-"""Logarithms of a spread's variance, relative to the mean of all: where posteriors are evaluated.
-"""
-_RESEMBLANCE = (0.3, 1.0, 2.5)
-"""How far the logarithms of variances may lie apart (standard deviations), equally likely a priori.
-"""
-_RESEMBLANCE_BASELINE = 2.5
-_AGAINST_ZERO = 0.2, 0.35
-"""Power of spread / (spread + noise) in the prior, pooled and pairwise: 0 would expect seeds that
-do not differ."""
-_EDGE = 0.15
-"""Share of the largest possible variance of problems that intervals assume near 0 and 1 (`Family`).
-"""
-_SHARES = {3: (0.9, 0.65, 0.0), 5: (0.65, 0.85, 0.1), 10: (0.35, 1.0, 0.0)}
-"""Seeds -> share of the level for the routes pooled and pairwise, whose sum exceeds 1 because they
-agree so often; and the power of the number of differences by which p-values grow: with many, a tail
-that is a little wrong errs more often."""
-_MANY = 10
-"""Seeds from which on Satterthwaite's degrees of freedom hold in the tail (with five they do not
-for 15 variants)."""
-_FEW = 14, 19
-"""Degrees of freedom of the problems up to which the subtracted noise counts in those of their
-variance, and from which not: from 20 problems on that would cost power and change no level."""
-_NOTHING_TO_POOL = 0.85
-"""Least share of the pairwise route where it is the only one: with two variants."""
+OTHERS, THESE = "for others like them", "for these problems"
+"""What a verdict is about: other problems of the kind, or the problems at hand (seeds alone vary)."""
+
+BETTER, WORSE, WITHIN_NOISE = "better", "worse", "within noise"
 
 _ROUNDING = 1e-20
 """Variances below this are of rounding: scores are between 0 and 1."""
 
-Mixture = tuple[np.ndarray, np.ndarray, np.ndarray | float]
-"""Weights and variances (N, m, K) of normal distributions with mean 0, the error of each
-difference; and the variances' degrees of freedom, infinite where the weights say how little is
-known."""
+Tables = Sequence[np.ndarray]
 
 
-class Family(NamedTuple):
-    """What is known about N families of m differences: the distributions of their errors on both
-    routes.
+def prior_df(differences: int) -> float:
+    """Degrees of freedom of the prior of a variant's variance over seeds; the baseline has a
+    quarter. Chosen by simulation: docs/statistics.md, "How it was chosen"."""
+    return float(min(0.4 * (differences - 1), 4.0))
 
-    `excess` are coefficients a, b, c: if the truth is d, the variance due to the choice of problems
-    is a + b d + c d^2. Near 0 and 1 few problems carry a difference, and others might not show it:
-    there it is at least `edge` d (1 - d). In any case it is at most `most[0]` - `most[1]` d^2, that
-    of problems of which one variant solves all and the other none.
-    """
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the variance of differences (N, m), with its degrees of freedom."""
+
+    variance: np.ndarray
+    df: np.ndarray
+
+
+@dataclass(frozen=True)
+class Family:
+    """N families of m differences to the baseline, and what is known of their errors."""
 
     difference: np.ndarray
-    pooled: Mixture
-    pairwise: Mixture
-    excess: tuple[np.ndarray, np.ndarray, np.ndarray]
-    excess_df: np.ndarray
-    edge: np.ndarray
-    most: tuple[float, float]
+    of_seeds: Part
+    """Seeds and sampled answers."""
+    of_problems: Part
+    """What the choice of problems adds (variant by problem)."""
+    baseline: np.ndarray
+    """Accuracy (N, 1) of the baseline, as `difference` takes it."""
+    moving: np.ndarray
+    """Kish's number (N,) of problems that can move."""
+    mixed: Part
+    """Variance (N, 1) of a difference in the plain crossed mixed model."""
     seeds: int
-    noise: tuple[np.ndarray | float, np.ndarray | float] = (0.0, 0.0)
-    """What `excess` is without, as far as its degrees of freedom count it, and the sum of v^2 / df
-    of that."""
+    correlation: float
+    """Of any two differences, by the numbers of seeds: S / (2 S + E)."""
 
-    def due_to_problems(self, truth: np.ndarray | float = 0.0) -> np.ndarray:
-        """Variance (N, m) of the differences due to the choice of problems, if they are `truth` in
-        truth."""
-        least = self.edge * np.abs(truth) * (1 - np.abs(truth))
-        return np.asarray(np.minimum(np.maximum(self._estimate(truth), least), self._most(truth)))
+    @property
+    def comparisons(self) -> int:
+        return self.difference.shape[1]
 
-    def _estimate(self, truth: np.ndarray | float) -> np.ndarray:
-        constant, linear, square = self.excess
-        return constant + truth * (linear + truth * square)
+    def error(self, scope: str = OTHERS) -> Part:
+        """The whole variance of the differences.
 
-    def _most(self, truth: np.ndarray | float) -> np.ndarray | float:
-        return self.most[0] - self.most[1] * truth**2
+        Degrees of freedom are the harmonic mean of the parts', weighted by their shares of the
+        variance. Satterthwaite's formula has the squares of the shares; it believes a variance
+        of seeds that is small by chance, and misses the level with three seeds.
+        """
+        if scope == THESE:
+            return self.of_seeds
+        total = self.of_seeds.variance + self.of_problems.variance
+        share = np.divide(self.of_seeds.variance, total, out=np.ones_like(total), where=total > 0)
+        df = 1 / (share / self.of_seeds.df + (1 - share) / self.of_problems.df)
+        return Part(total, df)
 
-    def p_values(self, truth: np.ndarray | float = 0.0) -> np.ndarray:
-        """Two-sided p-values (N, m) of the hypotheses that the differences are `truth`, not
-        corrected for their number."""
-        size = np.abs(self.difference - truth)
-        excess = self.due_to_problems(truth)
-        observed = np.maximum(excess, self._estimate(truth) + self.noise[0])
-        bounded = excess >= self._most(truth)  # a bound is no estimate
-        spread = np.where(bounded, 0.0, observed**2 / self.excess_df) + self.noise[1]
-        pooled = self._tail(self.pooled, size, excess, spread)
-        if self.seeds == 1:
-            return pooled
-        columns = zip(*_SHARES.values(), strict=True)
-        *shares, crowding = (np.interp(self.seeds, list(_SHARES), column) for column in columns)
-        pairwise = self._tail(self.pairwise, size, excess, spread)
-        differences = self.difference.shape[1]
-        if differences == 1:
-            return np.asarray(np.minimum(pairwise / max(shares[1], _NOTHING_TO_POOL), 1.0))
-        smaller = np.minimum(pooled / shares[0], pairwise / shares[1])
-        return np.asarray(np.minimum(smaller * (differences / 2) ** crowding, 1.0))
+    def p_values(self, truth: np.ndarray | float = 0.0, scope: str = OTHERS) -> np.ndarray:
+        """Two-sided p-values (N, m) of the hypotheses that the differences are `truth`, each by
+        itself."""
+        error = self.error(scope)
+        return _two_sided(_ratio(self.difference - truth, error.variance), error.df)
 
-    def intervals(self, error: float) -> tuple[np.ndarray, np.ndarray]:
-        """Bounds (N, m) within [-1, 1]: the truths whose p-value is at least `error`."""
-        bounds = []
-        for end in (-1.0, 1.0):
-            inside, outside = self.difference, np.full_like(self.difference, end)
-            whole = self.p_values(outside) >= error
-            for _ in range(26):
-                middle = (inside + outside) / 2
-                kept = self.p_values(middle) >= error
-                inside, outside = np.where(kept, middle, inside), np.where(kept, outside, middle)
-            bounds.append(np.where(whole, end, inside))
-        return bounds[0], bounds[1]
-
-    def _tail(
-        self, error: Mixture, size: np.ndarray, excess: np.ndarray, excess_spread: np.ndarray
+    def together(
+        self,
+        truth: np.ndarray | float = 0.0,
+        comparisons: int | None = None,
+        scope: str = OTHERS,
     ) -> np.ndarray:
-        weights, variances, seeds_df = error
-        total = variances + excess[..., None]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            square = np.where(size[..., None] > 0, size[..., None] ** 2 / total, 0.0)
-            df = total**2 / (variances**2 / seeds_df + excess_spread[..., None])
-            df = np.fmin(df, 1e12)  # also where both are zero
-            # Student's tail by Wallace's (1959) normal transformation, within one per cent where it
-            # matters here
-            normal = np.sqrt(df * np.log1p(square / df)) * (8 * df + 1) / (8 * df + 3)
-        return np.asarray((weights * 2 * special.ndtr(-normal)).sum(-1))
+        """As `p_values`, for all differences of the family together, or for a larger family that
+        this one is a part of."""
+        p = many_to_one.together(self.p_values(truth, scope), self.comparisons, self.correlation)
+        return many_to_one.several(p, self._families(comparisons))
+
+    def intervals(
+        self, error: float, comparisons: int | None = None, scope: str = OTHERS
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds (N, m) that hold for all differences together: the truths whose `together` is
+        above `error`, as far as accuracies between 0 and 1 allow them."""
+        within = float(many_to_one.several(error, 1 / self._families(comparisons)))
+        p = many_to_one.single(within, self.comparisons, self.correlation)
+        whole = self.error(scope)
+        half = special.stdtrit(whole.df, 1 - p / 2) * np.sqrt(whole.variance)
+        # Rounding must not put the estimate outside of what accuracies allow.
+        lowest = np.minimum(-self.baseline, self.difference)
+        highest = np.maximum(1 - self.baseline, self.difference)
+        low = np.maximum(self.difference - half, lowest)
+        high = np.minimum(self.difference + half, highest)
+        return low, high
+
+    def mixed_p(self, comparisons: int | None = None) -> np.ndarray:
+        """p-values (N, m), together, of the plain crossed mixed model: variants fixed; seeds,
+        problems, variant by seed and variant by problem random, with pooled variances."""
+        t = _ratio(self.difference, self.mixed.variance)
+        p = many_to_one.dunnett(t, self.mixed.df, self.comparisons, self.correlation)
+        return many_to_one.several(p, self._families(comparisons))
+
+    def _families(self, comparisons: int | None) -> float:
+        return (comparisons or self.comparisons) / self.comparisons
 
 
-def family(strata: Sequence[np.ndarray]) -> Family:
-    """From scores (N, V, S, P) per benchmark; the first of V variants is the baseline."""
-    arrays = [np.asarray(array, float) for array in strata]
-    seeds = arrays[0].shape[2]
-    means = np.mean([array.mean(axis=3) for array in arrays], axis=0)
-    apart = means[:, 1:] - means[:, :1]
-    unshifted, slopes = without_shifts(arrays)
-    pairs = [array[:, 1:] - array[:, :1] for array in unshifted]
-    pair, square = components(pairs), components(slopes).problems
-    moved = [
-        array.mean(axis=2, keepdims=True) + slope
-        for array, slope in zip(pairs, slopes, strict=True)
-    ]
-    excess = pair.problems - pair.both, components(moved).problems - pair.problems - square, square
-    with np.errstate(divide="ignore", invalid="ignore"):
-        excess_df = np.where(pair.problems_spread > 0, pair.problems**2 / pair.problems_spread, 1.0)
-    accuracies = [array.mean(axis=(2, 3)) for array in arrays]  # (N, V)
-    middles = [(each[:, 1:] + each[:, :1]) / 2 for each in accuracies]
-    edge = sum(
-        _EDGE * (1 - 4 * p * (1 - p)) / a.shape[3] for p, a in zip(middles, arrays, strict=True)
-    )
-    edge = edge / len(arrays) ** 2
-    # Of problems whose differences lie within [-1, 1]: the largest variance of their mean, over how
-    # benchmarks share it.
-    problems = np.array([array.shape[3] for array in arrays])
-    counted = float(np.interp(problems_df(problems), _FEW, (1.0, 0.0)))
-    noise = counted * pair.both, counted * pair.both_spread
-    most = float((1 / problems).sum() / len(arrays) ** 2), float(1 / problems.sum())
-    difference = apart.mean(axis=2)
-    if seeds == 1:  # nothing is known about seeds: the error is that of problems
-        nothing = np.ones((*difference.shape, 1)), np.zeros((*difference.shape, 1)), math.inf
-        return Family(difference, nothing, nothing, excess, excess_df, edge, most, 1)
-    level = np.mean([share * (1 - share) for share in accuracies], axis=0)
-    pooled = posterior_pooled(means, noise_of_answers(unshifted), level)
-    of_seeds = apart.var(axis=2, ddof=1) / seeds
-    if seeds < _MANY:
-        pairwise = posterior_pairwise(of_seeds, pair.both, seeds)
+def family(
+    strata: Tables,
+    further: Tables = (),
+    clusters: Sequence[Sequence[object] | None] = (),
+) -> Family:
+    """From scores (N, V, S, P) per benchmark; the first of V variants is the baseline.
+
+    `further`: scores (N, E, P) per benchmark of the baseline's seeds that no variant shares.
+    `clusters`: a label per problem and benchmark (None: every problem stands for itself).
+    """
+    tables = [np.asarray(table, float) for table in strata]
+    extra = [np.asarray(table, float) for table in further]
+    labels = list(clusters) or [None] * len(tables)
+    moving = kish([table.mean(axis=(1, 2)) for table in tables], labels)
+    tables = [units(table, label) for table, label in zip(tables, labels, strict=True)]
+    if extra:
+        extra = [units(table, label) for table, label in zip(extra, labels, strict=True)]
+    if not extra or extra[0].shape[1] == 0:
+        _, _, _, problems = tables[0].shape
+        extra = [np.zeros((len(table), 0, table.shape[3])) for table in tables]
+    seeds, more = tables[0].shape[2], extra[0].shape[1]
+    means = np.mean([table.mean(axis=3) for table in tables], axis=0)
+    more_means = np.mean([table.mean(axis=2) for table in extra], axis=0)
+
+    weight = _further_weight(means, more)
+    baseline = (1 - weight) * means[:, 0].mean(axis=1)
+    if more:
+        baseline = baseline + weight * more_means.mean(axis=1)
+    difference = means[:, 1:].mean(axis=2) - baseline[:, None]
+
+    problems, answers = _problems_and_answers(tables, extra, weight)
+    if seeds == 1:  # nothing is known about seeds: the error is that of problems and answers
+        of_seeds = Part(np.zeros_like(difference), np.full_like(difference, 1.0))
+        of_problems = problems
     else:
-        variances = np.maximum(of_seeds, np.minimum(pair.both, pair.problems))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            seeds_df = (seeds - 1) * (variances / of_seeds) ** 2
-        pairwise = np.ones_like(variances)[..., None], variances[..., None], seeds_df[..., None]
-    return Family(difference, pooled, pairwise, excess, excess_df, edge, most, seeds, noise)
-
-
-def without_shifts(arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Scores without what a shift of the logits of all problems explains of them, and how much it
-    moves each problem.
-
-    A shift moves a problem of accuracy p in proportion to p (1 - p); the slopes (N, 1, 1, P) have
-    mean 1 over benchmarks. The problems' variance of what is left is that of a ratio estimator
-    (Cochran, Sampling Techniques, 1977, ch. 6), which does not grow with the difference itself.
-    """
-    shares = [array.mean(axis=(1, 2), keepdims=True) for array in arrays]
-    slopes = [share * (1 - share) for share in shares]
-    mean = np.mean([slope.mean(axis=3, keepdims=True) for slope in slopes], axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        slopes = [np.where(mean > _ROUNDING, slope / mean, 1.0) for slope in slopes]
-    means = np.mean([array.mean(axis=3, keepdims=True) for array in arrays], axis=0)
-    return [array - means * slope for array, slope in zip(arrays, slopes, strict=True)], slopes
-
-
-def noise_of_answers(arrays: list[np.ndarray]) -> np.ndarray:
-    """Variance (N, V) of one seed's mean that the answers alone would make: interaction of seeds
-    and problems.
-
-    What the variants of a seed have in common is taken out first, as it cancels in differences.
-    """
-    _, variants, seeds, _ = arrays[0].shape
-    total = seeds * components([array - array.mean(axis=1, keepdims=True) for array in arrays]).both
-    mean = total.sum(axis=1, keepdims=True) / (variants - 1)
-    if variants == 2:
-        return np.asarray(np.repeat(mean, 2, axis=1))
-    return np.asarray(np.maximum((total - mean / variants) / (1 - 2 / variants), mean / 10))
-
-
-def posterior_pairwise(observed: np.ndarray, noise: np.ndarray, seeds: int) -> Mixture:
-    """Posterior of each difference's variance from its seeds: `observed` variance of their mean,
-    and that by answers."""
-    scale = np.maximum(np.maximum(observed, noise), _ROUNDING)[..., None]
-    spread = scale * np.exp(np.linspace(math.log(1e-4), math.log(1e3), 40))
-    total = spread + noise[..., None]
-    likelihood = -0.5 * (seeds - 1) * (np.log(total) + observed[..., None] / total)
-    return _normalised(likelihood + _AGAINST_ZERO[1] * np.log(spread / total)), total, math.inf
-
-
-def posterior_pooled(means: np.ndarray, noise: np.ndarray, level: np.ndarray) -> Mixture:
-    """Posterior of each difference's variance from the spreads of all variants' seeds; `means` are
-    (N, V, S).
-
-    Spreads resemble each other in logits: accuracies' spreads are in proportion to `level` (N, V),
-    accuracy times its complement. Seeds are centred on what all variants share, variants weighted
-    by their posterior precisions. A variant that is always wrong or always right shows nothing
-    about seeds, so it takes no part if three others do.
-    """
-    seeds = means.shape[2]
-    relative = np.maximum(level / np.maximum(level.max(axis=1, keepdims=True), 1e-300), 0.03) ** 2
-    varies = level > 0
-    part = np.where(varies.sum(axis=1, keepdims=True) < 3, 1.0, varies)
-    squares, freedom = shared_out(means, part)
-    scale = np.maximum(squares.sum(axis=1) / (freedom * relative).sum(axis=1), noise.mean(axis=1))
-    scale = np.maximum(scale, _ROUNDING)[:, None, None]
-    spread = scale * np.exp(_GRID) * relative[..., None]
-    total = spread + noise[..., None]  # (N, V, T)
-    others = np.concatenate([_kernel(width) for width in _RESEMBLANCE], axis=1)
-    first = np.concatenate(
-        [_kernel(max(width, _RESEMBLANCE_BASELINE)) for width in _RESEMBLANCE], axis=1
+        of_seeds = _of_seeds(means, more_means, weight, answers)
+        added = np.maximum(problems.variance - answers.variance, 0.0)
+        of_problems = Part(added, problems.df)
+    return Family(
+        difference=difference,
+        of_seeds=of_seeds,
+        of_problems=of_problems,
+        baseline=baseline[:, None],
+        moving=moving,
+        mixed=_mixed(tables, means, more_means, weight),
+        seeds=seeds,
+        correlation=seeds / (2 * seeds + more),
     )
-    usual = scale[:, 0] * np.exp(_GRID)
-    prior = _AGAINST_ZERO[0] * np.log(usual / (usual + noise.mean(axis=1)[:, None]))
-    for step in range(4):
-        likelihood = -0.5 * (freedom[..., None] * np.log(total) + squares[..., None] / total)
-        likelihood = np.exp(likelihood - likelihood.max(axis=2, keepdims=True))
-        evidence = likelihood @ others
-        evidence[:, 0] = likelihood[:, 0] @ first
-        evidence = np.maximum(
-            evidence, 1e-290
-        )  # a variant unlike all others: some common spreads cannot be
-        common = _normalised(np.log(evidence).sum(axis=1) + np.tile(prior, len(_RESEMBLANCE)))
-        if step < 3:
-            posterior = likelihood * ((common[:, None] / evidence) @ others.T)
-            squares, freedom = shared_out(means, part * (posterior / total).sum(axis=2))
-    of_baseline = (first * (common / evidence[:, 0])[:, None])[:, None]  # (N, 1, T, common)
-    of_variant = others.T * likelihood[:, 1:, None] / evidence[:, 1:, :, None]  # (N, m, common, T)
-    weights = (of_baseline @ of_variant) * likelihood[:, :1, :, None]
-    variances = (total[:, :1, :, None] + total[:, 1:, None]) / seeds
-    shape = (*weights.shape[:2], -1)
-    return weights.reshape(shape), variances.reshape(shape), math.inf
 
 
-def shared_out(means: np.ndarray, precision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sums of squares (N, V) of what the seeds' shared part leaves, and their degrees of freedom;
-    none without precision."""
-    share = precision / np.maximum(precision.sum(axis=1, keepdims=True), 1e-300)
-    residuals = means - means.mean(axis=2, keepdims=True)
-    residuals = residuals - (share[..., None] * residuals).sum(axis=1, keepdims=True)
-    has_precision = precision > 0
-    return (residuals**2).sum(axis=2) * has_precision, (means.shape[2] - 1) * (
-        1 - share
-    ) * has_precision
+def units(scores: np.ndarray, labels: Sequence[object] | None) -> np.ndarray:
+    """Scores (..., P) as scores (..., C) of clusters, whose mean is the same.
+
+    A cluster of n problems stands for n C / P units, so its distance from the mean is multiplied
+    by that: the spread of the units is then the variance of the mean as clusters are drawn
+    (linearised ratio; Cochran 1977, ch. 9). With clusters of one size, units are their means.
+    """
+    if labels is None:
+        return scores
+    number = {label: at for at, label in enumerate(dict.fromkeys(labels))}
+    places = np.array([number[label] for label in labels])
+    member = np.zeros((len(places), len(number)))
+    member[np.arange(len(places)), places] = 1.0
+    sizes = member.sum(axis=0)
+    mean = scores.mean(axis=-1, keepdims=True)
+    return np.asarray(
+        mean + (scores @ (member / sizes) - mean) * (sizes * len(number) / len(places))
+    )
 
 
-def _kernel(width: float) -> np.ndarray:
-    """Column k: how likely a variant's spread is where the common one is the k-th of the grid."""
-    density = np.exp(-0.5 * ((_GRID[:, None] - _GRID) / width) ** 2)
-    return np.asarray(density / density.sum(axis=0))
+def kish(accuracies: Tables, labels: Sequence[Sequence[object] | None] = ()) -> np.ndarray:
+    """Kish's number (N,) of problems (or clusters) that can move, from mean accuracies (N, P) per
+    benchmark: a shift of all logits moves a problem of accuracy p in proportion to p (1 - p)."""
+    labels = list(labels) or [None] * len(accuracies)
+    weights = []
+    for accuracy, label in zip(accuracies, labels, strict=True):
+        moves = units(accuracy * (1 - accuracy), label)
+        weights.append(np.maximum(moves, 0.0) / moves.shape[-1])
+    together = np.concatenate(weights, axis=-1)
+    squares = (together**2).sum(axis=-1)
+    return np.divide(
+        together.sum(axis=-1) ** 2, squares, out=np.zeros_like(squares), where=squares > 0
+    )
 
 
-def _normalised(logarithms: np.ndarray) -> np.ndarray:
-    weights = np.exp(logarithms - logarithms.max(axis=-1, keepdims=True))
-    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
-
-
-def verdict(difference: float, p_corrected: float) -> str:
-    """`better`, `worse` or `within noise` at the 5 % level; `not testable` without a p-value."""
-    if math.isnan(p_corrected):
+def verdict(low: float, high: float) -> str:
+    """What a simultaneous interval of a difference says."""
+    if math.isnan(low):
         return "not testable"
-    if p_corrected > ERROR or difference == 0:
-        return "within noise"
-    return "better" if difference > 0 else "worse"
+    if low > 0:
+        return BETTER
+    return WORSE if high < 0 else WITHIN_NOISE
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:
-    """Holm's step-down correction (1979) of families (..., m); NaN stays NaN and does not count."""
+    """Holm's step-down correction (1979) of families (..., m); NaN stays NaN and does not count.
+
+    For tests that are no comparisons with one baseline, such as all pairs.
+    """
     p_values = np.asarray(p_values, float)
     order = np.argsort(p_values, axis=-1)  # NaN last
     ranked = np.take_along_axis(p_values, order, axis=-1)
     left = np.isfinite(ranked).sum(axis=-1, keepdims=True) - np.arange(p_values.shape[-1])
-    worst = (
-        np.maximum.accumulate(np.minimum(ranked * left, 1.0), axis=-1) if p_values.size else ranked
-    )
+    steps = np.minimum(ranked * left, 1.0)
+    worst = np.maximum.accumulate(steps, axis=-1) if p_values.size else ranked
     corrected = np.empty_like(p_values)
     np.put_along_axis(corrected, order, worst, axis=-1)
     return corrected
+
+
+def centred_squares(means: np.ndarray) -> np.ndarray:
+    """Variances (N, V) over seeds of means (N, V, S), without what all variants of a seed share.
+
+    Mean squares of the doubly centred rows. Of equal variances each is unbiased, with S - 1
+    degrees of freedom; of unequal ones the sum of two is nearly the variance of a paired difference.
+    """
+    variants, seeds = means.shape[1:]
+    rows = means - means.mean(axis=2, keepdims=True)
+    rows = rows - rows.mean(axis=1, keepdims=True)
+    return np.asarray((rows**2).sum(axis=2) / ((seeds - 1) * (1 - 1 / variants)))
+
+
+def _further_weight(means: np.ndarray, more: int) -> np.ndarray:
+    """Weight (N,) of the baseline's further seeds in its mean: E / (S + E) times 1 - r.
+
+    r is the intraclass correlation of a seed over variants. Where seeds matter alike for all
+    variants, shared ones pair and further ones say little (the generalised least-squares weight).
+    """
+    tables, variants, seeds = means.shape
+    if not more or seeds == 1:
+        return np.zeros(tables)
+    within = centred_squares(means).mean(axis=1)
+    per_seed = means.mean(axis=1)
+    between = variants * per_seed.var(axis=1, ddof=1)
+    whole = between + (variants - 1) * within
+    shared = np.divide(between - within, whole, out=np.zeros(tables), where=whole > _ROUNDING)
+    return np.asarray(more / (seeds + more) * (1 - np.maximum(shared, 0.0)))
+
+
+def _of_seeds(means: np.ndarray, more_means: np.ndarray, weight: np.ndarray, answers: Part) -> Part:
+    """Variance of differences over seeds, with moderated variances (Smyth 2004).
+
+    A difference is, over the shared seeds, the variant's mean less (1 - weight) times the
+    baseline's; and, independent of that, -weight times the mean of the further seeds.
+    """
+    _, variants, seeds = means.shape
+    more = more_means.shape[1]
+    free = seeds - 1
+    scaled = means.copy()
+    scaled[:, 0] *= (1 - weight)[:, None]
+    own = centred_squares(scaled)
+
+    # Empirical Bayes: each variance is moved towards the mean of all by a prior's weight. The
+    # baseline's enters every difference, so it is moved least.
+    prior = prior_df(variants - 1)
+    prior_baseline = prior / 4
+    others = own[:, 1:].mean(axis=1, keepdims=True)
+    of_baseline = (prior_baseline * others + free * own[:, :1]) / (prior_baseline + free) / seeds
+    everyone = own.mean(axis=1, keepdims=True)
+    of_variant = (prior * everyone + free * own[:, 1:]) / (prior + free) / seeds
+    variance = of_baseline + of_variant
+    # Two rows of a doubly centred table have the correlation -1 / (V - 1).
+    together = of_baseline * of_variant / (variants - 1) ** 2
+    spread = of_baseline**2 / (prior_baseline + free) + of_variant**2 / (prior + free)
+    spread = spread + 2 * together / np.sqrt((prior_baseline + free) * (prior + free))
+    if more:
+        all_seeds = np.concatenate([means[:, 0], more_means], axis=1)
+        of_further = (weight**2 * all_seeds.var(axis=1, ddof=1) / more)[:, None]
+        variance = variance + of_further
+        spread = spread + of_further**2 / (seeds + more - 1)
+    df = _satterthwaite(variance, spread)
+    # No seeds differ by less than their sampled answers do.
+    return Part(np.maximum(variance, answers.variance), df)
+
+
+def _problems_and_answers(tables: Tables, extra: Tables, weight: np.ndarray) -> tuple[Part, Part]:
+    """Of paired differences: the variance of their means over problems, and the part of it that
+    sampled answers (and seeds by problems) make, which the variance over seeds has, too."""
+    seeds, more = tables[0].shape[2], extra[0].shape[1]
+    share = 1 / len(tables) ** 2
+    scale = weight[:, None, None, None]
+    over_problems, of_answers = [], []
+    for table, other in zip(tables, extra, strict=True):
+        problems = table.shape[3]
+        pairs = table[:, 1:] - (1 - scale) * table[:, :1]
+        means = pairs.mean(axis=2)
+        noise = interaction(pairs) / (seeds * problems)
+        if more:
+            means = means - scale[..., 0] * other.mean(axis=1)[:, None]
+            noise = noise + (weight**2 * interaction(other) / (more * problems))[:, None]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            spread = ((means - means.mean(axis=2, keepdims=True)) ** 2).sum(axis=2)
+            over_problems.append(
+                (share * spread / np.float64(problems - 1) / problems, problems - 1)
+            )
+        of_answers.append((share * noise, (seeds - 1) * (problems - 1)))
+    return _summed(over_problems), _summed(of_answers)
+
+
+def _mixed(tables: Tables, means: np.ndarray, more_means: np.ndarray, weight: np.ndarray) -> Part:
+    """Variance (N, 1) of any difference in the crossed mixed model with pooled variances, by the
+    method of moments; degrees of freedom after Satterthwaite (1946)."""
+    _, variants, seeds = means.shape
+    more = more_means.shape[1]
+    differences = variants - 1
+    share = 2 / len(tables) ** 2
+    of_problems, of_answers = [], []
+    for table in tables:
+        problems = table.shape[3]
+        rows = table.mean(axis=2)
+        rows = rows - rows.mean(axis=1, keepdims=True)
+        rows = rows - rows.mean(axis=2, keepdims=True)
+        df = differences * (problems - 1)
+        mean_square = (rows**2).sum(axis=(1, 2)) / max(df, 1)
+        of_problems.append((share * mean_square / problems, df))
+        rows = table - table.mean(axis=1, keepdims=True)
+        df = differences * (seeds - 1) * (problems - 1)
+        mean_square = interaction(rows).sum(axis=1) / differences
+        of_answers.append((share * mean_square / (seeds * problems), df))
+    problems_part, answers = _summed(of_problems), _summed(of_answers)
+    if seeds == 1:
+        return Part(problems_part.variance[:, None], problems_part.df[:, None])
+    pooled = centred_squares(means).mean(axis=1)
+    df = differences * (seeds - 1) + more
+    factor = 2 / seeds
+    if more:
+        all_seeds = np.concatenate([means[:, 0], more_means], axis=1).var(axis=1, ddof=1)
+        alone = weight * (seeds + more) / more  # 1 - r, r the correlation of a shared seed
+        pooled = (pooled * differences * (seeds - 1) + more * alone * all_seeds) / df
+        factor = 1 / seeds + (1 - weight) ** 2 / seeds + weight**2 / more
+        shared = all_seeds * (1 - alone) * weight**2 * (1 / seeds + 1 / more)
+    else:
+        shared = 0.0
+    of_seeds = np.maximum(factor * pooled + shared, answers.variance)
+    variance = of_seeds + np.maximum(problems_part.variance - answers.variance, 0.0)
+    spread = of_seeds**2 / df + problems_part.variance**2 / problems_part.df
+    spread = spread + answers.variance**2 / answers.df
+    return Part(variance[:, None], _satterthwaite(variance, spread)[:, None])
+
+
+def interaction(rows: np.ndarray) -> np.ndarray:
+    """Mean squares (...) of seeds by problems in (..., S, P); 0 with one seed or one problem."""
+    seeds, problems = rows.shape[-2:]
+    df = (seeds - 1) * (problems - 1)
+    if not df:
+        return np.zeros(rows.shape[:-2])
+    left = rows - rows.mean(axis=-1, keepdims=True)
+    left = left - left.mean(axis=-2, keepdims=True)
+    return np.asarray((left**2).sum(axis=(-2, -1)) / df)
+
+
+def _summed(parts: Sequence[tuple[np.ndarray, int]]) -> Part:
+    """The sum of independent variances, with Satterthwaite's (1946) degrees of freedom."""
+    variance = np.asarray(sum(part for part, _ in parts))
+    spread = np.asarray(sum(part**2 / max(df, 1) for part, df in parts))
+    smallest = float(max(min(df for _, df in parts), 1))
+    df = np.where(spread > 0, _satterthwaite(variance, spread), smallest)
+    return Part(variance, df)
+
+
+def _satterthwaite(variance: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    whole = np.full_like(variance, 1e9)
+    return np.divide(variance**2, spread, out=whole, where=spread > 0).clip(1.0, 1e9)
+
+
+def _ratio(difference: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Differences in standard errors; infinite where there is a difference and no error."""
+    error = np.sqrt(np.where(variance > _ROUNDING, variance, 0.0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.abs(difference) / error
+    ratio = np.where(np.abs(difference) < 1e-12, 0.0, ratio)
+    return np.asarray(np.where(np.isnan(variance), np.nan, ratio))
+
+
+def _two_sided(t: np.ndarray, df: np.ndarray) -> np.ndarray:
+    return np.asarray(2 * special.stdtr(df, -t))

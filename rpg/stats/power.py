@@ -1,5 +1,5 @@
-"""What a comparison can find: known before a training from assumed spreads, or from those of stored
-runs."""
+"""What a comparison can find: known before a training from assumed spreads, or from those of
+stored runs. Computed by the formulas of the test itself (rpg.stats.comparisons)."""
 
 import math
 from collections.abc import Sequence
@@ -8,13 +8,16 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
+from rpg.stats import many_to_one
 from rpg.stats.comparisons import (
     ERROR,
+    MINIMUM_MOVING,
     MINIMUM_SEEDS,
+    centred_squares,
     family,
-    noise_of_answers,
-    shared_out,
-    without_shifts,
+    interaction,
+    kish,
+    prior_df,
 )
 from rpg.stats.estimates import problems_df
 
@@ -24,12 +27,23 @@ MATTERS = 0.02
 
 
 class Design(NamedTuple):
-    """Variants with the baseline, seeds, problems of each benchmark, samples of each problem."""
+    """Variants with the baseline, seeds of each, problems of each benchmark, samples of each
+    problem; seeds of the baseline where it has more."""
 
     variants: int
     seeds: int
     problems: tuple[int, ...]
     samples: int
+    baseline_seeds: int | None = None
+
+    @property
+    def further(self) -> int:
+        """Seeds of the baseline that no variant shares."""
+        return max((self.baseline_seeds or self.seeds) - self.seeds, 0)
+
+    @property
+    def runs(self) -> int:
+        return self.variants * self.seeds + self.further
 
 
 class Spreads(NamedTuple):
@@ -51,26 +65,33 @@ def spreads(strata: Sequence[np.ndarray], samples: int) -> Spreads:
     """Estimated from the scores (V, S, P) per benchmark of a stored sweep; needs two variants and
     two seeds."""
     arrays = [np.asarray(array, float)[None] for array in strata]
-    noise = float(noise_of_answers(without_shifts(arrays)[0]).mean())
+    variants = arrays[0].shape[1]
+    noise = 0.0
+    for array in arrays:
+        rows = array - array.mean(axis=1, keepdims=True)
+        noise += float(interaction(rows).sum()) / (variants - 1) / array.shape[3]
+    noise /= len(arrays) ** 2
     means = np.mean([array.mean(axis=3) for array in arrays], axis=0)
-    squares, freedom = shared_out(means, np.ones(means.shape[:2]))
+    seeds = max(float(centred_squares(means).mean()) - noise, 0.0)
     each = _per_problem([array.shape[3] for array in arrays])
-    seeds = max(float(squares.sum() / freedom.sum()) - noise, 0.0)
-    excess = float(family(arrays).due_to_problems().mean()) / 2
-    return Spreads(math.sqrt(seeds), math.sqrt(noise * samples / each), math.sqrt(excess / each))
+    problems = float(family(arrays).of_problems.variance.mean()) / 2
+    return Spreads(
+        seeds=math.sqrt(seeds),
+        answers=math.sqrt(noise * samples / each),
+        problems=math.sqrt(problems / each),
+    )
 
 
 def carried_by_few(strata: Sequence[np.ndarray]) -> str:
-    """A note where few problems (Kish's number of them) carry the differences of scores (V, S, P)
-    per benchmark."""
-    slopes = without_shifts([np.asarray(array, float)[None] for array in strata])[1]
-    weights = np.concatenate([slope.ravel() / slope.size for slope in slopes])
-    carrying = weights.sum() ** 2 / np.square(weights).sum()
-    if carrying >= min(15, len(weights) / 2):  # levels hold from there on
+    """A note where too few problems (Kish's number) move in scores (V, S, P) per benchmark."""
+    accuracies = [np.asarray(array, float).mean(axis=(0, 1))[None] for array in strata]
+    moving = float(kish(accuracies).item())
+    if moving >= MINIMUM_MOVING:
         return ""
+    problems = sum(accuracy.shape[1] for accuracy in accuracies)
     return (
-        f"about {carrying:.0f} of {len(weights)} problems carry the differences, at the others nearly all answers are right "
-        "or wrong: with so few, equal variants may be called different in over 5 % of sweeps"
+        f"about {moving:.0f} of {problems} problems move, at the others nearly all answers are "
+        f"right or wrong: below {MINIMUM_MOVING:.0f} there are no verdicts"
     )
 
 
@@ -80,34 +101,47 @@ def _per_problem(problems: Sequence[int]) -> float:
 
 
 def detectable(design: Design, spread: Spreads) -> float:
-    """About the smallest difference that is found in 80 % of sweeps; 1 at most. NaN with fewer than
-    two seeds.
+    """About the smallest difference that is found in 80 % of sweeps; 1 at most. NaN with fewer
+    than two seeds.
 
-    Student's t, Bonferroni for the differences. The degrees of freedom of seeds were fitted to
-    simulations of the test (2 to 15 variants, 3 to 20 seeds): the more variants, and the more of a
-    spread is the known noise of answers, the more.
+    The variance and the degrees of freedom are those that the test expects if the spreads are as
+    they are given, alike for all variants, and seeds have nothing in common.
     """
     differences = design.variants - 1
-    if design.seeds < 2 or differences < 1:
+    seeds, further = design.seeds, design.further
+    if seeds < 2 or differences < 1:
         return math.nan
     noise = spread.answers**2 * _per_problem(design.problems) / design.samples
-    of_seeds = 2 * (spread.seeds**2 + noise) / design.seeds
+    of_seed = spread.seeds**2 + noise
+    weight = further / (seeds + further)
+    prior = prior_df(differences)
+    parts = [
+        (of_seed / seeds, prior + seeds - 1),
+        (of_seed * (1 - weight) ** 2 / seeds, prior / 4 + seeds - 1),
+    ]
+    if further:
+        parts.append((of_seed * weight**2 / further, seeds + further - 1))
+    of_seeds = sum(part for part, _ in parts)
+    (variant, variant_df), (baseline, baseline_df) = parts[:2]
+    together = variant * baseline / differences**2 / math.sqrt(variant_df * baseline_df)
+    squares = sum(part**2 / df for part, df in parts) + 2 * together
+    df = of_seeds**2 / max(squares, 1e-300)
     of_problems = 2 * spread.problems**2 * _per_problem(design.problems)
-    noise_ratio = (spread.seeds**2 + noise) / max(spread.seeds**2, noise / 8, 1e-12)
-    others = 1 - 1 / differences
-    df_seeds = (design.seeds - 1) * (0.75 + 0.75 * others) * noise_ratio ** (others / 2)
     total = of_seeds + of_problems
-    df = total**2 / max(
-        of_seeds**2 / df_seeds + of_problems**2 / problems_df(design.problems), 1e-300
-    )
-    quantiles = special.stdtrit(df, 1 - ERROR / differences / 2) + special.stdtrit(df, POWER)
+    share = of_seeds / max(total, 1e-300)
+    df = 1 / (share / df + (1 - share) / problems_df(design.problems))
+    correlation = seeds / (2 * seeds + further)
+    p = many_to_one.single(ERROR, differences, correlation)
+    quantiles = special.stdtrit(df, 1 - p / 2) + special.stdtrit(df, POWER)
     return float(min(quantiles * math.sqrt(total), 1.0))
 
 
 def seeds_needed(design: Design, spread: Spreads, difference: float) -> int | None:
     """About how many seeds find a difference with 80 % power; None where not even 100 do."""
-    designs = (design._replace(seeds=seeds) for seeds in range(3, 101))
-    return next((each.seeds for each in designs if detectable(each, spread) <= difference), None)
+    for seeds in range(3, 101):
+        if detectable(design._replace(seeds=seeds, baseline_seeds=None), spread) <= difference:
+            return seeds
+    return None
 
 
 def problems_needed(design: Design, spread: Spreads, difference: float) -> int | None:
@@ -120,28 +154,58 @@ def problems_needed(design: Design, spread: Spreads, difference: float) -> int |
     return None
 
 
+def more_of_the_baseline(design: Design) -> Design:
+    """The design with the baseline's seeds times the square root of the number of differences,
+    Dunnett's (1955) allocation; itself if it has as many already."""
+    wanted = round(design.seeds * math.sqrt(design.variants - 1))
+    if wanted <= (design.baseline_seeds or design.seeds):
+        return design
+    return design._replace(baseline_seeds=wanted)
+
+
 def sentence(design: Design, spread: Spreads, difference: float) -> str:
     """What a design finds and what a difference that matters would take."""
     if design.seeds < MINIMUM_SEEDS:
         given = "one seed gives" if design.seeds == 1 else f"{design.seeds} seeds give"
         return f"{given} differences and intervals, but no verdicts: those take three"
     smallest = detectable(design, spread)
-    found = (
-        "no difference is"
-        if smallest >= 1
-        else f"differences of {100 * smallest:.1f} points or more are"
-    )
-    sizes = f"{design.seeds} seeds and {sum(design.problems):,} problems x {design.samples}"
+    found = f"differences of {100 * smallest:.1f} points or more are"
+    if smallest >= 1:
+        found = "no difference is"
+    seeds = f"{design.seeds} seeds"
+    if design.further:
+        seeds = f"{design.seeds} seeds ({design.seeds + design.further} of the baseline)"
+    sizes = f"{seeds} and {sum(design.problems):,} problems x {design.samples}"
     text = f"With {sizes}, {found} found in 80 % of sweeps"
     if smallest <= difference:
         return text
-    seeds, problems = (
-        seeds_needed(design, spread, difference),
-        problems_needed(design, spread, difference),
-    )
-    ways = [f"about {seeds} seeds"] if seeds else []
-    ways += [f"about {problems:,} problems"] if problems else []
+    ways = _ways(design, spread, difference)
     points = f"{100 * difference:g} points"
     if not ways:
         return f"{text}; neither 100 seeds nor more problems alone find {points}"
     return f"{text}; {points} take {' or '.join(ways)}"
+
+
+def _ways(design: Design, spread: Spreads, difference: float) -> list[str]:
+    """What would find a difference of this size."""
+    ways = []
+    if seeds := seeds_needed(design, spread, difference):
+        ways.append(f"about {seeds} seeds")
+    if problems := problems_needed(design, spread, difference):
+        ways.append(f"about {problems:,} problems")
+    return ways
+
+
+def baseline_sentence(design: Design, spread: Spreads) -> str:
+    """What further seeds of the baseline buy; "" where they buy less than a tenth of a point."""
+    more = more_of_the_baseline(design)
+    if design.seeds < MINIMUM_SEEDS or more == design:
+        return ""
+    now, then = detectable(design, spread), detectable(more, spread)
+    if now - then < 0.001:
+        return ""
+    return (
+        f"{more.baseline_seeds} seeds of the baseline instead of "
+        f"{design.baseline_seeds or design.seeds} ({more.runs} runs) would find "
+        f"{100 * then:.1f} points instead of {100 * now:.1f}"
+    )

@@ -116,7 +116,7 @@ def over_levels(scores: Reported, baseline: str, error: float) -> dict[str, Diff
         for units in (scores.strata, by_level)
     ]
     difference = families[0].difference[0]
-    bounds = [family.intervals(error / len(difference)) for family in families]
+    bounds = [family.intervals(error) for family in families]
     below, above = (
         np.sqrt(sum((part[end][0] - difference) ** 2 for part in bounds)) for end in (0, 1)
     )
@@ -126,10 +126,8 @@ def over_levels(scores: Reported, baseline: str, error: float) -> dict[str, Diff
     for name, mean, least, most in zip(
         names[1:], *(column.tolist() for column in columns), strict=True
     ):
-        verdict = "better" if least > 0 else "worse" if most < 0 else "within noise"
-        differences[name] = Difference(
-            mean, least, most, math.nan, math.nan, TOO_FEW if few else verdict
-        )
+        verdict = TOO_FEW if few else stats.verdict(least, most)
+        differences[name] = Difference(mean, least, most, math.nan, math.nan, verdict)
     return differences
 
 

@@ -13,7 +13,7 @@ from rpg.store.database import build, connect
 from rpg.store.run_writer import write_done
 from rpg.store.samples import read_eval, write_eval
 
-SHAPE = Shape(steps=8, eval_every=4, problems=6, samples=4, benchmarks=("easy", "hard"))
+SHAPE = Shape(steps=8, eval_every=4, problems=24, samples=4, benchmarks=("easy", "hard"))
 
 
 def summary(layout, **options):

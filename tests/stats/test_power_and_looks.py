@@ -28,7 +28,7 @@ def test_what_is_said_to_be_detectable_is_found_in_about_four_sweeps_of_five(
     scores = scores + 0.2 * rng.standard_normal((150, variants, seeds, 100))
     scores += 0.5 + spreads.problems * rng.standard_normal((150, variants, 1, 100))
     scores[:, 1:] += smallest
-    found = stats.family([scores]).p_values() <= 0.05 / (variants - 1)
+    found = stats.family([scores]).together() <= 0.05
     assert 0.65 < found.mean() < 0.92
 
 
@@ -71,8 +71,8 @@ def test_spreads_are_recovered_from_scores():
     assert stats.spreads([scores], samples=4) == pytest.approx((0.04, 0.5, 0.05), rel=0.2)
     few = [np.concatenate([scores[..., :9], np.ones((7, 10, 27))], -1)]
     assert "about 9 of 36" in stats.carried_by_few(few) and not stats.carried_by_few([scores])
-    assert "of 503" in stats.carried_by_few([scores[..., :3], scores]), (
-        "a benchmark of three is half of the mean"
+    assert "of 502" in stats.carried_by_few([scores[..., :2], scores]), (
+        "a benchmark of two is half of the mean"
     )
 
 
@@ -97,6 +97,20 @@ def test_looks_never_spend_more_than_six_percent():
 
 def test_seeds_that_are_added_one_by_one_do_not_add_up():
     ours, naive = error_rates.looked_at(
-        error_rates.Cell(variants=3, problems=50, spread=0.4), 12, 150
+        error_rates.Cell(variants=3, problems=(50,), spread=0.4), 12, 150
     )
     assert ours < 0.06 + 0.04 < naive
+
+
+def test_further_seeds_of_the_baseline_find_smaller_differences_for_fewer_runs():
+    spreads = stats.Spreads(0.03, 0.4, 0.02)
+    plain = stats.Design(7, 3, (100,), 8)
+    more = power.more_of_the_baseline(plain)
+    assert (more.baseline_seeds, more.further, more.runs) == (7, 4, 25)
+    assert stats.detectable(more, spreads) < stats.detectable(plain, spreads)
+    said = stats.baseline_sentence(plain, spreads)
+    assert said.startswith("7 seeds of the baseline instead of 3 (25 runs) would find ")
+    assert stats.baseline_sentence(plain._replace(seeds=2), spreads) == ""
+    nine = plain._replace(baseline_seeds=9)
+    assert "3 seeds (9 of the baseline)" in stats.sentence(nine, spreads, 0.02)
+    assert stats.baseline_sentence(nine, spreads) == ""
