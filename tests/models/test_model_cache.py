@@ -18,7 +18,8 @@ from rpg.models import model_cache
 from rpg.models.initial_policy import initial_policy
 from rpg.models.model_cache import keep
 from rpg.models.model_loading import ModelError, load_pretrained
-from rpg.models.tokenizer import encode_prompts, stop_tokens
+from rpg.models.special_tokens import stop_tokens
+from rpg.models.tokenizer import encode_prompts
 from tests.models.tiny_gguf import write_gguf
 
 CONTENT = "a_package/Tiny.gguf"
