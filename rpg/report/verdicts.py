@@ -146,7 +146,8 @@ class ProblemScores:
             for _, place in sorted(further.items())
             if all(self.row(benchmark, *place) is not None for benchmark in parts)
         ]
-        strata, others, clusters = [], [], []
+        strata, others = list[np.ndarray](), list[np.ndarray]()
+        clusters = list[Sequence[str] | None]()
         for benchmark in parts:
             rows = [self.row(benchmark, *place) for place in [*shared, *more]]
             if any(row is None for row in rows):

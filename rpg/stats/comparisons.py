@@ -71,7 +71,7 @@ class Family:
 
     @property
     def comparisons(self) -> int:
-        return self.difference.shape[1]
+        return int(self.difference.shape[1])
 
     def error(self, scope: str = OTHERS) -> Part:
         """The whole variance of the differences.
@@ -211,9 +211,9 @@ def kish(accuracies: Tables, labels: Sequence[Sequence[object] | None] = ()) -> 
         weights.append(np.maximum(moves, 0.0) / moves.shape[-1])
     together = np.concatenate(weights, axis=-1)
     squares = (together**2).sum(axis=-1)
-    return np.divide(
-        together.sum(axis=-1) ** 2, squares, out=np.zeros_like(squares), where=squares > 0
-    )
+    number = np.zeros_like(squares)
+    np.divide(together.sum(axis=-1) ** 2, squares, out=number, where=squares > 0)
+    return np.asarray(number)
 
 
 def verdict(low: float, high: float) -> str:
@@ -393,7 +393,8 @@ def _summed(parts: Sequence[tuple[np.ndarray, int]]) -> Part:
 
 def _satterthwaite(variance: np.ndarray, spread: np.ndarray) -> np.ndarray:
     whole = np.full_like(variance, 1e9)
-    return np.divide(variance**2, spread, out=whole, where=spread > 0).clip(1.0, 1e9)
+    np.divide(variance**2, spread, out=whole, where=spread > 0)
+    return np.asarray(whole.clip(1.0, 1e9))
 
 
 def _ratio(difference: np.ndarray, variance: np.ndarray) -> np.ndarray:

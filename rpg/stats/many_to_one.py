@@ -77,4 +77,4 @@ def _table(comparisons: int, correlation: float) -> tuple[np.ndarray, np.ndarray
 
 
 def _line(x: np.ndarray, places: np.ndarray, values: np.ndarray) -> np.ndarray:
-    return np.interp(np.minimum(x, places[-1]), places, values)
+    return np.asarray(np.interp(np.minimum(x, places[-1]), places, values))
