@@ -113,10 +113,14 @@ def _of_sweep(db: Database, sweep: str) -> Statistics:
             digests[f"equal {equal.axis}"] = _parts(equal.table, runs)
     for name in (*TABLES, *VIEWS):
         columns = [column for column, *_ in db.execute(f"DESCRIBE {name}").fetchall()]
-        if "sweep" in columns and name != "attempts":
+        if "sweep" in columns and name not in _OF_THIS_NIGHT:
             rows = queries.frame(db, f"SELECT * FROM {name} WHERE sweep = ?", [sweep])
             digests[f"{'view' if name in VIEWS else 'table'} {name}"] = _parts(rows, runs)
     return digests
+
+
+_OF_THIS_NIGHT = ("attempts", "file_records")
+"""Tables of times, and of sizes of files that hold times."""
 
 
 def _parts(frame: pandas.DataFrame, runs: Mapping[str, str]) -> dict[str, str]:

@@ -55,7 +55,7 @@ def rewritten(run, change):
     """Write a run's metrics anew: change(row) are the values of a step that are others."""
     rows = [json.loads(line) for line in run.metrics_path(1).read_text().splitlines()]
     run.metrics_path(1).write_text("".join(json.dumps(row | change(row)) + "\n" for row in rows))
-    _finished_again(run)
+    finished_again(run)
 
 
 def answered(run, step, right):
@@ -68,10 +68,10 @@ def answered(run, step, right):
             row["extracted"] = row["answer"] if row["correct"] else "no"
         run.eval_path(benchmark, step).unlink()
         write_eval(run, benchmark, step, rows)
-    _finished_again(run)
+    finished_again(run)
 
 
-def _finished_again(run):
+def finished_again(run):
     """The end of a run records its files as they are; a changed one would count as damaged."""
     if run.done_path.exists():
         write_done(run, seconds=1.0, attempts=1)

@@ -15,7 +15,7 @@ from rpg.store.current import current_runs
 from rpg.store.database import build, connect
 from rpg.store.samples import read_eval, write_eval
 from rpg.tasks.rewards.graders import rules_name
-from tests.report.sweeps import rewritten
+from tests.report.sweeps import finished_again, rewritten
 
 HEALTHY = {
     "reward": -0.2,
@@ -196,6 +196,7 @@ def test_silent_responses_and_one_answer_to_everything_are_in_the_report(ill, an
         for name in ("easy", "hard"):
             samples = [row | wrong for row in read_eval(run, name, 12).to_pylist()]
             write_eval(run, name, 12, samples, rules)
+        finished_again(run)
         build(ill)
         with connect(ill) as db:
             found = summarise(db, "demo").health

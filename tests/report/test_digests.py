@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.synthetic import Shape, write_sweep
 from rpg import stats
-from rpg.report import summary, tables
+from rpg.report import selection, tables
 from rpg.report.nightly_bands import band, compare, judge
 from rpg.report.run_digests import compare_digests, environment, run_digest, verdict
 from rpg.report.statistics_digests import statistics
@@ -193,7 +193,7 @@ FAULTS = {
     "a curve's interval": (queries, "t_quantile", lambda real: lambda df: real(df) * 1.01),
     "a printed number": (tables, "number", lambda real: lambda value: f"{value:.2f}"),
     "the last checkpoint": (
-        summary,
+        selection,
         "_complete",
         lambda real: lambda *a: {0: max(real(*a).items())[1]},
     ),
