@@ -1,5 +1,4 @@
-"""Products of two-digit numbers, and a calculator: an environment as TRL's GRPOTrainer takes it
-(docs/turns.md).
+"""Products of two-digit numbers, and a calculator: an environment as TRL's GRPOTrainer takes it (docs/turns.md).
 
     prompt    What is 37 times 58?
     response  <<37*58>>        the model calls the tool
@@ -38,8 +37,7 @@ class Calculator:
 
 
 def problem(a: int, b: int) -> dict[str, str]:
-    """A row of the data: the demonstration is a list of turns, the model's, the tool's and the
-    model's."""
+    """A row of the data: the demonstration is a list of turns, the model's, the tool's and the model's."""
     product = str(a * b)
     turns = [f"<<{a}*{b}>>", product, f"Answer: {product}"]
     return {"prompt": f"What is {a} times {b}?", "answer": product, "demonstration": json.dumps(turns)}

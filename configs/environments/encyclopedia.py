@@ -1,5 +1,4 @@
-"""Questions about an invented country, and the encyclopedia in which its rivers stand
-(docs/turns.md).
+"""Questions about an invented country, and the encyclopedia in which its rivers stand (docs/turns.md).
 
     prompt    Through which town does the river Tovimi flow?
     response  <<Tovimi>>                                        the model looks a name up
@@ -50,8 +49,7 @@ class Encyclopedia:
 
 
 def problem(river: str) -> dict[str, str]:
-    """A row of the data: the demonstration is a list of turns, the model's, the tool's and the
-    model's."""
+    """A row of the data: the demonstration is a list of turns, the model's, the tool's and the model's."""
     turns = [f"<<{river}>>", Encyclopedia().search(river), f"Answer: {TOWNS[river]}"]
     prompt = f"Through which town does the river {river} flow?"
     return {"prompt": prompt, "answer": TOWNS[river], "demonstration": json.dumps(turns)}

@@ -1,7 +1,7 @@
 """A game of two turns for the tiny model (docs/turns.md).
 
-    prompt    k4-6:       the hidden number is 4, 5 or 6; the letter only makes the problem another
-    one response  <5>         the first guess
+    prompt    k4-6:       the hidden number is 4, 5 or 6; the letter only makes the problem another one
+    response  <5>         the first guess
               +           the hidden number is larger (-: smaller, =: the same)
               <6>         the second guess, which is what counts
 
@@ -31,8 +31,7 @@ class Guess:
             number: The guess.
 
         Returns:
-            + if the hidden number is larger, - if it is smaller, = if it is the same; nothing to
-            the second guess.
+            + if the hidden number is larger, - if it is smaller, = if it is the same; nothing to the second guess.
         """
         self._guesses.append(number)
         return sign(self._hidden, number) if len(self._guesses) == 1 else ""
