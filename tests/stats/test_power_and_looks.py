@@ -29,7 +29,8 @@ def test_what_is_said_to_be_detectable_is_found_in_about_four_sweeps_of_five(
     scores += 0.5 + spreads.problems * rng.standard_normal((150, variants, 1, 100))
     scores[:, 1:] += smallest
     found = stats.family([scores]).together() <= 0.05
-    assert 0.65 < found.mean() < 0.92
+    # Where seeds do not differ at all, no variance of seeds below that of answers costs power: 0.6.
+    assert 0.55 < found.mean() < 0.92
 
 
 def test_more_seeds_or_problems_find_smaller_differences():
