@@ -7,17 +7,20 @@ batches.
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
 from rpg.auditing.diagnosis import TERMS, diagnose, unmeasurable
-from rpg.auditing.measure import Settings
-from rpg.auditing.moments import LossFunction, is_coupled
+from rpg.auditing.measure import RANDOM_CALLS, Settings
+from rpg.auditing.moments import Averaged, LossFunction, draws_random_numbers, is_coupled
 from rpg.auditing.objectives import LEVELS, gradients
-from rpg.auditing.subjects import Subject, from_algorithm
+from rpg.auditing.ragged import faults, padded_error
+from rpg.auditing.subjects import Scene, Subject, error_of_step, from_algorithm
 from rpg.catalogue import Algorithm
 
+TOO_NOISY = 0.15
+"""Relative; a loss with random numbers must be known better than this to be judged."""
 _TERM = re.compile(r"\s*([+-])?\s*(\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+)?\s*\*?\s*([a-z_]+)\s*")
 
 
@@ -41,6 +44,11 @@ def assert_gradient(
     relative to the gradient. drifts: (0.0,) asks on-policy only. Where the responses of a batch
     affect each other, the expectation is over all batches of two.
 
+    It must also hold for responses of different lengths, with garbage in the padding, an end token
+    and, at token level, advantages that differ within a response. So a mean over each response's
+    tokens is no mean over tokens: its objective is `reward_per_token`. A loss that draws random
+    numbers is averaged over many calls, and three standard errors are added to `within`.
+
     Raises:
         AssertionError: it is not; the message says what the gradient is made of instead.
         ValueError: `of` or `level` cannot be read.
@@ -53,17 +61,61 @@ def assert_gradient(
     scenes = settings.scenes(subject)
     if why := unmeasurable(subject.loss, scenes):
         raise AssertionError(why)
-    if any(is_coupled(subject.loss, scene.inputs) for scene in scenes):
+    if draws_random_numbers(subject.loss, scenes[0].inputs):
+        subject = replace(subject, loss=Averaged(subject.loss, RANDOM_CALLS))
+    for fault in faults(subject):
+        raise AssertionError(f"{subject.name} is no loss of {of!r}. {fault}")
+    coupled = any(is_coupled(subject.loss, scene.inputs) for scene in scenes)
+    if coupled:
         settings = settings.coupled()
     for scene in settings.scenes(subject):
         columns = gradients(scene.world, scene.logits, scene.world.ref, level)
         wanted = torch.stack([weight * columns[name] for name, weight in terms.items()]).sum(0)
         step = scene.moments(subject.loss, settings.batch).mean
-        error = float((step - wanted).norm() / max(float(wanted.norm()), 1e-14))
-        if not error <= within:
-            sentence, _ = diagnose(subject, Settings(seeds=settings.seeds))
-            off = f"{error:.2g} off the {level}-level gradient of {of!r} at drift {scene.drift:g}"
-            raise AssertionError(f"{subject.name} is {off} ({within:g} is allowed). {sentence}")
+        where = f"at drift {scene.drift:g}"
+        check = _Check(subject, settings, of, level, within + _noise(subject, scene))
+        check.close(float((step - wanted).norm()), float(wanted.norm()), where)
+        if not coupled:
+            where += ", with padding, an end token and advantages of each token"
+            for seed in settings.seeds:
+                sizes = padded_error(subject.loss, subject, terms, level, scene.drift, seed)
+                check.close(*sizes, where)
+
+
+@dataclass(frozen=True)
+class _Check:
+    """What is asserted of a loss, and how its failure is explained."""
+
+    subject: Subject
+    settings: Settings
+    of: str
+    level: str
+    within: float
+
+    def close(self, error: float, size: float, where: str) -> None:
+        """Raises AssertionError where the error, relative to the gradient's size, is too large."""
+        off = error / max(size, 1e-14)
+        if off <= self.within:
+            return
+        sentence, _ = diagnose(self.subject, Settings(seeds=self.settings.seeds))
+        raise AssertionError(
+            f"{self.subject.name} is {off:.2g} off the {self.level}-level gradient of {self.of!r} "
+            f"{where} ({self.within:.2g} is allowed). {sentence}"
+        )
+
+
+def _noise(subject: Subject, scene: Scene) -> float:
+    """What random numbers leave unknown of the average step, relative to it: three standard errors.
+    Raises AssertionError where that is most of what one would want to see."""
+    if not isinstance(subject.loss, Averaged):
+        return 0.0
+    noise = 3 * error_of_step(subject.loss, scene)
+    if noise > TOO_NOISY:
+        raise AssertionError(
+            f"{subject.name} draws random numbers and is too noisy to be judged: after "
+            f"{subject.loss.draws} calls its step is known to {noise / 3:.1%} only"
+        )
+    return noise
 
 
 def _parse(of: str) -> dict[str, float]:

@@ -15,9 +15,9 @@ import torch
 
 from rpg.auditing import peers as _peers
 from rpg.auditing.audit_report import Report
-from rpg.auditing.diagnosis import diagnose
-from rpg.auditing.measure import EXACT, Result, Settings, measure
-from rpg.auditing.moments import LossFunction
+from rpg.auditing.diagnosis import diagnose, unmeasurable
+from rpg.auditing.measure import EXACT, RANDOM_CALLS, Result, Settings, measure
+from rpg.auditing.moments import Averaged, LossFunction, draws_random_numbers
 from rpg.auditing.shipped import field
 from rpg.auditing.studies import advantage_study, aggregation_study, correction_study
 from rpg.auditing.subjects import Subject, catalogue, from_algorithm, ratio_levels
@@ -74,9 +74,15 @@ def audit(
         subject = Subject(label, "callable", loss, None, beta, kl, per_token)
     settings = Settings(vocabulary, length, tuple(seeds), tuple(sorted({0.0, *drifts})), beta)
     start = time.perf_counter()
+    first = settings.scenes(subject)[0]
+    has_gradient = unmeasurable(subject.loss, [first]) is None
+    if has_gradient and draws_random_numbers(subject.loss, first.inputs):
+        subject = replace(subject, loss=Averaged(subject.loss, RANDOM_CALLS))
     sentences, is_measurable = diagnose(subject, settings)
     if is_measurable:
         result = replace(measure(subject, settings), diagnosis=sentences)
+        if "ignores response_mask" in sentences or "advantages are moved" in sentences:
+            result = replace(result, exact_on_policy=(), exact_off_policy=())
     else:
         result = Result(subject.name, subject.source, beta, subject.divergence, note=sentences)
     return Report((result,), settings=settings, seconds=time.perf_counter() - start)

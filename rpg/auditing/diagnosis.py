@@ -16,8 +16,16 @@ import torch
 from torch import Tensor
 
 from rpg.auditing.measure import NEGLIGIBLE, Settings
-from rpg.auditing.moments import LossFunction, batch_slopes, is_coupled
+from rpg.auditing.moments import (
+    Averaged,
+    LossFunction,
+    batch_slopes,
+    is_coupled,
+    rounded_to,
+    spread_of_draws,
+)
 from rpg.auditing.objectives import LEVELS, gradients
+from rpg.auditing.ragged import faults
 from rpg.auditing.subjects import Scene, Subject
 from rpg.auditing.worlds import world
 
@@ -74,27 +82,59 @@ class Projection:
 def diagnose(subject: Subject, settings: Settings) -> tuple[str, bool]:
     """(what a loss follows, in sentences; whether it can be measured: it has a gradient, and one
     that is finite)."""
-    drifts = (
-        0.0,
-        *sorted((d for d in settings.drifts if d > 0), key=lambda drift: abs(drift - 0.4))[:2],
-    )
+    above = sorted(drift for drift in settings.drifts if drift > 0)
+    drifts = (0.0, *sorted(above, key=lambda drift: abs(drift - 0.4))[:2])
     scenes = replace(settings, drifts=drifts).scenes(subject)
     if why := unmeasurable(subject.loss, scenes):
         return why, False
+    sentences = [*faults(subject), *_noise(subject, scenes)]
     if any(is_coupled(subject.loss, scene.inputs) for scene in scenes):
-        return _coupled(subject, settings), True
+        return " ".join([*sentences, _coupled(subject, settings)]), True
     on_policy = projected(subject.loss, [scene for scene in scenes if scene.drift == 0])
     off_policy = projected(subject.loss, scenes, before=on_policy)
-    sentences = [f"On- and off-policy: {off_policy}."]
-    if f"{on_policy}" != f"{off_policy}":
-        sentences = [f"On-policy: {on_policy}. Off-policy: {off_policy}."]
+    if f"{on_policy}" == f"{off_policy}":
+        sentences.append(f"On- and off-policy: {off_policy}.")
+    else:
+        sentences.append(f"On-policy: {on_policy}. Off-policy: {off_policy}.")
     sentences += _against_request(on_policy, off_policy, subject)
     if subject.rewarded and aggregation(subject, scenes[-1].drift) == "seq-mean-token-mean":
-        each = "Each response's gradient is divided by its length (a mean over its tokens)"
-        sentences.append(f"{each}: short answers count more.")
-    if not off_policy.is_exact and subject.whole is None:  # else a KL without slopes of tokens
+        sentences.append(PER_RESPONSE)
+    # A KL of whole distributions has no slopes of tokens, and those of noise say nothing.
+    if not off_policy.is_exact and subject.whole is None and not _is_noisy(subject, scenes):
         sentences += _in_tokens(subject, scenes, on_policy)
     return " ".join(sentences), True
+
+
+PER_RESPONSE = (
+    "Each response's gradient is divided by its length (a mean over its tokens): short answers "
+    "count more. It is measured against E[R] where all responses are equally long; where they are "
+    "not, its objective is the expectation of R divided by the length (reward_per_token)."
+)
+
+
+def _is_noisy(subject: Subject, scenes: Sequence[Scene]) -> bool:
+    """Whether the gradient has random numbers, or the rounding of a half precision."""
+    rounded = rounded_to(subject.loss, scenes[-1].inputs)
+    return isinstance(subject.loss, Averaged) or rounded is not None
+
+
+def _noise(subject: Subject, scenes: Sequence[Scene]) -> Iterator[str]:
+    """How well the gradient is known, if not to the digits of its floating-point numbers."""
+    loss = subject.loss
+    inputs = scenes[-1].inputs
+    if isinstance(loss, Averaged):
+        error = _percent(spread_of_draws(loss, inputs))
+        yield (
+            f"The loss draws random numbers: averaged over {loss.draws} calls, its gradient is "
+            f"known to {error}, and what is left over below that is noise."
+        )
+    elif dtype := rounded_to(loss, inputs):
+        name = str(dtype).removeprefix("torch.")
+        size = _percent(torch.finfo(dtype).eps)
+        yield (
+            f"The loss computes in {name}: every number is rounded by up to {size}, and what is "
+            "left over of that size is rounding."
+        )
 
 
 def unmeasurable(loss: LossFunction, scenes: Sequence[Scene]) -> str | None:

@@ -16,6 +16,8 @@ from rpg.auditing.worlds import World, world
 EXACT = 1e-10  # relative; float64 leaves about 1e-15
 PEER_EXACT = 1e-7  # verl adds 1e-8 to denominators
 NEGLIGIBLE = 1e-6  # somebody's own loss may compute in float32
+RANDOM_CALLS = 1024
+"""Over which the gradient of a loss that draws random numbers is averaged."""
 OBJECTIVES = [Objective(level, divergence) for level in LEVELS for divergence in DIVERGENCE_NAMES]
 BY_NAME = {str(objective): objective for objective in OBJECTIVES}
 

@@ -26,7 +26,46 @@ class Moments:
     variance: float
 
 
-DRAWS = 4  # calls that are averaged for a loss that draws random numbers (Clip-Cov, KL-Cov)
+DRAWS = 4  # calls that are averaged for a peer's loss that draws random numbers (Clip-Cov, KL-Cov)
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """A loss that draws random numbers; its gradient is averaged over `draws` calls."""
+
+    loss: LossFunction
+    draws: int
+
+    def __call__(self, **inputs: Any) -> Any:
+        return self.loss(**inputs)
+
+
+def draws_random_numbers(loss: LossFunction, inputs: Inputs) -> bool:
+    """Whether two calls with the same inputs have different gradients."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return not torch.equal(_slopes(loss, inputs), _slopes(loss, inputs))
+
+
+def rounded_to(loss: LossFunction, inputs: Inputs) -> torch.dtype | None:
+    """The half precision that a loss computes in, by its gradient: every entry is a number of that
+    type. None for float32 and float64."""
+    slopes = _slopes(loss, inputs)
+    if not slopes.any():
+        return None
+    for dtype in (torch.bfloat16, torch.float16):
+        if torch.equal(slopes, slopes.to(dtype).to(slopes.dtype)):
+            return dtype
+    return None
+
+
+def spread_of_draws(loss: Averaged, inputs: Inputs) -> float:
+    """The standard error of the averaged gradient, relative to it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        each = torch.stack([_slopes(loss.loss, inputs).flatten() for _ in range(loss.draws)])
+    error = (each.var(0).sum() / loss.draws).sqrt()
+    return float(error / each.mean(0).norm())
 
 
 def inputs_of(world: World, logits: Tensor, ref: Tensor, advantages: Tensor) -> Inputs:
@@ -48,10 +87,21 @@ def batch_slopes(
     of its mask."""
     if rows is not None:
         inputs = {name: None if value is None else value[rows] for name, value in inputs.items()}
+    if isinstance(loss, Averaged):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            draws = [_slopes(loss.loss, inputs) for _ in range(loss.draws)]
+        slopes = torch.stack(draws).mean(0)
+    else:
+        slopes = _slopes(loss, inputs)
+    return slopes * size(inputs["response_mask"])
+
+
+def _slopes(loss: LossFunction, inputs: Inputs) -> Tensor:
     log_prob: Tensor = inputs["log_prob"].detach().requires_grad_()
     result = loss(**{**inputs, "log_prob": log_prob})
     scalar = result if isinstance(result, Tensor) else result.loss
-    return torch.autograd.grad(scalar, log_prob)[0] * size(inputs["response_mask"])
+    return torch.autograd.grad(scalar, log_prob)[0]
 
 
 def is_coupled(loss: LossFunction, inputs: Inputs) -> bool:
@@ -65,16 +115,35 @@ def is_coupled(loss: LossFunction, inputs: Inputs) -> bool:
     permuted = torch.randperm(len(everyone), generator=torch.Generator().manual_seed(0))
     mixed = everyone.repeat_interleave(everyone % 3 + 1)
     batches = [permuted, everyone.repeat(2), everyone[::2], everyone[1::2], mixed]
+    tolerance = _rounding(loss, inputs)
+    alone: Size = _once
+    whole = batch_slopes(loss, inputs, size=alone)
+    slopes = [batch_slopes(loss, inputs, rows, alone) for rows in batches]
+    mask = inputs["response_mask"]
 
     def separable(size: Size) -> bool:
-        whole = batch_slopes(loss, inputs, size=size)
-        slopes = (batch_slopes(loss, inputs, rows, size) for rows in batches)
+        expected = whole * size(mask)
         pairs = zip(slopes, batches, strict=True)
         return all(
-            (slope - whole[rows]).norm() <= 1e-6 * whole.norm() for slope, rows in pairs
-        )  # (float32)
+            (slope * size(mask[rows]) - expected[rows]).norm() <= tolerance * expected.norm()
+            for slope, rows in pairs
+        )
 
-    return not (separable(len) or separable(torch.sum) or separable(lambda _mask: 1))
+    return not (separable(len) or separable(torch.sum) or separable(_once))
+
+
+def _once(_mask: Tensor) -> int:
+    return 1
+
+
+def _rounding(loss: LossFunction, inputs: Inputs) -> float:
+    """How far gradients of one response may be apart that are the same but for rounding and for
+    random numbers, relative to all of them."""
+    if isinstance(loss, Averaged):
+        return 6 * spread_of_draws(loss, inputs)
+    if dtype := rounded_to(loss, inputs):
+        return 8 * torch.finfo(dtype).eps
+    return 1e-6  # float32
 
 
 def coupled_moments(
@@ -85,7 +154,8 @@ def coupled_moments(
     mean, square = torch.zeros(scores.shape[-1], dtype=scores.dtype), 0.0
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        draws = 1 if torch.equal(batch_slopes(loss, inputs), batch_slopes(loss, inputs)) else DRAWS
+        repeated = torch.equal(batch_slopes(loss, inputs), batch_slopes(loss, inputs))
+        draws = 1 if repeated else DRAWS
         for rows in torch.cartesian_prod(*[torch.arange(len(weights))] * size):
             weight = weights[rows].prod() / draws
             for _ in range(draws):

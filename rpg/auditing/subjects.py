@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rpg.auditing.moments import (
+    Averaged,
     LossFunction,
     Moments,
     batch_slopes,
@@ -123,6 +124,16 @@ class Scene:
         return moments(self.world, self.logits, self.slopes(loss), self.beside)
 
 
+def error_of_step(loss: Averaged, scene: Scene) -> float:
+    """The standard error of a scene's average step that comes from a loss's random numbers,
+    relative to the step."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(2)
+        steps = torch.stack([scene.moments(loss.loss).mean for _ in range(loss.draws)])
+    error = (steps.var(0).sum() / loss.draws).sqrt()
+    return float(error / steps.mean(0).norm())
+
+
 def from_algorithm(algo: Algorithm, beta: float | None = None, name: str | None = None) -> Subject:
     """The subject of a catalogue entry; `beta` replaces its own where it has a KL, to make the KL
     visible."""
@@ -171,20 +182,26 @@ def _loss(
 
 
 def _advantages(algo: Algorithm, world: World, ref: Tensor) -> Tensor:
-    """The algorithm's advantages from reward and KL, without its group and batch statistics, which
-    are not part of the loss and are audited separately.
+    """The algorithm's advantages from reward and KL, less what is expected of them under the
+    sampling policy: of a whole response, or of a token where each token has its own. Without its
+    group and batch statistics, which are not part of the loss and are audited separately.
     """
     if not isinstance(algo.kl, RewardKL):
         return spread(world, ref) * algo.rewarded
     per_token = algo.advantage.type in ("batch", "gae")
     plain = override(algo, advantage={"type": "batch", "std": False} if per_token else "none")
-    inputs = {
-        "rewards": world.rewards,
-        "group": world.tokens[:, 0] * 0,
-        "response_mask": world.mask,
-    }
-    policies = {"old_log_prob": world.log_probs(world.old), "ref_log_prob": world.log_probs(ref)}
-    return estimate_advantages(plain, **inputs, **policies)
+    values = estimate_advantages(
+        plain,
+        rewards=world.rewards,
+        group=torch.zeros(len(world.rewards), dtype=torch.long),
+        response_mask=world.mask,
+        old_log_prob=world.log_probs(world.old),
+        ref_log_prob=world.log_probs(ref),
+    )
+    counted = world.mask if per_token else world.mask.cumsum(-1) == 1  # one value per response
+    weights = world.sampled()[:, None] * counted
+    expected = (weights * values).sum() / weights.sum()
+    return (values - expected) * world.mask
 
 
 def catalogue(beta: float) -> list[Subject]:

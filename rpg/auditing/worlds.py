@@ -77,6 +77,20 @@ def world(vocabulary: int = 3, length: int = 3, seed: int = 0, eos: bool = False
     return of_responses(responses, vocabulary, length, seed)
 
 
+@lru_cache(maxsize=8)
+def padded(seed: int = 0) -> World:
+    """Responses of one to three tokens over 3 symbols, of which one ends a response, in tensors
+    that are a token wider than the longest."""
+    longest = 3
+    responses = [
+        response
+        for size in range(1, longest + 1)
+        for response in product(range(3), repeat=size)
+        if 0 not in response[:-1] and (size == longest or response[-1] == 0)
+    ]
+    return of_responses(responses, 3, longest + 1, seed)
+
+
 def of_responses(
     responses: Sequence[tuple[int, ...]], vocabulary: int, length: int, seed: int
 ) -> World:

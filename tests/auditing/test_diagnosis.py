@@ -20,8 +20,13 @@ def per_token(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
     return -w * advantages + BETA * w * (d - 1)
 
 
+def mean(values, mask):
+    """Over the tokens of all responses."""
+    return torch.where(mask, values, 0).sum() / mask.sum()
+
+
 def right(**inputs):
-    return per_token(**inputs).mean()
+    return mean(per_token(**inputs), inputs["response_mask"])
 
 
 def rescaled(**inputs):
@@ -30,14 +35,14 @@ def rescaled(**inputs):
 
 def beta_off(**inputs):
     without = per_token(**{**inputs, "ref_log_prob": inputs["log_prob"].detach()})
-    return (per_token(**inputs) + 0.02 * (per_token(**inputs) - without)).mean()
+    more = per_token(**inputs) + 0.02 * (per_token(**inputs) - without)
+    return mean(more, inputs["response_mask"])
 
 
 def wrong_sign(**inputs):
     value = per_token(**inputs)
-    return torch.where(
-        (inputs["log_prob"] - inputs["old_log_prob"]).exp() > 1.05, -value, value
-    ).mean()
+    w = (inputs["log_prob"] - inputs["old_log_prob"]).exp()
+    return mean(torch.where(w > 1.05, -value, value), inputs["response_mask"])
 
 
 def wrong_reward(**inputs):
@@ -47,30 +52,36 @@ def wrong_reward(**inputs):
 
 def no_weight(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
     d = log_prob - (old_log_prob if ref_log_prob is None else ref_log_prob)
-    return ((BETA * d.detach() - advantages) * log_prob).mean()
+    return mean((BETA * d.detach() - advantages) * log_prob, response_mask)
+
+
+def but_the_last(mask):
+    return mask & (mask.flip(-1).cumsum(-1).flip(-1) > 1)
 
 
 def last_token_dropped(**inputs):
-    value = per_token(**inputs)
-    return value[:, :-1].sum() / value.numel()
+    mask = inputs["response_mask"]
+    return torch.where(but_the_last(mask), per_token(**inputs), 0).sum() / mask.sum()
 
 
 def last_token_cut(**inputs):
-    return per_token(**inputs)[:, :-1].mean()
+    return mean(per_token(**inputs), but_the_last(inputs["response_mask"]))
 
 
 def batch_mean(**inputs):
-    return right(**{**inputs, "advantages": inputs["advantages"] - inputs["advantages"].mean()})
+    centred = inputs["advantages"] - mean(inputs["advantages"], inputs["response_mask"])
+    return right(**{**inputs, "advantages": centred})
 
 
 def by_length(**inputs):
     mask = inputs["response_mask"]
-    return ((per_token(**inputs) * mask).sum(-1) / mask.sum(-1)).mean()
+    return (torch.where(mask, per_token(**inputs), 0).sum(-1) / mask.sum(-1)).mean()
 
 
 def detached_k2(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
     d = log_prob - (old_log_prob if ref_log_prob is None else ref_log_prob)
-    return (-(log_prob - old_log_prob).exp() * advantages + BETA * (d**2 / 2).detach()).mean()
+    reward = -(log_prob - old_log_prob).exp() * advantages
+    return mean(reward + BETA * (d**2 / 2).detach(), response_mask)
 
 
 def half_detached(**inputs):
@@ -82,24 +93,29 @@ def not_a_number(**inputs):
 
 
 def nan_on_policy(**inputs):
-    return right(**inputs) + 0 * (inputs["log_prob"] - inputs["old_log_prob"]).abs().sqrt().sum()
+    log_w = inputs["log_prob"] - inputs["old_log_prob"]
+    return right(**inputs) + 0 * mean(log_w.abs().sqrt(), inputs["response_mask"])
 
 
 def in_float32(**inputs):
-    return right(**{name: None if x is None else x.float() for name, x in inputs.items()})
+    single = {
+        name: x.float() for name, x in inputs.items() if x is not None and x.is_floating_point()
+    }
+    return right(**{**inputs, **single})
 
 
 def summed(**inputs):
-    return per_token(**inputs).sum()
+    return torch.where(inputs["response_mask"], per_token(**inputs), 0).sum()
 
 
-def zero_on_policy(log_prob, old_log_prob, **_):
-    return (log_prob - old_log_prob).square().mean()
+def zero_on_policy(log_prob, old_log_prob, response_mask, **_):
+    return mean((log_prob - old_log_prob).square(), response_mask)
 
 
-def whitened(advantages, **inputs):
-    centred = advantages - advantages.mean()
-    return right(advantages=centred / centred.std(), **inputs)
+def whitened(advantages, response_mask, **inputs):
+    centred = advantages - mean(advantages, response_mask)
+    scale = centred[response_mask].std()
+    return right(advantages=centred / scale, response_mask=response_mask, **inputs)
 
 
 def constant(advantages, **_):
@@ -108,6 +124,48 @@ def constant(advantages, **_):
 
 def vector(**inputs):
     return per_token(**inputs).mean(-1)
+
+
+def without_mask(**inputs):
+    return per_token(**inputs).mean()
+
+
+def masked_too_late(advantages, **inputs):
+    """Padding enters through a statistic, not through its own gradient."""
+    return right(advantages=advantages - advantages[:, -1:], **inputs)
+
+
+def moved_by_one(advantages, **inputs):
+    return right(advantages=advantages.roll(1, -1), **inputs)
+
+
+def moved_back(advantages, response_mask, **inputs):
+    return right(
+        advantages=(advantages * response_mask).roll(-1, -1), response_mask=response_mask, **inputs
+    )
+
+
+def half_of_the_tokens(**inputs):
+    """Unbiased: each token is kept with probability one half, and then counts twice."""
+    kept = torch.rand(inputs["log_prob"].shape) < 0.5
+    return mean(2 * kept * per_token(**inputs), inputs["response_mask"])
+
+
+def biased_half(**inputs):
+    kept = torch.rand(inputs["log_prob"].shape) < 0.5
+    return mean(1.5 * kept * per_token(**inputs), inputs["response_mask"])
+
+
+def one_token_in_twenty(**inputs):
+    kept = torch.rand(inputs["log_prob"].shape) < 0.05
+    return mean(20 * kept * per_token(**inputs), inputs["response_mask"])
+
+
+def in_bfloat16(**inputs):
+    half = {
+        name: x.bfloat16() for name, x in inputs.items() if x is not None and x.is_floating_point()
+    }
+    return right(**{**inputs, **half})
 
 
 @functools.cache
@@ -271,3 +329,81 @@ def test_assert_gradient_holds_and_fails_with_the_diagnosis():
 def test_an_objective_that_cannot_be_read_is_named(of):
     with pytest.raises(ValueError, match="accepted: numbers times reward, fkl"):
         rpg.testing.assert_gradient(right, of=of)
+
+
+OF = "reward - 0.3 rkl"
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (without_mask, r"ignores response_mask: \d+% of its gradient is that of padding"),
+        (masked_too_late, "ignores response_mask: what stands in the padding changes the gradient"),
+        (moved_by_one, "ignores response_mask: what stands in the padding changes"),
+        (moved_back, "advantages are moved by 1: a token is weighted .* of the token after it"),
+        (by_length, "divided by its length .* its objective is the expectation of R divided by"),
+    ],
+    ids=lambda case: getattr(case, "__name__", ""),
+)
+def test_what_responses_of_equal_length_hide_fails_and_is_named(loss, words):
+    with pytest.raises(AssertionError, match=words):
+        rpg.testing.assert_gradient(loss, of=OF)
+
+
+def test_advantages_moved_forward_within_a_response_are_named():
+    """The first token has its own, so that no padding is read."""
+
+    def forward(advantages, **inputs):
+        before = torch.cat([advantages[:, :1], advantages[:, :-1]], -1)
+        return right(advantages=before, **inputs)
+
+    def forward_or_zero(advantages, **inputs):
+        before = torch.nn.functional.pad(advantages[:, :-1], (1, 0))
+        return right(advantages=before, **inputs)
+
+    with pytest.raises(AssertionError, match="with padding, an end token and advantages"):
+        rpg.testing.assert_gradient(forward, of=OF)
+    with pytest.raises(AssertionError, match=r"moved by 1: .* of the token before it"):
+        rpg.testing.assert_gradient(forward_or_zero, of=OF)
+
+
+def test_the_audit_claims_no_objective_for_a_loss_that_ignores_the_mask():
+    result = audit(without_mask, beta=BETA).losses[0]
+    assert "ignores response_mask" in result.diagnosis
+    assert not result.exact_off_policy and not result.exact_on_policy
+
+
+def test_sums_with_a_fixed_divisor_and_means_over_responses_pass():
+    def fixed(**inputs):
+        mask = inputs["response_mask"]
+        return torch.where(mask, per_token(**inputs), 0).sum() / mask.numel()
+
+    def of_responses(**inputs):
+        mask = inputs["response_mask"]
+        return torch.where(mask, per_token(**inputs), 0).sum(-1).mean()
+
+    rpg.testing.assert_gradient(fixed, of=OF)
+    rpg.testing.assert_gradient(of_responses, of=OF, per_token=False)
+
+
+def test_a_loss_with_random_numbers_is_judged_within_its_error():
+    torch.manual_seed(0)
+    rpg.testing.assert_gradient(half_of_the_tokens, of=OF, drifts=(0.4,), seeds=(0,))
+    with pytest.raises(AssertionError, match="draws random numbers: averaged over 1024 calls"):
+        rpg.testing.assert_gradient(biased_half, of=OF, drifts=(0.0,), seeds=(0,))
+    with pytest.raises(AssertionError, match="too noisy to be judged: after 1024 calls"):
+        rpg.testing.assert_gradient(one_token_in_twenty, of=OF, drifts=(0.0,), seeds=(0,))
+    result = audit(half_of_the_tokens, beta=BETA, drifts=(0.4,), seeds=(0,)).losses[0]
+    assert "affect each other" not in result.diagnosis and result.batch == 1
+    assert "draws random numbers" in result.diagnosis
+    bias = result.point(0.4).bias["token-level E[R] − β KL(π‖ref)"]
+    assert bias < 0.1
+
+
+def test_rounding_to_bfloat16_is_not_taken_for_coupling():
+    result = audit(in_bfloat16, beta=BETA).losses[0]
+    assert "computes in bfloat16" in result.diagnosis and result.batch == 1
+    assert "affect each other" not in result.diagnosis
+    rpg.testing.assert_gradient(in_bfloat16, of=OF, within=0.03)
+    with pytest.raises(AssertionError, match="computes in bfloat16: every number is rounded"):
+        rpg.testing.assert_gradient(in_bfloat16, of=OF)
