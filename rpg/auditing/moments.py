@@ -115,6 +115,8 @@ def is_coupled(loss: LossFunction, inputs: Inputs) -> bool:
     permuted = torch.randperm(len(everyone), generator=torch.Generator().manual_seed(0))
     mixed = everyone.repeat_interleave(everyone % 3 + 1)
     batches = [permuted, everyone.repeat(2), everyone[::2], everyone[1::2], mixed]
+    if isinstance(loss, Averaged):
+        loss = Averaged(loss.loss, max(1, loss.draws // 8))
     tolerance = _rounding(loss, inputs)
     alone: Size = _once
     whole = batch_slopes(loss, inputs, size=alone)

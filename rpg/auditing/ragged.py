@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rpg.auditing.moments import LossFunction, Size, batch_slopes, moments
+from rpg.auditing.moments import Averaged, LossFunction, Size, batch_slopes, moments
 from rpg.auditing.objectives import gradients
 from rpg.auditing.subjects import Scene, Subject
 from rpg.auditing.worlds import padded
@@ -50,6 +50,8 @@ def scene_with_padding(
 def faults(subject: Subject, drift: float = 0.4) -> Iterator[str]:
     """Sentences about mistakes that responses of equal length hide."""
     loss = subject.losses[-1]
+    if isinstance(loss, Averaged):
+        loss = loss.loss  # with the same random numbers each time
     first = scene_with_padding(subject, drift)
     second = scene_with_padding(subject, drift, garbage=1)
     with _repeated():
@@ -121,9 +123,10 @@ def padded_error(
     wanted = torch.stack([weight * columns[name] for name, weight in terms.items()]).sum(0)
     sizes: list[Size] = [torch.sum, torch.numel] if subject.per_token else [len]
     errors = []
+    slopes = batch_slopes(loss, scene.inputs, size=lambda _mask: 1) * world.mask
     for size in sizes:
-        slopes = batch_slopes(loss, scene.inputs, size=size)
-        step = moments(world, scene.logits, slopes * world.mask, scene.beside).mean
+        scaled = slopes * size(world.mask)
+        step = moments(world, scene.logits, scaled, scene.beside).mean
         errors.append((step - wanted).norm().item())
     return min(errors), wanted.norm().item()
 

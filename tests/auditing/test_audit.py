@@ -125,7 +125,8 @@ def test_urkl_is_weighted_k3(report):
 
 def test_per_response_means():
     def summed(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
-        return -((log_prob - old_log_prob).exp() * advantages).sum(-1).mean()
+        value = (log_prob - old_log_prob).exp() * advantages
+        return -torch.where(response_mask, value, 0).sum(-1).mean()
 
     assert rpg.audit(summed, per_token=False)["summed"].exact_off_policy == (TOKEN,)
     assert rpg.audit(summed, per_token=True)["summed"].exact_off_policy == ()
