@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 import altair as alt
 
 from rpg.report import curves, tables
-from rpg.report.spending import unequal
+from rpg.report.spending import refusals, unequal
 from rpg.report.summary import Summary, history, summarise
 from rpg.report.sweep_report import POINTS, Section, curve_data, document, score_names, section
 from rpg.report.theme import specification
@@ -73,9 +73,15 @@ def _summary(
         shown = f"{len(kept)} of {len(summary.variants)} variants are shown"
         notes.append(f"{shown}; tests are corrected for all of them")
     table = summary.table[summary.table["variant"].isin(kept)].reset_index(drop=True)
-    equal = tuple(
-        part._replace(table=part.table[part.table["variant"].isin(kept)]) for part in summary.equal
-    )
+    labels = {summary.labels[variant] for variant in kept}
+    parts = []
+    for part in summary.equal:
+        refused = {label: reason for label, reason in part.refused.items() if label in labels}
+        rows = part.table[part.table["variant"].isin(kept)]
+        parts.append(part._replace(table=rows, refused=refused))
+        notes = [note for note in notes if note not in refusals(part)]
+        notes += refusals(parts[-1])
+    equal = tuple(parts)
     spending = unequal(table, summary.labels)
     return summary._replace(table=table, variants=kept, notes=notes, equal=equal, spending=spending)
 

@@ -88,7 +88,7 @@ def price(
         if part is None:
             continue
         equal.append(part)
-        notes += _refusals(part)
+        notes += refusals(part)
         if look:
             look = look._replace(results={**look.results, **verdicts.outcomes(part.results)})
     notes += short_of(planned, spent, selection.chosen, selection.labels)
@@ -286,7 +286,7 @@ def _between(around: Mapping[str, Around]) -> dict[str, tuple[int, int]]:
     }
 
 
-def _refusals(equal: Equal) -> list[str]:
+def refusals(equal: Equal) -> list[str]:
     """Who was not measured at equal spending, and how often evaluation would have to be."""
     if not equal.refused:
         return []

@@ -17,9 +17,17 @@ SHAPE = Shape(steps=8, eval_every=4, problems=24, samples=4, benchmarks=("easy",
 
 
 def summary(layout, **options):
-    build(layout)
+    rebuild(layout)
     with connect(layout) as db:
         return summarise(db, "demo", **options)
+
+
+def rebuild(layout):
+    """The database of runs whose files a test may have changed."""
+    for sweep in layout.sweeps():
+        for run in layout.run_folders(sweep):
+            finished_again(run)
+    build(layout)
 
 
 def row(found, variant, benchmark):
@@ -41,7 +49,7 @@ def array(layout, variant, benchmark, step, seeds=(0, 1, 2)):
 
 def shown(layout, width=140):
     stream = io.StringIO()
-    build(layout)
+    rebuild(layout)
     print_report(layout, "demo", Console(file=stream, width=width, color_system=None))
     return stream.getvalue()
 

@@ -17,11 +17,11 @@ from rpg.report.shared_page import shared_page
 from rpg.report.summary import Summary, summarise
 from rpg.report.sweep_report import library, score_curves, write_report
 from rpg.store import Layout, queries
-from rpg.store.database import build, connect
+from rpg.store.database import connect
 from rpg.store.notes import change
 from rpg.store.run_writer import append_metrics
 from rpg.store.samples import read_eval, write_eval
-from tests.report.sweeps import SHAPE, array, demo, rewritten, row, shown, summary
+from tests.report.sweeps import SHAPE, array, demo, rebuild, rewritten, row, shown, summary
 
 
 @pytest.fixture
@@ -41,11 +41,11 @@ def test_the_main_table_says_how_many_answers_could_not_be_read(layout):
         }
     folder.eval_path("easy", 8).unlink()
     write_eval(folder, "easy", 8, samples)
-    # 6 of 24 answers of one of three seeds, to one of two benchmarks
-    assert row(summary(layout), "grpo", "mean")["unread"] == pytest.approx(6 / 24 / 3 / 2)
+    # 6 of 96 answers of one of three seeds, to one of two benchmarks
+    assert row(summary(layout), "grpo", "mean")["unread"] == pytest.approx(6 / 96 / 3 / 2)
     assert row(summary(layout), "rpg-urkl", "mean")["unread"] == 0
     text = shown(layout)
-    assert "Unread" in text and "4.2%" in text and tables.UNREAD_NOTE in " ".join(text.split())
+    assert "Unread" in text and "1.0%" in text and tables.UNREAD_NOTE in " ".join(text.split())
 
 
 def test_nothing_evaluated_yet(layout):
@@ -139,7 +139,7 @@ HOSTILE = 'x</script><script>alert("1")</script>[bold]\\textbf{a}_b|c'
 
 def test_files_are_whole_and_nothing_is_unescaped(tmp_path):
     layout = write_sweep(tmp_path, "demo", ("grpo", HOSTILE), (0, 1), SHAPE)
-    build(layout)
+    rebuild(layout)
     layout.write_data_notes("demo", ["2 training problems are in <i>aime24</i> too"])
     paths = {path.name: path for path in write_report(layout, "demo")}
     written = ("table.md", "table.tex", "table.csv", "curves.csv", "verdict.txt")
@@ -171,7 +171,7 @@ def test_several_sweeps_are_one_page_with_what_was_chosen(tmp_path):
     change(layout.run_folders("other")[0].path, add=["hidden"])
     for run in layout.run_folders("demo")[:2]:
         rewritten(run, lambda one: {"tokens": one["tokens"] / 9})
-    build(layout)
+    rebuild(layout)
     both = ("demo", "other")
     with connect(layout) as db:
         names = series_labels(queries.variants(db, both), dict.fromkeys(both, "grpo"), both)
@@ -218,7 +218,7 @@ def test_accuracy_curves_carry_the_intervals_of_the_table(layout):
 def test_a_point_without_common_problems_keeps_the_interval_over_seeds(layout):
     run = layout.run("demo", "rpg-urkl-seed0")
     write_eval(run, "easy", 8, read_eval(run, "easy", 8).to_pylist()[4:])
-    build(layout)
+    rebuild(layout)
     with connect(layout) as db:
         curves = score_curves(db, [queries.Series("demo", "rpg-urkl")], ["easy"])
     last = curves[curves["step"] == 8].iloc[0]
@@ -230,7 +230,7 @@ def test_a_point_without_common_problems_keeps_the_interval_over_seeds(layout):
 def test_a_diverged_run_has_a_gap_and_no_error(layout):
     run = layout.run("demo", "grpo-seed0")
     append_metrics(run, 2, {"step": 5, "grad_norm": math.inf, "reward": math.nan, "entropy": 0.5})
-    build(layout)
+    rebuild(layout)
     write_report(layout, "demo")
     curves = (layout.reports("demo") / "curves.csv").read_text()
     rewards = [

@@ -17,10 +17,20 @@ from rpg.report import frontier, tables, verdicts
 from rpg.report.comparison import History
 from rpg.report.summary import history, summarise
 from rpg.store import StoreError
-from rpg.store.database import build, connect
+from rpg.store.database import connect
 from rpg.store.run_writer import write_failed
 from rpg.store.samples import read_samples, write_samples
-from tests.report.sweeps import SHAPE, answered, array, demo, rewritten, row, shown, summary
+from tests.report.sweeps import (
+    SHAPE,
+    answered,
+    array,
+    demo,
+    rebuild,
+    rewritten,
+    row,
+    shown,
+    summary,
+)
 
 
 @pytest.fixture
@@ -288,7 +298,7 @@ def test_verdicts_at_equal_tokens_share_the_error_of_all_looks(layout):
 def test_a_budget_of_tokens_is_where_variants_are_compared(layout, budget, compared):
     spend(layout, grpo=100, rpg=100)
     layout.write_sweep(layout.read_sweep("demo") | {"budget": budget})
-    build(layout)
+    rebuild(layout)
     with connect(layout) as db:
         found = summarise(db, "demo", past=history(layout, "demo"))
     [equal] = [part for part in found.equal if part.axis == "tokens"]
@@ -310,7 +320,7 @@ def design(layout, samples):
     blocks = []
     for name in ("easy", "hard"):
         blocks.append(np.stack([array(layout, v, name, 8) for v in ("grpo", "rpg-urkl")]))
-    planned = stats.Design(2, 3, (6, 6), samples)
+    planned = stats.Design(2, 3, (SHAPE.problems, SHAPE.problems), samples)
     return stats.sentence(planned, stats.spreads(blocks, samples), stats.MATTERS)
 
 
@@ -477,7 +487,7 @@ def test_one_who_was_evaluated_on_less_has_no_mean_and_an_imported_sweep_what_it
         "mean",
     }
     imported(layout, tmp_path, {"easy": EASY, "hard": EASY}, sweep="elsewhere")
-    build(layout)
+    rebuild(layout)
     with connect(layout) as db:
         table = summarise(db, "elsewhere", layout).table
     assert set(table["benchmark"]) == {"easy", "hard", "mean"} and set(table["step"]) == {8}
