@@ -7,9 +7,10 @@ compared by name.
 
 from math import isnan
 
+from rpg.auditing import pinned
 from rpg.auditing.measure import Settings
 from rpg.auditing.moments import is_coupled, relative
-from rpg.auditing.subjects import Subject, from_algorithm
+from rpg.auditing.subjects import Subject
 from rpg.catalogue import Algorithm, override
 
 DRIFTS = (0.0, 0.1, 0.4)
@@ -20,7 +21,9 @@ AGREES = 1e-6
 def difference(theirs: Subject, algo: Algorithm) -> float:
     """The largest relative difference between the expected steps of both."""
     without_kl = algo.beta == 0 and algo.kl.type != "none"
-    ours = from_algorithm(override(algo, kl="none") if without_kl else algo, Settings.beta)
+    compared = override(algo, kl="none") if without_kl else algo
+    # With a KL in the reward, whose baseline is its expectation in both.
+    ours = pinned.subject(algo.name, "rpg", compared, Settings.beta)
     settings = Settings(drifts=DRIFTS, beta=Settings.beta)
     scenes = settings.scenes(theirs)
     if any(is_coupled(loss, scene.inputs) for loss in theirs.losses for scene in scenes[:1]):

@@ -3,11 +3,17 @@ data, TRL script or verl command.
 """
 
 import shlex
+import shutil
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rpg.cli.app import Home, app, complain, layout_at, refuse, say
 from rpg.next_steps import command
+
+if TYPE_CHECKING:
+    from rpg.config.run_spec import RunSpec
+    from rpg.interop.adopting import Source
 
 _SHOWN = 8  # rows of a kind that are printed
 
@@ -75,6 +81,7 @@ def adopt(
         refuse(f"{folder}: already exists and was not changed; choose another folder with --into")
     chosen, unusable = propose(origin, folder, model)
     spec = load_file(folder / "sweep.yaml", {}, data_digest).runs[0].spec
+    _compare(origin, source, spec, folder)
     splits = load_problems(spec.task)
     held_out = len(splits.benchmarks["held-out"])
     say(f"{folder}: {len(splits.train):,} problems to train on, {held_out:,} held out\n{chosen}")
@@ -106,3 +113,17 @@ def adopt(
         except UserError as error:
             say(f"no samples before training: {error}", "yellow")
     say(f"next: {command('sweep', str(folder / 'sweep.yaml'), layout=layout)}")
+
+
+def _compare(origin: "Source", source: str, spec: "RunSpec", folder: Path) -> None:
+    """Compare the loss with the trainer's own, and say so; nothing is left where they differ."""
+    from rpg.errors import UserError
+    from rpg.interop.adopting.loss_check import check_loss
+
+    try:
+        sentence = check_loss(origin, source, spec.algorithm)
+    except UserError:
+        shutil.rmtree(folder)
+        raise
+    if sentence:
+        say(sentence)

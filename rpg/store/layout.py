@@ -140,7 +140,7 @@ class Layout:
         if not path.exists():
             return []
         looks = []
-        for line in path.read_text("utf-8").splitlines():
+        for line in path.read_text("utf-8").split("\n"):
             with contextlib.suppress(ValueError):  # a line that was cut off
                 looks.append(json.loads(line))
         return looks

@@ -39,6 +39,8 @@ class Source:
     rewards: dict[str, float] = field(default_factory=dict)
     code: str = ""
     remarks: list[str] = field(default_factory=list)
+    foreign: ForeignSettings | None = None
+    """The settings of another trainer, where it names one."""
 
     def counterpart(
         self, values: dict[str, Any], key: str, table: str, default: str, otherwise: str
@@ -89,12 +91,14 @@ def _taken(foreign: ForeignSettings, name: str) -> Source:
     given = {
         table[key]: value for key, value in values.items() if value is not None
     }  # None: nothing said
-    source = Source(name, [], settings=defaults | given)
+    source = Source(name, [], settings=defaults | given, foreign=foreign)
+    source.remarks.append(f"read as {foreign.trainer}: {foreign.evidence}")
     if proposed := sorted({"training.steps", "rollout.group_size"} - source.settings.keys()):
         source.remarks.append(f"proposed, not read from {foreign.trainer}: {', '.join(proposed)}")
-    if others := sorted(
-        foreign.values.keys() - table.keys() - set(_KNOWN["read"][foreign.trainer])
-    ):
+    read = table.keys() | set(_KNOWN["read"][foreign.trainer])
+    if foreign.trainer == "verl":
+        read |= _TRANSLATED.keys()
+    if others := sorted(foreign.values.keys() - read):
         source.remarks.append(f"settings that are not taken over: {', '.join(others)}")
     source.remarks += [f"{key} is not taken over: {why}" for key, why in foreign.unresolved.items()]
     return source
@@ -111,25 +115,110 @@ def _verl(path: Path) -> Source:
     for key, files in (("train", source.train), ("val", source.held_out)):
         value = foreign.values.get(f"data.{key}_files", [])
         files += [value] if isinstance(value, str) else map(str, value)
-    settings, values, actor = source.settings, foreign.values, "actor_rollout_ref.actor."
+    settings, values = source.settings, foreign.values
     name = source.counterpart(values, "algorithm.adv_estimator", "advantages", "gae", "grpo")
     settings["algorithm.name"] = name
     if name in ("grpo", "grpo-passk"):
         settings["algorithm.advantage.std"] = values.get("algorithm.norm_adv_by_std_in_grpo", True)
-    if values.get(f"{actor}use_kl_loss"):
-        estimator = source.counterpart(
-            values, f"{actor}kl_loss_type", "estimators", "low_var_kl", "k3"
-        )
-        settings |= {
-            "algorithm.kl": {"type": "loss", "estimator": estimator},
-            "algorithm.reference": "fixed",
-        }
-    else:
-        settings["algorithm.beta"] = 0.0
+    _verl_policy_loss(settings, values)
+    _verl_kl(source, values)
+    _verl_correction(settings, values)
+    _refuse_untranslated(path, foreign)
     sizes = ("training.mini_batch_prompts", "training.prompts_per_step")
     settings[sizes[0]] = min(settings[name] for name in sizes)
     return source
 
+
+def _verl_policy_loss(settings: dict[str, Any], values: dict[str, Any]) -> None:
+    """verl's loss_mode; `vanilla` is what verl-defaults says."""
+    if values.get(_LOSS_MODE) != "gspo":
+        return
+    settings |= {"algorithm.surrogate": "gspo", "algorithm.ratio": "sequence"}
+    settings["algorithm.clip.c"] = None
+    if settings["algorithm.name"] == "grpo":
+        settings["algorithm.name"] = "gspo"
+
+
+def _verl_kl(source: Source, values: dict[str, Any]) -> None:
+    """The KL in verl's loss or reward, under whichever advantages."""
+    settings, actor = source.settings, "actor_rollout_ref.actor."
+    if values.get(f"{actor}use_kl_loss"):
+        kind = source.counterpart(values, f"{actor}kl_loss_type", "estimators", "low_var_kl", "k3")
+        settings["algorithm.kl"] = {"type": "loss", "estimator": kind}
+    elif values.get("algorithm.use_kl_in_reward"):
+        kind = source.counterpart(values, "algorithm.kl_penalty", "estimators", "kl", "k1")
+        settings["algorithm.kl"] = {"type": "reward", "estimator": kind}
+        settings["algorithm.beta"] = values.get("algorithm.kl_ctrl.kl_coef", 0.001)
+    else:
+        settings["algorithm.beta"] = 0.0
+        return
+    settings["algorithm.reference"] = "fixed"
+
+
+def _verl_correction(settings: dict[str, Any], values: dict[str, Any]) -> None:
+    """verl's weights for samples of an engine that rounds otherwise."""
+    level = values.get(f"{_CORRECTION}rollout_is")
+    if level in ("token", "sequence"):
+        cap = values.get(f"{_CORRECTION}rollout_is_threshold", 2.0)
+        settings["algorithm.rollout_correction"] = {"type": "truncate", "level": level, "cap": cap}
+
+
+def _refuse_untranslated(path: Path, foreign: ForeignSettings) -> None:
+    """A setting that decides the loss is translated, or the whole is refused. Raises UserError."""
+    values = foreign.values
+    wrong = [f"{key} ({foreign.unresolved[key]})" for key in foreign.unresolved if _decides(key)]
+    for key, value in values.items():
+        accepted = _TRANSLATED.get(key, ()) if _decides(key) else None
+        known = accepted is None or key in _KNOWN["verl"] or key in _KNOWN["read"]["verl"]
+        if not known and value not in accepted and value is not None:
+            wrong.append(f"{key}={value}")
+    if values.get("actor_rollout_ref.actor.use_kl_loss") and values.get(_IN_REWARD):
+        wrong.append("a KL in the loss and one in the reward")
+    if wrong:
+        raise UserError(
+            f"{path}: decides the loss, and has no counterpart here: {', '.join(wrong)}. Nothing "
+            "was proposed; rpg audit --config says what this loss does"
+        )
+
+
+def _decides(key: str) -> bool:
+    """Whether a setting of verl decides the loss."""
+    return _DECIDES.match(key) is not None
+
+
+_LOSS_MODE = "actor_rollout_ref.actor.policy_loss.loss_mode"
+_CORRECTION = "algorithm.rollout_correction."
+_IN_REWARD = "algorithm.use_kl_in_reward"
+_DECIDES = re.compile(
+    r"algorithm\.|distillation\.enabled|"
+    r"actor_rollout_ref\.actor\.(clip_ratio_|tau_|policy_loss|loss_|entropy_coeff|use_kl|kl_)"
+)
+
+
+class _Numbers:
+    """Accepts every number."""
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_TRANSLATED: dict[str, Any] = {
+    _LOSS_MODE: ("vanilla", "gspo"),
+    _IN_REWARD: (True, False),
+    "algorithm.kl_penalty": ("kl", "k1", "mse", "k2", "low_var_kl", "k3"),
+    "algorithm.kl_ctrl.type": ("fixed",),
+    "algorithm.kl_ctrl.kl_coef": _Numbers(),
+    "algorithm.gamma": (1, 1.0),
+    "algorithm.lam": (1, 1.0),
+    f"{_CORRECTION}rollout_is": ("token", "sequence"),
+    f"{_CORRECTION}rollout_is_threshold": _Numbers(),
+    f"{_CORRECTION}rollout_is_batch_normalize": (False,),
+    f"{_CORRECTION}bypass_mode": (False,),
+    "algorithm.filter_groups.enable": (False,),
+    "distillation.enabled": (False,),
+}
+"""Setting of verl that decides the loss -> the values that are taken over, beside those of
+settings.toml."""
 
 _SAME = {
     "lr_scheduler_type=constant_with_warmup": "constant",

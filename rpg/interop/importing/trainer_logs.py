@@ -238,7 +238,8 @@ _WRAPPED = re.compile(r"np\.\w+\(")
 def _verl(text: str, path: Path) -> Iterable[Row]:
     """Lines of verl's file logger, {"step", "data"}, or of its console, `step:3 - actor/lr:1e-06 -
     ...`."""
-    lines = text.splitlines()
+    # Not splitlines(), which ends a line at U+2028, too: JSON has it within texts.
+    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
     for number, line in enumerate(lines, 1):
         if line.startswith('{"'):  # a console also prints dictionaries, in Python's notation
             if number == len(lines) and not line.endswith("}"):
@@ -258,7 +259,7 @@ def _table(text: str, path: Path) -> Iterable[Row]:
     if stripped.startswith("["):
         rows = _json(text, path)
     elif stripped.startswith("{"):
-        rows = [_json(line, path, n) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+        rows = [_json(line, path, n) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
     else:
         table = csv.DictReader(io.StringIO(text))
         header = list(table.fieldnames or ())

@@ -237,6 +237,17 @@ def test_a_verl_command_becomes_a_sweep(home):
             False,
         ),
         ("algorithm.adv_estimator=reinforce_plus_plus_baseline", "name", "reinforce-pp-baseline"),
+        (
+            "algorithm.adv_estimator=rloo algorithm.use_kl_in_reward=True algorithm.kl_ctrl.kl_coef=0.02",
+            "kl",
+            {"type": "reward", "estimator": "k1"},
+        ),
+        ("algorithm.adv_estimator=grpo A.policy_loss.loss_mode=gspo", "ratio", "sequence"),
+        (
+            "algorithm.adv_estimator=grpo algorithm.rollout_correction.rollout_is=sequence",
+            "rollout_correction",
+            {"type": "truncate", "level": "sequence", "cap": 2.0},
+        ),
         ("A.use_kl_loss=True A.kl_loss_type=mse", "kl", {"type": "loss", "estimator": "k2"}),
         (
             "A.use_kl_loss=True A.kl_loss_type=low_var_kl+",
@@ -259,6 +270,32 @@ def test_losses_are_taken_over(tmp_path, words, field, value):
     source = read_source(str(script))
     assert source.settings[f"algorithm.{field}"] == value
     assert ("low_var_kl+ has no counterpart" in " ".join(source.remarks)) == ("kl+" in words)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("A.policy_loss.loss_mode=clip_cov", "policy_loss.loss_mode=clip_cov"),
+        (
+            "algorithm.use_kl_in_reward=True algorithm.kl_ctrl.type=adaptive",
+            "kl_ctrl.type=adaptive",
+        ),
+        ("algorithm.rollout_correction.rollout_rs=token_k1", "rollout_rs=token_k1"),
+        ("A.use_kl_loss=True algorithm.use_kl_in_reward=True", "a KL in the loss and one in the"),
+        ("A.kl_loss_coef=$KL", "actor.kl_loss_coef"),
+    ],
+)
+def test_a_loss_without_a_counterpart_is_refused_as_a_whole(tmp_path, words, named):
+    command = (
+        "python3 -m verl.trainer.main_ppo data.train_files=a.parquet algorithm.adv_estimator=grpo "
+    )
+    script = tmp_path / "run.sh"
+    script.write_text(command + words.replace("A.", "actor_rollout_ref.actor."))
+
+    with pytest.raises(UserError, match="decides the loss, and has no counterpart") as refused:
+        read_source(str(script))
+
+    assert named in str(refused.value)
 
 
 @pytest.mark.parametrize(

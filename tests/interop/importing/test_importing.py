@@ -74,6 +74,19 @@ def test_trl():
     assert log.offered == [] and read("trl", TRL).offered == list(scores.values())
 
 
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\x0b"])
+def test_a_text_with_a_line_separator_is_one_row(tmp_path, separator):
+    rows = [
+        {"_step": step, "train/reward": float(step), "completion": f"a{separator}b"}
+        for step in (1, 2)
+    ]
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+    log = read("wandb", written(tmp_path, "history.jsonl", text), {"reward": "train/reward"})
+
+    assert [step["reward"] for step in log.steps] == [1.0, 2.0]
+
+
 def test_optimizer_steps_become_rollouts(tmp_path):
     scores = {"chain-easy": LETTERS.format("easy")}
     each, rollouts = read("trl", TRL, scores=scores), read("trl", TRL, scores=scores, updates=4)
