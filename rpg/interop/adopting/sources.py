@@ -167,10 +167,11 @@ def _refuse_untranslated(path: Path, foreign: ForeignSettings) -> None:
     """A setting that decides the loss is translated, or the whole is refused. Raises UserError."""
     values = foreign.values
     wrong = [f"{key} ({foreign.unresolved[key]})" for key in foreign.unresolved if _decides(key)]
+    read = _KNOWN["verl"].keys() | set(_KNOWN["read"]["verl"])
     for key, value in values.items():
-        accepted = _TRANSLATED.get(key, ()) if _decides(key) else None
-        known = accepted is None or key in _KNOWN["verl"] or key in _KNOWN["read"]["verl"]
-        if not known and value not in accepted and value is not None:
+        if value is None or key in read or not _decides(key):
+            continue
+        if value not in _TRANSLATED.get(key, ()):
             wrong.append(f"{key}={value}")
     if values.get("actor_rollout_ref.actor.use_kl_loss") and values.get(_IN_REWARD):
         wrong.append("a KL in the loss and one in the reward")
