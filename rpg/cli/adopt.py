@@ -121,7 +121,7 @@ def _compare(origin: "Source", source: str, spec: "RunSpec", folder: Path) -> No
     from rpg.interop.adopting.loss_check import check_loss
 
     try:
-        sentence = check_loss(origin, source, spec.algorithm)
+        sentence = check_loss(origin, source, spec)
     except UserError:
         shutil.rmtree(folder)
         raise
