@@ -15,7 +15,8 @@ from dashboard.options import set_options
 from rpg.system.processes import die_with_parent
 from rpg.system.web import HEALTH, LOGOUT, AccessControl, Address
 
-PUBLIC, LOGOUT_PATH = "RPG_PUBLIC_DASHBOARD", "RPG_LOGOUT"
+PUBLIC = "RPG_PUBLIC_DASHBOARD"
+LOGOUT_PATH = "RPG_LOGOUT"
 
 
 def main(address: str, port: int) -> None:

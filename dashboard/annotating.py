@@ -45,14 +45,16 @@ def show_annotations(view: View, name: str) -> None:
             st.form_submit_button(
                 "Save", on_click=_save, args=(view.layout, folder, record, name, seen)
             )
-    if problem := st.session_state.pop("not saved", ""):
+    problem = st.session_state.pop("not saved", "")
+    if problem:
         notice(problem)
 
 
 def _save(layout: Layout, folder: Path, was: dict[str, Any], name: str, seen: str) -> None:
     """Write the differences from what the writer saw, so that what others have written since stays."""
     typed = st.session_state
-    label, tags = typed[f"label {seen}"].strip(), set(typed[f"tags {seen}"].split())
+    label = typed[f"label {seen}"].strip()
+    tags = set(typed[f"tags {seen}"].split())
     note = typed[f"note {name}"].strip() or None
     new = None if label == was["label"] else label
     try:

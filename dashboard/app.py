@@ -41,7 +41,8 @@ def main() -> None:
         )
         for name, title in PAGES.items()
     ]
-    if logout := os.environ.get("RPG_LOGOUT"):
+    logout = os.environ.get("RPG_LOGOUT")
+    if logout:
         st.sidebar.link_button("Log out", logout)
     st.navigation(pages, position="top").run()
 

@@ -8,7 +8,9 @@ from dashboard.view import View, choose_sweep, series_labels
 from rpg.report import charts, compute_curves, frontier
 from rpg.store.queries import Series
 
-KL, OVER_K, COMPUTE = "Accuracy against KL", "pass@k and maj@k", "Accuracy over compute"
+KL = "Accuracy against KL"
+OVER_K = "pass@k and maj@k"
+COMPUTE = "Accuracy over compute"
 
 
 def page(view: View) -> None:

@@ -29,21 +29,25 @@ def page(view: View) -> None:
     if not sets:
         raise Nothing(f"No nights yet. Run one with: {command('nightly', layout=view.layout)}")
     nights = read_nights(sets[choose("Set of sweeps", list(sets), "set")], "")
-    newest, before = nights[-1], nights[:-1]
+    newest = nights[-1]
+    before = nights[:-1]
     judged = judge(newest, before)[0] if "digests" in newest else []
     st.text(headline(newest, judged))
     if newest.get("said"):
         notice(newest["said"])
-    if accepted := newest.get("accepted"):
+    accepted = newest.get("accepted")
+    if accepted:
         notice(f"accepted by {accepted.get('user', '?')}: {accepted.get('why', '')}")
     for name, why in newest.get("failed", {}).items():
         notice(f"{name}: {why}")
-    if tried := share_seen(nights):
+    tried = share_seen(nights)
+    if tried:
         st.text(tried)
     st.subheader("Nights")
     show_table(table(nights), 380)
     st.subheader("Numbers")
-    if name := choose("Number", sorted(newest["values"]), "number"):
+    name = choose("Number", sorted(newest["values"]), "number")
+    if name:
         show_chart(chart(name, nights, judged), key="nightly")
     show_table(pandas.DataFrame([row(number) for number in judged]), 460)
 

@@ -35,13 +35,15 @@ def page(view: View) -> None:
     summary = view.summary(sweep)
     widgets.show_element("answer", question=summary.question, answer=conclusion(summary))
     _pictures(view, summary)
-    if grid := tables.spending_table(summary):
+    grid = tables.spending_table(summary)
+    if grid:
         if summary.spending:
             st.text(summary.spending)  # above: the title of what unfolds would be Markdown
         with st.expander(grid.title):
             widgets.show_grid(grid)
     _live(view, sweep)
-    if flow_run := view.layout.flow_run_url(sweep):
+    flow_run = view.layout.flow_run_url(sweep)
+    if flow_run:
         st.link_button("Flow run in Prefect", flow_run)
 
 
@@ -68,11 +70,14 @@ def _all_sweeps(sweeps: pandas.DataFrame) -> None:
 def _pictures(view: View, summary: Summary) -> None:
     """What is real, and how it came about: every mark leads to the samples of two variants, or to a
     run."""
-    sweep, name, labels = summary.sweep, summary.headline, list(summary.series.values())
+    sweep = summary.sweep
+    name = summary.headline
+    labels = list(summary.series.values())
     left, right = st.columns(2)
     against = {"sweep": sweep, "against": summary.baseline_label}
     links = {label: widgets.address("problems", **against, variant=label) for label in labels}
-    if differences := charts.differences(summary, links):
+    differences = charts.differences(summary, links)
+    if differences:
         with left:
             st.text("What is real (filled), and what is within noise (hollow)")
             widgets.show_chart(differences.properties(usermeta=widgets.SVG), "differences")
@@ -90,7 +95,8 @@ def _pictures(view: View, summary: Summary) -> None:
         chart.title = alt.Undefined
         widgets.show_chart(chart.properties(usermeta=widgets.SVG), "accuracy")
         widgets.show_legend(labels, [label for label in labels if label in set(data["label"])])
-        if missing := curves.undrawn(data, labels, x):
+        missing = curves.undrawn(data, labels, x)
+        if missing:
             st.text(missing)
 
 
@@ -159,10 +165,12 @@ def _row(view: View, record: dict[str, Any], accuracy: dict[str, float]) -> dict
 def _current(folder: RunFolder, row: dict[str, Any]) -> dict[str, Any]:
     """The cells of a row that the files of an unfinished run decide."""
     cells: dict[str, Any] = {"state": folder.state()}
-    if tail := folder.last_metrics():
+    tail = folder.last_metrics()
+    if tail:
         last = tail[-1]
         cells |= {"step": last["step"], "reward": last.get("reward")}
-        seconds, steps = last.get("seconds_step"), row["steps"]
+        seconds = last.get("seconds_step")
+        steps = row["steps"]
         if cells["state"] == "running" and isinstance(seconds, int | float) and pandas.notna(steps):
             since = time.time() - last["time"]
             cells["left"] = clock(max(0, seconds * max(0, steps - last["step"]) - since))

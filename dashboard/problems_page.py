@@ -55,7 +55,8 @@ def page(view: View) -> None:
     table = compared(*(_scores(view, sweep, side, benchmark) for side in sides))
     if table.empty:
         raise Nothing("These two variants have no problem in common.")
-    won, lost = int((table["difference"] > 0).sum()), int((table["difference"] < 0).sum())
+    won = int((table["difference"] > 0).sum())
+    lost = int((table["difference"] < 0).sum())
     st.text(
         f"{sides[0].label} does better on {won} of {len(table)} problems, worse on {lost}, and the same on "
         f"{len(table) - won - lost}: {table['mine'].mean():.3f} against {table['other'].mean():.3f}."

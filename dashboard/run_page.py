@@ -58,7 +58,8 @@ def page(view: View) -> None:
 
 
 def _show_facts(record: dict[str, Any], folder: RunFolder) -> None:
-    step, steps = record["step"], record["steps"]
+    step = record["step"]
+    steps = record["steps"]
     measured = pandas.notna(step) and pandas.notna(steps)
     parts = [
         record["state"],
@@ -71,7 +72,8 @@ def _show_facts(record: dict[str, Any], folder: RunFolder) -> None:
         else "",  # 0: it was imported
     ]
     st.text(" · ".join(part for part in parts if isinstance(part, str) and part))
-    if now := folder.now():
+    now = folder.now()
+    if now:
         st.text(f"now: {now}")
     if isinstance(record["superseded"], str):
         notice(f"Superseded, so not part of any mean: {record['superseded']}")

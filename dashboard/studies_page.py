@@ -18,7 +18,9 @@ from rpg.study import study_report
 from rpg.study.study_report import Material
 from rpg.study.trials import studies, tuning_sweep
 
-SEARCH, COMPARISON, COMPUTE = "Search", "Comparison", "Over compute"
+SEARCH = "Search"
+COMPARISON = "Comparison"
+COMPUTE = "Over compute"
 ACCURACY = "accuracy"
 
 
@@ -59,7 +61,8 @@ def _search(found: Material, columns: list[st.delta_generator.DeltaGenerator]) -
     others = [field for field in fields if field != across]
     down = choose("Up", [*others, ACCURACY], "up", column=columns[2])
     view = [field for field in (across, down) if field and field != ACCURACY]
-    sweep, runs = tuning_sweep(found.study), found.trials["run_ids"]
+    sweep = tuning_sweep(found.study)
+    runs = found.trials["run_ids"]
     links = [address("run", sweep=sweep, run=each[0]) if len(each) else None for each in runs]
     linked = found._replace(trials=found.trials.assign(link=links))
     show_section(study_report.search(linked, [view]))
@@ -71,5 +74,6 @@ def _search(found: Material, columns: list[st.delta_generator.DeltaGenerator]) -
 def _state(found: Material) -> str:
     """What changes when a trial is proposed or ends, or the study is registered or departs from
     what it registered."""
-    rows, plan = found.trials[["variant", "trial", "state", "seeds"]], found.registered
+    rows = found.trials[["variant", "trial", "state", "seeds"]]
+    plan = found.registered
     return f"{rows.to_csv()} {plan and (plan.digest, plan.deviations)}"

@@ -31,7 +31,8 @@ def page(view: View) -> None:
             st.subheader("Accuracy" if grid.title.startswith("Accuracy on ") else grid.title)
             show_grid(grid, links=links)
         st.caption(" ".join(tables.caption(summary)))
-        if chart := charts.differences(summary):
+        chart = charts.differences(summary)
+        if chart:
             st.subheader("What is real")
             show_chart(chart, "differences")
     show_notices(summary.notes, "notes")

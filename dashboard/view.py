@@ -170,7 +170,8 @@ def choose_sweep(view: View, column: Any = None) -> str:
     sweeps = [name for name in view.ask("sweeps")["sweep"] if not view.hidden(name, "sweep")]
     if not sweeps:
         raise Nothing("No sweeps yet.")
-    if (before := st.session_state.get("sweep", sweeps[0])) not in sweeps:
+    before = st.session_state.get("sweep", sweeps[0])
+    if before not in sweeps:
         notice(f"Sweep: {before} is no longer here; showing something else instead.")
     return choose("Sweep", sweeps, "sweep", column=column, format_func=view.called)
 

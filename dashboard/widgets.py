@@ -152,7 +152,8 @@ def _initialise(
     they came from the link. Streamlit's own binding leaves defaults out of the address: a copied
     link would open whatever the default is by then.
     """
-    state, unchanged = st.session_state, f"default of {key}"
+    state = st.session_state
+    unchanged = f"default of {key}"
     run = private_part("get_script_run_ctx")()
     went_back = run is not None and run.is_history_navigation and key in st.query_params
     new = key not in state or went_back
@@ -164,7 +165,8 @@ def _initialise(
     if (follows and requested == state.get(unchanged)) or not (
         selected or (many and not (new or requested))
     ):
-        selected, new = list(default), True
+        selected = list(default)
+        new = True
     state[key] = selected if many else selected[0]
     if new:
         state[unchanged] = list(default)
@@ -244,7 +246,8 @@ def choose_row(
 def show_text(text: str) -> bool:
     """A text of a data set or a model, verbatim; whether it is cut off."""
     st.code(text[:MOST], language=None, wrap_lines=True)
-    if cut := len(text) > MOST:
+    cut = len(text) > MOST
+    if cut:
         st.text(f"{len(text) - MOST:,} more characters")
     return cut
 

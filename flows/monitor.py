@@ -225,14 +225,17 @@ class Progress:
     """Shows a sweep while it is entered: a live table on a terminal, a line per change elsewhere."""
 
     def __init__(self, console: Console, title: str, folders: Sequence[RunFolder]) -> None:
-        self.console, self.title = console, title
+        self.console = console
+        self.title = title
         self.watch = Watch(folders)
-        self.phase, self.note = "starting", ""
+        self.phase = "starting"
+        self.note = ""
         self.began = time.monotonic()
         self._at_start = sum(v.step for v in self.watch.views())
         self._states: dict[str, str] = {}
         self._noticed: dict[str, set[str]] = {}
-        self._said_phase, self._said_at = "", 0.0
+        self._said_phase = ""
+        self._said_at = 0.0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._draw, name="progress", daemon=True)
 
@@ -279,7 +282,8 @@ class Progress:
             self._noticed.setdefault(v.name, set()).update(v.health)
         now = time.monotonic()
         if self.phase != self._said_phase or now - self._said_at > LINE_SECONDS:
-            self._said_phase, self._said_at = self.phase, now
+            self._said_phase = self.phase
+            self._said_at = now
             self._say_all(views)
 
     def _say_all(self, views: Sequence[RunView]) -> None:
@@ -290,7 +294,8 @@ class Progress:
         self.console.print(headline(self.title, views, phase, left), soft_wrap=True)
         still = not any(v.now for v in views)  # what all queued runs wait for is then the news
         for v in views:
-            if now := v.now or (v.error if still and v.state == "queued" else ""):
+            now = v.now or (v.error if still and v.state == "queued" else "")
+            if now:
                 self._print(f"             {v.variant} seed {v.seed}: {now}")
 
     def _print(self, line: str) -> None:

@@ -203,7 +203,8 @@ def run_night(
             (at, run) for at in names for name in names[at] for run in current_runs(layout, name)
         ]
         reported: dict[str, list[RunFolder]] = {label: [] for label in names}
-        failed, digests = {}, {}
+        failed = {}
+        digests = {}
         for label, member in runs:
             if not member.sweep.endswith(".tuning"):
                 reported[label].append(member)
@@ -248,7 +249,8 @@ def run_night(
             cause, is_environment = record["cause"] = earlier_cause or blame(
                 record, settled, ROOT, night_of
             )
-            said, bits = f"{said}; {cause}", not is_environment
+            said = f"{said}; {cause}"
+            bits = not is_environment
         if night_of and not (_set(folder) or only or failed):
             record["planted"] = (again and earlier.get("planted")) or planted(
                 record, ROOT, night_of
@@ -276,7 +278,8 @@ def accept(layout: Layout, folder: Path, why: str) -> str:
         run_one = next_steps.command("nightly", str(folder), layout=layout)
         raise ConfigError(f"{kept}: no night yet; run one with: {run_one}")
     newest = nights[-1]
-    if failed := newest.get("failed"):
+    failed = newest.get("failed")
+    if failed:
         raise ConfigError(
             f"night {newest['night']}: {len(failed)} runs failed; only a night whose runs are all done can be accepted"
         )

@@ -65,7 +65,8 @@ def night_of(
         if record is None:
             raise NoNight((done.stderr.splitlines() or ["?"])[-1])
         night = read_json_object(record)
-    if failed := night["failed"]:
+    failed = night["failed"]
+    if failed:
         raise NoNight(f"{len(failed)} runs failed, {' '.join(next(iter(failed.items()))).strip()}")
     return night
 
@@ -115,7 +116,8 @@ def blame(
 
 def _commit(tonight: Record, settled: Record, commit: str, tree: Path, night: NightOf) -> str:
     """Which commit since `commit`, whose night is `settled`, made the numbers of tonight."""
-    head, labels = str(tonight.get("revision") or ""), _changed(tonight, settled)[:1]
+    head = str(tonight.get("revision") or "")
+    labels = _changed(tonight, settled)[:1]
     if head == commit:
         return f"commit {commit[:10]} gives other numbers when it is run again: not deterministic"
 

@@ -33,7 +33,9 @@ def install_command(*extras: str) -> str:
         if "inspect" not in extras:  # its newest releases want another fsspec than our pins
             words += ["-c", str(checkout / f"constraints{'-gpu' if 'vllm' in extras else ''}.txt")]
     else:
-        asked, names, words = requirements(), list(extras), []
+        asked = requirements()
+        names = list(extras)
+        words = []
         for name in names:
             for text in asked.get(name, ()):
                 if text.startswith(PACKAGE):  # an extra of extras
@@ -51,7 +53,8 @@ def see(page: str) -> str:
 
 def pip_install() -> str:
     """How a command begins that installs for the Python that runs this."""
-    program, python = shutil.which("pip"), shlex.quote(sys.executable)
+    program = shutil.which("pip")
+    python = shlex.quote(sys.executable)
     if program is not None and Path(program).parent == Path(sys.executable).parent:
         return "pip install"
     return f"{python} -m pip install" if find_spec("pip") else f"uv pip install --python {python}"

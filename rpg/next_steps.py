@@ -24,7 +24,8 @@ def _program() -> str:
     """`rpg` where the shell finds this installation under that name, else its path, from any
     folder, else the module."""
     name = __name__.partition(".")[0]
-    script, installed = Path(sys.argv[0]).absolute(), shutil.which(name)
+    script = Path(sys.argv[0]).absolute()
+    installed = shutil.which(name)
     if script.name != name:
         return shlex.join([sys.executable, "-m", name])
     return (

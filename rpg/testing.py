@@ -59,7 +59,8 @@ def assert_gradient(
     subject = _subject(loss, terms, per_token)
     settings = Settings(seeds=tuple(seeds), drifts=tuple(drifts))
     scenes = settings.scenes(subject)
-    if why := unmeasurable(subject.loss, scenes):
+    why = unmeasurable(subject.loss, scenes)
+    if why:
         raise AssertionError(why)
     if draws_random_numbers(subject.loss, scenes[0].inputs):
         subject = replace(subject, loss=Averaged(subject.loss, RANDOM_CALLS))

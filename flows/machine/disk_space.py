@@ -29,7 +29,8 @@ class WaitingNote:
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
-        self._text, self._written = "", 0.0
+        self._text = ""
+        self._written = 0.0
 
     def write(self, why: str) -> None:
         """Written when the text has changed or become old."""
@@ -52,7 +53,8 @@ class DiskSpace:
     def reserve(self, folder: RunFolder, stopping: threading.Event) -> Iterator[None]:
         """Wait (Stopped: `stopping` is set) until the disk has room beside the trainings that have
         begun, and keep it."""
-        needed, note = bytes_needed(folder), WaitingNote(folder)
+        needed = bytes_needed(folder)
+        note = WaitingNote(folder)
         while (why := self.take(folder, needed)) is not None:
             note.write(why)
             if stopping.wait(POLL_SECONDS):

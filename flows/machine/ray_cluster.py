@@ -82,7 +82,8 @@ class Cluster:
     it was lost."""
 
     def __init__(self, address: str, log: Path) -> None:
-        self.address, self._log = address, log
+        self.address = address
+        self._log = log
         self._changed = threading.Condition()
         self._process: subprocess.Popen[str] | None = None
         self._ready = self._closed = self._was_up = False
@@ -113,7 +114,8 @@ class Cluster:
         }
         with self._changed:
             self._connect()
-            remote, key = Remote(folder), next(self._keys)
+            remote = Remote(folder)
+            key = next(self._keys)
             self._running[key] = remote
             assert self._process is not None and self._process.stdin is not None
             with suppress(OSError):  # it has just ended; the listener says so to all
@@ -124,7 +126,8 @@ class Cluster:
     def _connect(self) -> None:
         """With the lock held: until the process is there and knows its cluster."""
         if self._process is None and not self._closed:
-            self._error, self._ready = None, False
+            self._error = None
+            self._ready = False
             begun = threading.Event()
             # The process ends with the thread that starts it
             # (rpg.system.processes.die_with_parent).
@@ -177,7 +180,8 @@ class Cluster:
         with self._changed:
             lost = f"backend.place: the Ray cluster at {self.address!r} was lost (log: {self._log})"
             self._error = self._error or lost
-            self._process, self._ready = None, False
+            self._process = None
+            self._ready = False
             for remote in self._running.values():
                 remote.answered({"lost": "the connection to the Ray cluster was lost"})
             self._running.clear()

@@ -125,7 +125,8 @@ class SlurmQueue:
                     break
             else:
                 queue = self._queue()
-                if left := sorted(numbers if queue is None else numbers & queue.keys()):
+                left = sorted(numbers if queue is None else numbers & queue.keys())
+                if left:
                     print("Slurm did not cancel jobs, which go on: scancel", *left, file=sys.stderr)
             self._give_up("the sweep was stopped")
         await_release(folders)
@@ -156,7 +157,8 @@ class SlurmQueue:
         earlier = self._earlier()
         arrays: dict[Job, list[Remote]] = {}
         for remote, job in self._asked:
-            if number := earlier.get(str(remote.folder.path)):
+            number = earlier.get(str(remote.folder.path))
+            if number:
                 self._jobs[number] = remote
             else:
                 arrays.setdefault(job, []).append(remote)
@@ -201,7 +203,8 @@ class SlurmQueue:
         """Folder of a run -> its job in Slurm's queue, whichever conductor submitted it."""
         jobs: dict[str, str] = {}
         for number, (_, _, _, name) in (self._queue() or {}).items():
-            token, task = name.removeprefix(self._prefix), number.partition("_")[2]
+            token = name.removeprefix(self._prefix)
+            task = number.partition("_")[2]
             with suppress(OSError, ValueError, IndexError):
                 if name != token:
                     runs = (self._folder / f"{token}.runs").read_text("utf-8").splitlines()
@@ -252,7 +255,8 @@ def outcome(number: str, folder: RunFolder, output: Path) -> dict[str, object] |
     steps = folder.read_manifest()["steps"]
     if state == "COMPLETED" or (not state and folder.checkpoint(steps).exists()):
         return {"code": 0, "newest": steps, "node": node}
-    if why := LOST.get(state):
+    why = LOST.get(state)
+    if why:
         return {"lost": f"Slurm job {number}: {why}"}
     why = REFUSED.get(state)
     if state == "FAILED":

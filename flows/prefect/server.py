@@ -64,7 +64,8 @@ def prefect_api(home: Path) -> Iterator[str]:
     os.environ.update(quiet_environment(home))
     from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL, temporary_settings
 
-    if configured := PREFECT_API_URL.value():
+    configured = PREFECT_API_URL.value()
+    if configured:
         with ask_directly(configured):
             yield configured
         return
@@ -72,7 +73,8 @@ def prefect_api(home: Path) -> Iterator[str]:
         probe.bind((HOST, 0))
         port = probe.getsockname()[1]
     url = f"http://{HOST}:{port}/api"
-    server, over = private(port, log), threading.Event()
+    server = private(port, log)
+    over = threading.Event()
 
     def keep() -> None:
         """Start it again whenever it ends; the kernel ends it with the thread that started it."""
@@ -126,10 +128,8 @@ def _prepare_database() -> None:
     from prefect import __version__
     from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL, PREFECT_HOME
 
-    database, cached = (
-        PREFECT_HOME.value() / "prefect.db",
-        user_cache() / f"prefect-{__version__}-blocks.db",
-    )
+    database = PREFECT_HOME.value() / "prefect.db"
+    cached = user_cache() / f"prefect-{__version__}-blocks.db"
     is_own = PREFECT_API_DATABASE_CONNECTION_URL.value() == f"sqlite+aiosqlite:///{database}"
     interface = private_part("provide_database_interface")()
     with locks.in_turn(database.with_suffix(".lock")):

@@ -89,7 +89,8 @@ class Service:
         """How long, up to this call, it has not computed, its log has not grown, and the database
         in `prefect_home` has not changed, which another server may be creating while this one waits
         for it."""
-        computed, files = 0.0, []
+        computed = 0.0
+        files = []
         with suppress(psutil.Error, AttributeError):  # it has ended, or is not started
             computed = sum(psutil.Process(self.process.pid).cpu_times()[:2])  # type: ignore[union-attr]
         for path in (self.log, *prefect_home.glob("prefect.db*")):

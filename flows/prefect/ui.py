@@ -95,7 +95,8 @@ class TaskOwner:
     waits for it."""
 
     def __init__(self, layout: Layout, sweep: str) -> None:
-        self._layout, self._sweep = layout, sweep
+        self._layout = layout
+        self._sweep = sweep
         adopted = os.environ.get(FLOW_RUN)
         self.adopted = adopted is not None
         self.id = UUID(adopted) if adopted else None

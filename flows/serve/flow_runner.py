@@ -47,14 +47,16 @@ def _serve(cron: str | None) -> None:
         for flow in DEPLOYED:
             with contextlib.suppress(ObjectNotFound):
                 existing[flow.name] = client.read_deployment_by_name(f"{flow.name}/{flow.name}")
-    cron_file, last = home() / "serve" / "nightly-schedule.json", None
+    cron_file = home() / "serve" / "nightly-schedule.json"
+    last = None
     with contextlib.suppress(StoreError):
         last = read_json_object(cron_file).get("cron")
     # Only a cron line that `rpg serve` was not given before replaces what was edited in the UI.
     new_cron = cron is not None and ("nightly" not in existing or last != cron)
     deployments = []
     for flow in DEPLOYED:
-        before, new = existing.get(flow.name), new_cron and flow.name == "nightly"
+        before = existing.get(flow.name)
+        new = new_cron and flow.name == "nightly"
         timing = {"cron": cron or None} if new else {"schedules": _schedules(before)}
         kept = {"parameters": before.parameters, "paused": before.paused} if before else {}
         # With a path instead of a module Prefect would search the current folder, too.

@@ -78,7 +78,9 @@ def check_limits(planned: Sweep | Study, limits: Limits, home: Path) -> None:
 
 def _sizes(spec: RunSpec) -> Iterator[tuple[str, int, str]]:
     """(field, value, limit's name)."""
-    training, rollout, model = spec.training, spec.rollout, spec.model
+    training = spec.training
+    rollout = spec.rollout
+    model = spec.model
     yield "training.steps", training.steps, "steps"
     samples = training.prompts_per_step * rollout.group_size
     yield "training.prompts_per_step x rollout.group_size", samples, "samples_per_step"
@@ -119,7 +121,8 @@ def choices(files: Mapping[str, Path], home: Path) -> tuple[dict[str, str], str]
 def _choices(
     files: tuple[tuple[str, Path, float], ...], home: Path, _period: float
 ) -> tuple[dict[str, str], str]:
-    times, layout = measured(Layout.at(home)), Layout.at(home)
+    times = measured(Layout.at(home))
+    layout = Layout.at(home)
     rows = sorted((*described(path, times, layout), name) for name, path, _ in files)
     body = [
         f"| {name} | {asks.replace('|', ' ')} | {takes} |" for _, _, asks, _, takes, name in rows
@@ -169,7 +172,8 @@ def described(path: Path, times: Measured, layout: Layout) -> tuple[bool, float,
         specs = [run.spec for run in sweep.runs]
     except (UserError, OSError, ValueError):  # the reason is given when it is started
         return False, math.inf, "", *2 * ("has a mistake",)
-    updates, time_taken = sum(cost(spec).optimizer_steps for spec in specs), _time(specs, times)
+    updates = sum(cost(spec).optimizer_steps for spec in specs)
+    time_taken = _time(specs, times)
     runs = f"{len(specs)} run{'s' if len(specs) > 1 else ''}"
     parts = filter(None, [runs, f"{updates:,} optimizer steps", time_taken, finds(sweep, layout)])
     question = _question(sweep.spec.description)

@@ -26,7 +26,8 @@ from rpg.config.sweep_spec import Sweep, load_sweep
 from rpg.store import Layout
 from rpg.study.spec import Study, load_study, specs_of
 
-OWN, DATA = "RPG_CONFIGS", "RPG_DATA"
+OWN = "RPG_CONFIGS"
+DATA = "RPG_DATA"
 AS_FILE = "as in the file"
 NIGHTLY = "nightly"
 """The shipped set of nightly sweeps."""

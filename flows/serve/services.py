@@ -25,7 +25,8 @@ from rpg.system.web import HEALTH
 
 Say = Callable[[str], None]
 AUTH = "RPG_AUTH"
-SERVER_AUTH, CLIENT_AUTH = "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_AUTH_STRING"
+SERVER_AUTH = "PREFECT_SERVER_API_AUTH_STRING"
+CLIENT_AUTH = "PREFECT_API_AUTH_STRING"
 AT_ONCE = 8
 """Flow runs at a time; how many trainings run at a time is decided by slots (flows.machine.slots).
 """

@@ -148,11 +148,13 @@ def _watch(
     told = _tell_ports(worker, None, say)
     say("Ctrl-C stops everything")
     asked = repaired = time.monotonic()
-    began, problems = asked, None
+    began = asked
+    problems = None
     while not stop.wait(LOOK_SECONDS):
         now = time.monotonic()
         told = _tell_ports(worker, told, say)
-        if ask := now - asked > HEALTH_SECONDS:
+        ask = now - asked > HEALTH_SECONDS
+        if ask:
             asked = now
         for service in services:
             code = service.ended()

@@ -76,7 +76,8 @@ def begin(running: Running) -> list[Tuning]:
     """Check that the study can be run as its file says, and write study.json. Raises ConfigError:
     tuning problems are also reported, or the file has changed since the registration; a night's
     study starts again."""
-    study, layout = running.study, running.layout
+    study = running.study
+    layout = running.layout
     _check_apart(study)
     before = {}
     with contextlib.suppress(StoreError):  # a new study
@@ -139,14 +140,13 @@ def tune(running: Running, tunings: Sequence[Tuning]) -> None:
 
 def _propose(running: Running, tuning: Tuning, number: int) -> None:
     """Write a batch, before any of its runs; it follows from the earlier trials of its search."""
-    tune, search = running.study.spec.tune, number // running.study.batches
+    tune = running.study.spec.tune
+    search = number // running.study.batches
     earlier = [
         trial for trial in tried(running.layout, running.name, tuning) if trial.search == search
     ]
-    seed, first = (
-        batch_seed(tuning.space, tuning.seeds, number),
-        search * tune.trials + len(earlier),
-    )
+    seed = batch_seed(tuning.space, tuning.seeds, number)
+    first = search * tune.trials + len(earlier)
     trials = []
     count = min(tune.batch, tune.trials - len(earlier))
     for place, settings in enumerate(propose(tuning.space, earlier, count, seed), first):
@@ -211,13 +211,15 @@ def register(running: Running, tunings: Sequence[Tuning]) -> None:
     """Write down what will be compared, at the settings that won; nothing where it is written down
     already and unchanged. Raises StudyError: tuning is not over, or a variant has no finished
     trial."""
-    layout, name = running.layout, running.name
+    layout = running.layout
+    name = running.name
     former = registration.read_record(layout, name)
     if former and not registration.changes(layout, former):
         return
     winners = {}
     for tuning in tunings:
-        if not (ended_searches := tuned(layout, name, tuning)):
+        ended_searches = tuned(layout, name, tuning)
+        if not ended_searches:
             command = next_steps.command(
                 "study", str(running.study.path), "--only", "tune", layout=layout
             )
@@ -241,7 +243,8 @@ def report(running: Running) -> str | None:
     were."""
     from rpg.report.selection import MEAN  # noqa: PLC0415 - the database: not before the first trainings
 
-    layout, name = running.layout, running.name
+    layout = running.layout
+    name = running.name
     record = registration.read_record(layout, name)
     if record is None:
         command = next_steps.command(
@@ -262,7 +265,8 @@ def report(running: Running) -> str | None:
     headline = MEAN if len(record["benchmarks"]) > 1 else record["benchmarks"][0]
     for number, seeds in enumerate(looks, 1):
         runs = {run.folder for run in sweep.runs if run.spec.seed in seeds}
-        if error := _look(running, sweep, runs):
+        error = _look(running, sweep, runs)
+        if error:
             return error
         if record["factors"]:
             _look_over_levels(layout, name, runs)
@@ -280,14 +284,16 @@ def report(running: Running) -> str | None:
 def _look(running: Running, sweep: Sweep, runs: Collection[str]) -> str | None:
     """Train what is missing of these runs, and look at the differences. Returns what failed in a
     line, or None."""
-    layout, name = running.layout, sweep.spec.name
+    layout = running.layout
+    name = sweep.spec.name
     folders = [layout.run(name, run) for run in runs]
     if not all(each.done_path.exists() for each in folders) and (
         error := running.conduct(sweep, runs)
     ):
         return error
     # A look before all are there would spend what the next one needs.
-    if left := [folder for folder in folders if not folder.done_path.exists()]:
+    left = [folder for folder in folders if not folder.done_path.exists()]
+    if left:
         return f"{len(left)} runs are not done; {left[0].name}: {(left[0].read_failed() or {}).get('error')}"
     if not any(set(look["runs"]) == set(runs) for look in layout.read_looks(name)):
         from rpg.report.upkeep import write  # noqa: PLC0415 - as above
@@ -304,17 +310,16 @@ def _look_over_levels(layout: Layout, name: str, runs: Collection[str]) -> None:
     from rpg.store.database import build, connect  # noqa: PLC0415 - as above
     from rpg.study.analysis import look_over_levels, reported  # noqa: PLC0415 - as above
 
-    registered, record = (
-        registration.registration(layout, name),
-        registration.read_record(layout, name),
-    )
+    registered = registration.registration(layout, name)
+    record = registration.read_record(layout, name)
     assert registered and record
     looks = registration.counted_looks(layout, record)
     if any(set(look["runs"]) == set(runs) for look in looks):
         return
     build(layout)
     with connect(layout) as db:
-        if looked := look_over_levels(reported(db, registered), registered, looks):
+        looked = look_over_levels(reported(db, registered), registered, looks)
+        if looked:
             layout.add_look(registered.sweep, looked[1]._asdict())
 
 

@@ -118,7 +118,8 @@ def conduct(
 
     Interrupting (Ctrl-C, SIGTERM) ends every child before it is re-raised.
     """
-    name, claims = sweep.spec.name, Claims(layout)
+    name = sweep.spec.name
+    claims = Claims(layout)
     soft, hard = resource.getrlimit(
         resource.RLIMIT_NOFILE
     )  # a claim is open until its run's last evaluation
@@ -147,7 +148,8 @@ def conduct(
                     )
                     run([folder.name for folder in due], workers, context)
     except Exception as error:
-        if (line := _one_line(error)) is None:
+        line = _one_line(error)
+        if line is None:
             raise
         is_full = "no space" not in line and shutil.disk_usage(layout.home).free < FULL
         return f"{line}; no space is left in {layout.home}" if is_full else line
@@ -205,7 +207,8 @@ def _one_line(error: BaseException) -> str | None:
     chain = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) and cause not in chain:
         chain.append(cause)
-    if ours := next((link for link in chain if isinstance(link, UserError)), None):
+    ours = next((link for link in chain if isinstance(link, UserError)), None)
+    if ours:
         return str(ours)
     for link in chain:
         if type(link).__module__.split(".")[0] in ("prefect", "httpx"):

@@ -185,10 +185,12 @@ def pending(context: Context) -> set[Evaluation]:
 def _held_gpus(context: Context, gpus: int) -> Iterator[list[Held]]:
     """GPUs for an evaluator. While they are waited for, no further training of this sweep takes
     any."""
-    who, tell = f"{context.sweep}/evaluation", context.progress.tell
+    who = f"{context.sweep}/evaluation"
+    tell = context.progress.tell
     context.evaluation_waits.set()
     try:
-        need, stopping = Need("gpu", gpus), context.children.stopping
+        need = Need("gpu", gpus)
+        stopping = context.children.stopping
         held = [context.machine.wait(need, who, lambda why: tell(f"evaluation {why}"), stopping)]
     except UserError as error:
         raise StageFailed(f"evaluation.engine.tensor_parallel: {error}") from None
@@ -204,8 +206,10 @@ def _held_gpus(context: Context, gpus: int) -> Iterator[list[Held]]:
 def _take_more(context: Context, gpus: int, held: list[Held], most: int) -> None:
     """Further GPUs that are free now and that nobody waits for: each gets an evaluator with a share
     of the work."""
-    need, who = Need("gpu", gpus), f"{context.sweep}/evaluation"
-    if gate := context.machine.gate(need, who):
+    need = Need("gpu", gpus)
+    who = f"{context.sweep}/evaluation"
+    gate = context.machine.gate(need, who)
+    if gate:
         with gate:
             while len(held) < most and (slots := context.machine.take(need, who, gate)):
                 held.append(slots)

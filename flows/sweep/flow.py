@@ -221,7 +221,8 @@ class DatabaseUpdates:
             self._building = None
             self._due = now + max(AGGREGATE_SECONDS, AGGREGATE_SHARE * (now - self._began))
         if changed and not self._building and now > self._due:
-            self._building, self._began = aggregate.submit(self._layout), now
+            self._building = aggregate.submit(self._layout)
+            self._began = now
 
     def wait(self) -> None:
         if self._building:

@@ -48,7 +48,8 @@ def upgrade(layout: Layout, sweep: str, digests: Collection[str], older: Mapping
                 data = next(fitting, None)
             if data is None:
                 continue
-            run_id, old = identity(spec, data), manifest["run_id"]
+            run_id = identity(spec, data)
+            old = manifest["run_id"]
             renamed = layout.run(sweep, name.removesuffix(old[:8]) + run_id[:8])
             if name.endswith(old[:8]) and not renamed.path.exists():
                 with readable("rename", folder.path):
@@ -105,7 +106,8 @@ def _swap_evaluations(folder: RunFolder, before: str, after: str) -> None:
     if folder.done_path.exists():
         reopen(folder)
     evals = folder.path / "evals"
-    aside, back = folder.path / f"evals-{before}", folder.path / f"evals-{after}"
+    aside = folder.path / f"evals-{before}"
+    back = folder.path / f"evals-{after}"
     with readable("rename", evals):
         if evals.exists() and not aside.exists():
             evals.rename(aside)

@@ -55,7 +55,8 @@ class Claims:
         return self._held[folder.name].fd
 
     def release(self, folder: RunFolder) -> None:
-        if lock := self._held.pop(folder.name, None):
+        lock = self._held.pop(folder.name, None)
+        if lock:
             lock.close()
 
     def close(self) -> None:
@@ -65,8 +66,10 @@ class Claims:
     def duplicate(self, folder: RunFolder) -> RunFolder | None:
         """The furthest folder of the same run elsewhere, else of a shorter one; None when this one
         is as far."""
-        manifest, steps_here = folder.read_manifest(), progress(folder)
-        same, shorter = [], []
+        manifest = folder.read_manifest()
+        steps_here = progress(folder)
+        same = []
+        shorter = []
         for other, run_id, root, steps in self._runs():
             if run_id in (manifest["run_id"], manifest.get("former_id")):
                 same.append(other)
@@ -118,7 +121,8 @@ def take_over(folder: RunFolder, source: RunFolder) -> None:
                 shutil.copyfile(source.provenance_path(attempt), temporary)
         with atomic_path(folder.metrics_path(number)) as temporary:
             shutil.copyfile(source.metrics_path(attempt), temporary)
-    mine, theirs = folder.read_manifest(), source.read_manifest()
+    mine = folder.read_manifest()
+    theirs = source.read_manifest()
     alike = mine.get("evaluation_id") == theirs.get("evaluation_id", mine.get("evaluation_id"))
     fewer = theirs.get("samples", 0) < mine.get("samples", 0)
     if alike:

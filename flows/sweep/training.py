@@ -28,7 +28,8 @@ LEASE_SECONDS = 2.0
 """How often a run that somebody else works on is looked at."""
 CLUSTER_LOG = "ray.log"
 """In the sweep's folder: what the connection to a Ray cluster has to say."""
-BACKOFF, LONGEST = 5, 300.0
+BACKOFF = 5
+LONGEST = 300.0
 """A run whose machine failed is started again after LEASE_SECONDS, then after this many times as
 long, up to LONGEST s."""
 SHARED_SECONDS = 60.0
@@ -39,7 +40,8 @@ def train_run(folder: RunFolder, context: Context) -> None:
     """One training to its end, in its own process that holds a slot; nothing is trained that
     another sweep has already. Raises RunFailed: it failed; FAILED.json holds the same line.
     Stopped: the sweep is being stopped."""
-    if duplicate := context.claims.duplicate(folder):
+    duplicate = context.claims.duplicate(folder)
+    if duplicate:
         take_over(folder, duplicate)
         trained = folder.checkpoint(folder.read_manifest()["steps"]).exists()
         if trained and not pending_evaluations(folder):
@@ -48,7 +50,9 @@ def train_run(folder: RunFolder, context: Context) -> None:
     backend = backend_of(folder)
     is_slurm = isinstance(getattr(backend, "place", None), OnSlurm)
     queue = context.children.slurm(folder.path.parent) if is_slurm else None
-    code, losses, newest = BUSY, 0, -1
+    code = BUSY
+    losses = 0
+    newest = -1
     # Another host was quicker: its run is waited for, a Slurm job of this sweep followed.
     while code in (BUSY, LOST):
         while folder.holder() and not (queue and queue.has(folder)):
@@ -61,7 +65,8 @@ def train_run(folder: RunFolder, context: Context) -> None:
             began = time.time()
             child = _start(folder, backend, context, held)
             code = context.children.wait(child)
-        before, newest = newest, (folder.checkpoint_steps() or [-1])[-1]
+        before = newest
+        newest = (folder.checkpoint_steps() or [-1])[-1]
         losses = (0 if newest > before else losses) + (code == LOST)
         if isinstance(child, Remote):
             _settle(folder, child, context)
@@ -91,7 +96,8 @@ def _failure(folder: RunFolder, backend: BackendSection, code: int, began: float
 def _start(folder: RunFolder, backend: BackendSection, context: Context, held: Held) -> Child:
     """The training process: a child of this one, a process on a node of a Ray cluster, or a Slurm
     job."""
-    module, place = programs.TRAINER.format(backend.type), getattr(backend, "place", None)
+    module = programs.TRAINER.format(backend.type)
+    place = getattr(backend, "place", None)
     if isinstance(place, OnSlurm):
         job = Job(module, backend.threads, int(backend.device == "cuda"), place)
         return context.children.slurm(folder.path.parent).start(folder, job)
@@ -181,10 +187,12 @@ def backend_of(folder: RunFolder) -> BackendSection:
 @contextmanager
 def slot(folder: RunFolder, backend: BackendSection, context: Context) -> Iterator[Held]:
     """What the run needs of this machine; while it waits, its folder says for what."""
-    if (need := need_of(backend, context.machine)) is None:
+    need = need_of(backend, context.machine)
+    if need is None:
         yield Held()
         return
-    who, note = f"{folder.sweep}/{folder.name}", WaitingNote(folder)
+    who = f"{folder.sweep}/{folder.name}"
+    note = WaitingNote(folder)
     first = context.evaluation_waits if need.kind == "gpu" else None
     try:
         held = context.machine.wait(

@@ -54,10 +54,12 @@ def quick(gold: str, answer: str, relative_tolerance: float = 0.0) -> Verdict | 
         return True, "same text"
     if _HEDGED.search(answer) or _WITH_UNIT.search(gold):
         return None
-    answer_text, gold_text = normalise(answer), normalise(gold)
+    answer_text = normalise(answer)
+    gold_text = normalise(gold)
     if squeeze(gold_text) == squeeze(answer_text) and "boxed" not in answer:
         return True, "same text"
-    gold_number, answer_number = number(gold_text), number(answer_text)
+    gold_number = number(gold_text)
+    answer_number = number(answer_text)
     if gold_number is None or answer_number is None or "boxed" in answer:
         return None
     right = same(gold_number, answer_number, relative_tolerance)
@@ -69,7 +71,8 @@ def equivalent(gold: str, answer: str, relative_tolerance: float = 0.0) -> Verdi
     verdict = quick(gold, answer, relative_tolerance)
     if verdict is not None:
         return verdict
-    if (choice := _CHOICE.fullmatch(gold)) and (len(gold) > 1 or _CHOSEN.search(answer)):
+    choice = _CHOICE.fullmatch(gold)
+    if choice and (len(gold) > 1 or _CHOSEN.search(answer)):
         harmless = SUBJECT | EXPLAINING | {choice[1].lower()}
         right = {*_LETTER.findall(answer)} == {choice[1]} and harmless.issuperset(words(answer))
         right = right and not re.search(r"[-+*/^=<>?]|\\[lgn]e", answer)
@@ -122,7 +125,8 @@ def _by_algebra(gold: str, answer: str, reason: str) -> Verdict:
     """A gold answer in notation that the grammar does not know: the same tokens, or one formula
     that algebra finds equal."""
     try:
-        gold_tokens, answer_tokens = _bare_tokens(gold), _bare_tokens(answer)
+        gold_tokens = _bare_tokens(gold)
+        answer_tokens = _bare_tokens(answer)
     except Unreadable as error:
         return False, f"not read: {error}"
     # Letters one by one: whether `an` is a word or a product depends on where the dollar signs
@@ -151,7 +155,8 @@ def reread(gold: str, answer: str) -> bool | None:
     it cannot read it either, or it is more than one formula: words, lists and alternatives stay
     unread, whatever the algebra would pick from them.
     """
-    if box := _ONE_BOX.fullmatch(answer):
+    box = _ONE_BOX.fullmatch(answer)
+    if box:
         answer = box[1]
     if _HEDGED.search(answer) or _APART.search(answer):
         return None
@@ -159,7 +164,8 @@ def reread(gold: str, answer: str) -> bool | None:
         tokens = _bare_tokens(answer)
     except Unreadable:
         return None
-    depth, relations = 0, 0
+    depth = 0
+    relations = 0
     for token in tokens:
         depth += (token.kind == "open") - (token.kind == "close")
         relations += token.kind == "rel"
@@ -214,7 +220,9 @@ def _bare_tokens(text: str) -> list[Token]:
 
 class _Match:
     def __init__(self, gold: tuple[Tree, ...], names: tuple[str, ...], tolerance: float):
-        self.gold, self.names, self.tolerance = gold, names, tolerance
+        self.gold = gold
+        self.names = names
+        self.tolerance = tolerance
         self.rounded = tolerance > 0 or all(was_rounded(named(tree)[1]) for tree in gold)
         """The gold answer may be a rounded number, so that `about` says no less."""
 
@@ -339,7 +347,8 @@ class _Match:
         return self.value(value, answer)
 
     def _chain(self, name: str | None, gold: Tree, answer: Tree) -> bool:
-        items, relations = answer[1], answer[2]
+        items = answer[1]
+        relations = answer[2]
         if "in" in relations:
             member = relations[-1] == "in" and set(relations[:-1]) <= {"="}
             return member and self.value(gold, items[-1])
@@ -434,11 +443,13 @@ class _Match:
         return self._value(gold, answer)
 
     def _value(self, gold: Tree, answer: Tree) -> bool:
-        kind, other = gold[0], answer[0]
+        kind = gold[0]
+        other = answer[0]
         if other == "set" and len(answer[1]) == 1 and kind not in ("set", "union"):
             return self.value(gold, answer[1][0])
         if kind == "matrix" or (kind == "tuple" and other == "matrix"):
-            gold, answer = rewriting.as_matrix(gold), rewriting.as_matrix(answer)
+            gold = rewriting.as_matrix(gold)
+            answer = rewriting.as_matrix(answer)
             same_shape = answer[0] == "matrix" and [*map(len, gold[1])] == [*map(len, answer[1])]
             return same_shape and all(
                 map(self.value, itertools.chain(*gold[1]), itertools.chain(*answer[1]))

@@ -22,7 +22,8 @@ def verdict(gold: str, answer: str, digits: int = 6) -> bool | None:
         verify = _library()
     except ImportError:
         return None
-    expected, stated = _parsed(gold), _parsed(answer)
+    expected = _parsed(gold)
+    stated = _parsed(answer)
     if expected is None or stated is None:
         return None
     # Without the library's time limits: they rest on signals, which Python handles only between its

@@ -45,14 +45,17 @@ def answer_line(response: str, boxed: bool = False) -> tuple[str | None, bool]:
         answer = re.sub(rf"(?<=\S){mark}(?![\w({{\\])", "", answer, count=1).rstrip()
     answer = _BULLET.sub(lambda mark: ", " if mark.start() else "", answer)
     called = _CALLED.search(response, max(0, last.start() - 100), last.start())
-    named, value = frozenset[str](), ""
+    named = frozenset[str]()
+    value = ""
     if boxed and len(boxes := typesetting.boxes(answer)) == 1:
-        before, earlier = answer[: boxes[0].begin], _named(response[: last.start()])
+        before = answer[: boxes[0].begin]
+        earlier = _named(response[: last.start()])
         known = {*words(before)} <= earlier | lexicon.SUBJECT or not lexicon.STATING.isdisjoint(
             words(before)
         )
         if known and len(_SENTENCE_END.split(before.strip())) < 2:
-            named, value = earlier, boxes[0].of(answer)
+            named = earlier
+            value = boxes[0].of(answer)
             answer = _stated(_before(before), value, answer[boxes[0].end + 1 :], named)
     if called and not {*words(called[0])} <= _NAMES and not (named and _is_prose(words(called[0]))):
         answer = f"{called[0]} answer: {answer}"
@@ -84,7 +87,8 @@ def _finally(line: str, behind: str, named: Set[str] = frozenset(), value: str =
     beginning = _TYPESET.sub("", line[:_WORDED])
     worded = not _formal(beginning)
     line_words = {*words(beginning)} if worded else set()
-    stated, unclear = [first], ""
+    stated = [first]
+    unclear = ""
     for sentence in [*more, *_sentences(behind)]:
         said = words(sentence)
         if _CHECK.match(sentence) and not lexicon.CONFIRMING.isdisjoint(said) and _is_prose(said):
@@ -105,7 +109,8 @@ def _finally(line: str, behind: str, named: Set[str] = frozenset(), value: str =
         elif not lexicon.is_harmless(
             said, worded, named if _is_prose(said, lexicon.DESCRIBING) else ()
         ):
-            stated, unclear = [], sentence
+            stated = []
+            unclear = sentence
     return ". ".join([*dict.fromkeys(stated)] or [first, unclear])
 
 
@@ -128,7 +133,8 @@ def _corrected(sentence: str) -> str | None:
     any other."""
     words_only = re.split(r"[\d$\\]", sentence, maxsplit=1)[0]
     end = max(words_only.rfind(sign) for sign in ",:;—–-") + 1
-    before, stated = sentence[:end], sentence[end:]
+    before = sentence[:end]
+    stated = sentence[end:]
     retraction, correction = ({*words(part)} - lexicon.REASONING for part in (before, stated))
     takes_back = retraction or correction or words(before) == ["no"]
     if (
@@ -250,13 +256,15 @@ def boxed_answer(text: str) -> str | None:
     if not boxes:
         return None
     last = boxes[-1]
-    start, earlier = last.begin, []
+    start = last.begin
+    earlier = []
     for box in reversed(boxes[:-1]):
         if box.end < start and _JOINS.fullmatch(text, box.end + 1, start):
             start = box.begin
             earlier.append(rf"\boxed{{{box.of(text)}}}")
     behind = _FINAL_LINE.sub("\n", _GOES_BEYOND.split(text[last.end + 1 :], maxsplit=1)[0])
-    end, named = _line_end(behind, 0), _named(text[:start])
+    end = _line_end(behind, 0)
+    named = _named(text[:start])
     before = _before(text[max(0, start - 2 * _BEHIND) : start])
     content = _stated(before, last.of(text), behind[:end], named, alone=not earlier)
     return _finally(
@@ -289,7 +297,8 @@ def _without_prose(behind: str, named: Set[str]) -> str:
     first = next((word for word in _WORD.finditer(said) if word[0].lower() not in _UNITS), None)
     if not match or not first or first[0].lower() == "and":
         return behind
-    of_what, numbers = words(said[first.start() :]), _NUMERAL.findall(said)
+    of_what = words(said[first.start() :])
+    numbers = _NUMERAL.findall(said)
     another = numbers and (
         not lexicon.COMPARING.isdisjoint(of_what) or _ANOTHER_NUMBER.search(said)
     )
@@ -317,7 +326,8 @@ def _before(text: str) -> str:
     opening = max(openings)
     if opening < 0 or any(closing in text[opening:] for closing in (r"\]", r"\end{")):
         opening = len(text)
-    above, display = text[:opening], re.sub(r"\A\$\$", r"\\[", text[opening:]).replace("\n", " ")
+    above = text[:opening]
+    display = re.sub(r"\A\$\$", r"\\[", text[opening:]).replace("\n", " ")
     before = _DISPLAY_END.split(_SENTENCE_END.split(above)[-1] + display)[-1]
     led_to = above[:-400] + _OPENS.sub("", above[-400:])
     led_to += "$" * (led_to.rpartition("\n")[2].count("$") % 2)
@@ -348,7 +358,8 @@ def _lead(before: str) -> str:
     )
     sentence = _FORMULA.sub(" # ", _TEXT.sub(r"\1", before))
     start = max((match.end() for match in _CLAUSE.finditer(sentence)), default=0)
-    premise, clause = words(sentence[:start]), sentence[start:]
+    premise = words(sentence[:start])
+    clause = sentence[start:]
     main = _RELATIVE.split(clause, maxsplit=1)[0]
     another = _STATED_BEFORE.search(main) or (not related and _VALUE_BESIDE.search(sentence))
     unsure = _UNCERTAIN.search(sentence[:start])

@@ -142,11 +142,13 @@ def is_order(tree: Tree) -> bool:
 
 def interval(chain: Tree) -> tuple[str, Tree] | None:
     """(name, interval) of `x < 5`, `5 > x`, `1 < x \\le 2`; None for anything else."""
-    items, relations = chain[1], chain[2]
+    items = chain[1]
+    relations = chain[2]
     if not is_order(chain) or len(items) > 3:
         return None
     if relations[0] in (">", ">="):
-        items, relations = items[::-1], tuple(r.replace(">", "<") for r in reversed(relations))
+        items = items[::-1]
+        relations = tuple(r.replace(">", "<") for r in reversed(relations))
     if not set(relations) <= {"<", "<="}:
         return None
     left = "[" if relations[0] == "<=" else "("

@@ -83,7 +83,8 @@ def tokens_of(text: str) -> list[Token]:
 
 class _Lexer:
     def __init__(self, math: bool = False, upright: bool = False):
-        self.math, self.upright = math, upright
+        self.math = math
+        self.upright = upright
         self.tokens: list[Token] = []
         self.depth = 0
         self.rows = ""
@@ -188,7 +189,8 @@ class _Lexer:
                 return match.end()
         match = _LETTERS.match(text, i)
         assert match is not None
-        letters, end = match[0], match.end()
+        letters = match[0]
+        end = match.end()
         spaced = text[end : end + 1] == " " and text[end + 1 : end + 3].isalpha()
         token = self._word(letters, spaced)
         if token is not None:
@@ -252,7 +254,8 @@ class _Lexer:
         match = _COMMAND.match(text, i)
         if match is None:
             return i + 1
-        name, end = match[1], match.end()
+        name = match[1]
+        end = match.end()
         if name in lexicon.COMMANDS:
             self._token(lexicon.COMMANDS[name], text, end)
         elif name in ("(", "[", ")", "]"):
@@ -310,7 +313,8 @@ class _Lexer:
     def _accent(self, text: str, end: int, name: str) -> int:
         start, close = braced(text, end)
         if start is None:
-            if not (match := _ACCENTED.match(text, end)):
+            match = _ACCENTED.match(text, end)
+            if not match:
                 raise Unreadable(f"\\{name} of nothing")
             return self._symbol(text, match.end(), f"{name} {match[1].lstrip(chr(92))}")
         inner = re.sub(r"\s+", "", text[start:close]).lstrip("\\")

@@ -44,22 +44,36 @@ def _words(*names: str) -> frozenset[str]:
     return frozenset(word for name in names for word in _WORDS[name])
 
 
-ENGLISH_PAIRS, WORDS_IN_FORMULAS = _words("english_pairs"), _words("words_in_formulas")
+ENGLISH_PAIRS = _words("english_pairs")
+WORDS_IN_FORMULAS = _words("words_in_formulas")
 _PREFIXED = {
     prefix + unit for prefix in ("", *_WORDS["unit_prefixes"]) for unit in _WORDS["measured"]
 }
 SINGLE_UNITS = _words("single_units")
 UNITS = {unit for unit in _PREFIXED if len(unit) > 1} - _words("not_units") | _words("units")
-COPULAS, LEADING, APPROXIMATE = _words("copulas"), _words("leading"), _words("approximate")
-CONCLUDING, SUBORDINATE, REASONS = _words("concluding"), _words("subordinate"), _words("reasons")
-JOINING, SUCH_THAT, NUMBERED = _words("joining"), _words("such_that"), _words("numbered")
-RETRACTING, CORRECTING, COUNTING = _words("retracting"), _words("correcting"), _words("counting")
-SPOILING, DETERMINERS = _words("spoiling"), _words("determiners")
+COPULAS = _words("copulas")
+LEADING = _words("leading")
+APPROXIMATE = _words("approximate")
+CONCLUDING = _words("concluding")
+SUBORDINATE = _words("subordinate")
+REASONS = _words("reasons")
+JOINING = _words("joining")
+SUCH_THAT = _words("such_that")
+NUMBERED = _words("numbered")
+RETRACTING = _words("retracting")
+CORRECTING = _words("correcting")
+COUNTING = _words("counting")
+SPOILING = _words("spoiling")
+DETERMINERS = _words("determiners")
 DOUBTING = SPOILING | _words("retracting", "vague") - _words("neutral")
-CONFIRMING, PHRASES = _words("confirming"), _words("phrases")
-COMPARING, CHANGING, DESCRIBED = _words("comparing"), _words("changing"), _words("described")
+CONFIRMING = _words("confirming")
+PHRASES = _words("phrases")
+COMPARING = _words("comparing")
+CHANGING = _words("changing")
+DESCRIBED = _words("described")
 DESCRIBING = COMPARING | _words("describing")
-RELATIVES, STATING = _words("relatives"), COPULAS | _words("stating")
+RELATIVES = _words("relatives")
+STATING = COPULAS | _words("stating")
 PREPOSITIONS = RELATIVES | _words("prepositions")
 RESTATING = CONCLUDING | _words("restating")
 _CONTENT = _words("content") | {
@@ -79,9 +93,13 @@ LINKING = (
 EXPLAINING = (_EXPLAINING | _CONTENT) - _words("several")
 REASONING = EXPLAINING | SUBJECT | _words("reasoning")
 SUPPOSING = SPOILING - REASONING - _words("told")
-_COURTESY, _CLOSING = _words("courtesy"), _words("closing", "courtesy")
-_IMPERATIVES, _OBJECTS = _words("imperatives"), _words("objects")
-_OTHERS, _DISMISSED, _PAIRED = _words("others"), _words("dismissed"), _words("paired")
+_COURTESY = _words("courtesy")
+_CLOSING = _words("closing", "courtesy")
+_IMPERATIVES = _words("imperatives")
+_OBJECTS = _words("objects")
+_OTHERS = _words("others")
+_DISMISSED = _words("dismissed")
+_PAIRED = _words("paired")
 
 
 def is_harmless(words: Sequence[str], worded: bool = False, named: Iterable[str] = ()) -> bool:
@@ -153,7 +171,8 @@ def number_in_words(words: Sequence[str]) -> tuple[int, Fraction]:
             current *= 100
             last = "hundred"
         elif word in SCALES and last in ("ones", "tens", "hundred"):
-            total, current = total + current * SCALES[word], 0
+            total = total + current * SCALES[word]
+            current = 0
             last = "scale"
         elif (
             word == "and"

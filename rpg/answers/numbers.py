@@ -63,7 +63,8 @@ def number(text: str) -> Number | None:
     bare = bare.removesuffix("%")
     if bare.startswith("(") and bare.endswith(")") and bare.count("(") == 1:
         bare = bare[1:-1]
-    if match := _DECIMAL.fullmatch(re.sub(r"^([-+]?)(?=10\^)", r"\g<1>1*", bare)):
+    match = _DECIMAL.fullmatch(re.sub(r"^([-+]?)(?=10\^)", r"\g<1>1*", bare))
+    if match:
         exponent = int(match["e"] or match["b"] or match["t"] or 0)
         if abs(exponent) > _MAX_EXPONENT:
             return None
@@ -75,7 +76,9 @@ def number(text: str) -> Number | None:
         divisor = _unsigned(below)
         if not divisor:
             return None
-        value, unit, digits = _unsigned(above) / divisor, Fraction(0), 0
+        value = _unsigned(above) / divisor
+        unit = Fraction(0)
+        digits = 0
     else:
         return None
     value = -value if match["sign"] == "-" else value
@@ -192,7 +195,8 @@ def same_value(gold: Tree, answer: Tree, tolerance: float) -> bool:
     value in bounds."""
     if gold == answer:
         return True
-    expected, stated = worth(gold), worth(answer)
+    expected = worth(gold)
+    stated = worth(answer)
     if isinstance(expected.value, Fraction) and isinstance(stated.value, Fraction):
         return same(expected, stated, tolerance)
     if values.close(expected.value, stated.value):

@@ -42,7 +42,10 @@ def read(tokens: list[Token]) -> Tree:
 
 class _Parser:
     def __init__(self, tokens: list[Token]):
-        self.tokens, self.i, self.depth, self.bars = tokens, 0, 0, 0
+        self.tokens = tokens
+        self.i = 0
+        self.depth = 0
+        self.bars = 0
 
     def peek(self, ahead: int = 0) -> Token:
         i = self.i + ahead
@@ -59,7 +62,8 @@ class _Parser:
         return self.tokens[self.i - 1]
 
     def chain(self) -> Tree:
-        items, relations = [self.union()], []
+        items = [self.union()]
+        relations = []
         while self.at("rel"):
             relations.append(self.take().text)
             items.append(self.union())
@@ -118,7 +122,8 @@ class _Parser:
     def _ratio(self, left: Tree) -> Tree:
         """`2:3`, `1:2:3`; `6:30` is a time."""
         self.take()
-        token, right = self.peek(), self.signed()
+        token = self.peek()
+        right = self.signed()
         if self.at("op", ":"):
             self.take()
             return ("tuple", ":", (("divide", left, right), ("divide", right, self.signed())))
@@ -132,7 +137,8 @@ class _Parser:
     def _factor_beside(self) -> Tree:
         """A factor that only stands beside another: `2x`, `3\\sqrt 2`, not `2 3` and not `5` beside
         a box."""
-        before, token = self.tokens[self.i - 1], self.peek()
+        before = self.tokens[self.i - 1]
+        token = self.peek()
         power = before.text == ")" and self.peek(1)[:2] == ("op", "^")
         if token.kind == "number" and before.text != "!" and not power:
             raise Unreadable("a number beside another factor")
@@ -214,7 +220,8 @@ class _Parser:
         if token.kind == "unit":
             return ("unit", self.power(), token.text)  # $5
         if token.kind == "command" and token.text in ("frac", "binom"):
-            above, below = self._argument(), self._argument()
+            above = self._argument()
+            below = self._argument()
             return (
                 _quotient(above, below) if token.text == "frac" else ("call", "binom", above, below)
             )
@@ -261,11 +268,17 @@ class _Parser:
         number = ("number", "")
         group = [("open", "{"), number, ("close", "}")]
         if shape == [("command", "frac"), *group, *group]:
-            above, below, length = ahead[2].text, ahead[5].text, 7
+            above = ahead[2].text
+            below = ahead[5].text
+            length = 7
         elif shape[:2] == [("command", "frac"), number] and len(ahead[1].text) == 2:
-            above, below, length = ahead[1].text[0], ahead[1].text[1], 2
+            above = ahead[1].text[0]
+            below = ahead[1].text[1]
+            length = 2
         elif shape[:3] == [number, ("op", "/"), number]:
-            above, below, length = ahead[0].text, ahead[2].text, 3
+            above = ahead[0].text
+            below = ahead[2].text
+            length = 3
         else:
             return None
         if not above.isdigit() or not below.isdigit() or not 0 < int(above) < int(below):
@@ -345,7 +358,8 @@ class _Parser:
         self.depth += 1
         if self.depth > _DEPTH:
             raise Unreadable("nested too deeply")
-        bars, self.bars = self.bars, 0
+        bars = self.bars
+        self.bars = 0
         if token.text == "matrix":
             tree = self._matrix()
         elif token.text in ("floor", "ceil", "|("):
@@ -439,7 +453,8 @@ def _transposed(tree: Tree, exponent: Tree) -> Tree:
 
 def _quotient(above: Tree, below: Tree) -> Tree:
     """`\\frac{d x}{d t}` and `\\frac{d^2 x}{d t^2}` are one quantity, not a quotient of products."""
-    quantity, variable = _differential(above), _differential(below)
+    quantity = _differential(above)
+    variable = _differential(below)
     return (
         ("symbol", f"d{quantity}/d{variable}")
         if quantity and variable
@@ -450,7 +465,8 @@ def _quotient(above: Tree, below: Tree) -> Tree:
 def _differential(tree: Tree) -> str | None:
     if tree[0] != "multiply":
         return None
-    head, name = tree[1], _name(tree[2])
+    head = tree[1]
+    name = _name(tree[2])
     if head == ("symbol", "d"):
         return name
     return name and f"{_name(head[2])} {name}" if head[:2] == ("power", ("symbol", "d")) else None
@@ -458,7 +474,8 @@ def _differential(tree: Tree) -> str | None:
 
 def _name(tree: Tree) -> str | None:
     if tree[0] == "power":
-        base, exponent = _name(tree[1]), _name(tree[2])
+        base = _name(tree[1])
+        exponent = _name(tree[2])
         return base and exponent and f"{base}^{exponent}"
     name: str | None = tree[1] if tree[0] == "symbol" else tree[2] if tree[0] == "number" else None
     return name

@@ -118,7 +118,8 @@ def periodic(tree: Tree) -> bool:
 def renaming(gold: str, answer: str) -> tuple[str, Tree] | None:
     """`f(x)` and `f(n)`: the letter in the gold answer's name and the one in the answer's."""
     if gold.endswith(")") and answer.endswith(")"):
-        (function, x), (other, y) = gold[:-1].split("(", 1), answer[:-1].split("(", 1)
+        (function, x) = gold[:-1].split("(", 1)
+        (other, y) = answer[:-1].split("(", 1)
         if function == other and x.isalpha() and y.isalpha():
             return x, ("symbol", y)
     return None

@@ -131,7 +131,8 @@ def _holds_more(inside: list[Token]) -> bool:
 
 class _SentenceReader:
     def __init__(self, tokens: list[Token]):
-        self.tokens, self.i = tokens, 0
+        self.tokens = tokens
+        self.i = 0
         self.sentences: list[list[Item]] = [[]]
         self.formula: list[Token] = []
         self.ended = False
@@ -176,7 +177,8 @@ class _SentenceReader:
         self._close_formula()
         items = [item for sentence in _SentenceReader(_flat(inside)).read() for item in sentence]
         self.sentences[-1].append(Item("remark", inner=items))
-        self.i, self.ended = end + 1, False
+        self.i = end + 1
+        self.ended = False
         return True
 
     def _between(self, token: Token) -> None:
@@ -184,7 +186,8 @@ class _SentenceReader:
         length = unit_length(self.tokens, self.i) if token.kind == "word" and self.formula else 0
         if length:
             self.formula += unit_token(self.tokens[self.i : self.i + length])
-            self.i, self.ended = self.i + length, True
+            self.i = self.i + length
+            self.ended = True
             return
         behind_words = (
             self.sentences[-1] and self.sentences[-1][-1].kind != "formula" and not self.formula
@@ -201,7 +204,8 @@ class _SentenceReader:
         else:
             copula = token.kind == "word" and token.text in lexicon.COPULAS
             self.sentences[-1].append(Item("copula" if copula else token.kind, token.text))
-        self.i, self.ended = self.i + 1, False
+        self.i = self.i + 1
+        self.ended = False
 
     def _part_of_formula(self, token: Token) -> None:
         if self.ended and self.formula:
@@ -255,12 +259,14 @@ def _statements(items: list[Item], remark: bool = False) -> list[Statement]:
         return _of_words(items, remark)
     items = _without_opening(items)
     start = _predicate(items)
-    subject, predicate = items[:start], _without_references(items[start:])
+    subject = items[:start]
+    predicate = _without_references(items[start:])
     first = next((i for i, item in enumerate(predicate) if item.kind == "formula"), None)
     if first is None:
         raise Unreadable("only the number of a problem or a step")
     _check_subject(subject)
-    head, leading = predicate[:first], _words(predicate[:first])
+    head = predicate[:first]
+    leading = _words(predicate[:first])
     if remark and not _REFERRING.isdisjoint(leading):
         _check(predicate, lexicon.REASONING)
         return []
@@ -301,7 +307,8 @@ def _without_opening(items: list[Item]) -> list[Item]:
 
 def _behind(statement: Statement, following: list[Item]) -> list[Statement]:
     """A statement with the formulas that follow the first one, and what its remarks state."""
-    stated, remarks = [statement], list[Statement]()
+    stated = [statement]
+    remarks = list[Statement]()
     between: list[Item] = []
     for i, item in enumerate(following):
         if item.kind == "remark":

@@ -44,7 +44,8 @@ def braced(text: str, i: int) -> tuple[int | None, int]:
     i = len(text) - len(text[i:].lstrip())
     if not text.startswith("{", i):
         return None, i
-    depth, start = 0, i + 1
+    depth = 0
+    start = i + 1
     while i < len(text):
         if text[i] == "\\":
             i += 2

@@ -36,7 +36,9 @@ def unit(text: str) -> Unit | None:
     known."""
     text = _EXPONENT.sub(r"^\1\2 ", text)
     number = _NUMBER.match(text)
-    factor, dimension, group = Fraction(number[0]) if number else Fraction(1), Counter[str](), 1
+    factor = Fraction(number[0]) if number else Fraction(1)
+    dimension = Counter[str]()
+    group = 1
     for match in _FACTOR.finditer(text, number.end() if number else 0):
         sign = -1 if match["over"] else group
         group = 1 if match["close"] else sign if match["open"] else group

@@ -293,7 +293,8 @@ def _root(x: Value, n: Value) -> Value:
 def _exact_root(x: Fraction, n: int) -> Fraction | None:
     if max(x.numerator, x.denominator) > 10**12:
         return None
-    above, below = round(x.numerator ** (1 / n)), round(x.denominator ** (1 / n))
+    above = round(x.numerator ** (1 / n))
+    below = round(x.denominator ** (1 / n))
     return _quotient_if_exact(x, above, below, n)
 
 

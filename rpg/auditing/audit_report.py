@@ -95,7 +95,8 @@ class Report:
         for study, (title, *words) in _STUDIES.items():
             of = (r for r in self.studies if r.study == study)
             figures = ((r, f"{r.scale:.3f}", percent(r.bias, EXACT), f"{r.noise:.1f}") for r in of)
-            if rows := [[r.name, r.setting, *cells] for r, *cells in figures]:
+            rows = [[r.name, r.setting, *cells] for r, *cells in figures]
+            if rows:
                 parts.append(_table(title, [*words, "scale", "bias", "noise"], rows, words=1))
         parts += (
             Text(f"Left out: {peer} ({why})", style="yellow") for peer, why in self.absent.items()
@@ -117,7 +118,8 @@ class Report:
     def _row(self, result: Result) -> list[str]:
         if result.note:
             return [result.name, result.note]
-        name, always = result.name + " †" * (result.batch > 1), result.exact_off_policy
+        name = result.name + " †" * (result.batch > 1)
+        always = result.exact_off_policy
         only_on_policy = _objectives(n for n in result.exact_on_policy if n not in always)
         cells = _cells(result, self.settings.shown_drift)
         return [name, _objectives(always) or "none", only_on_policy, *cells]
@@ -127,7 +129,8 @@ class Report:
         objective at each drift."""
         rows = []
         for result in self.levels:
-            target, points = str(Objective("sequence", result.divergence)), result.unclipped()
+            target = str(Objective("sequence", result.divergence))
+            points = result.unclipped()
             pairs = (
                 (percent(p.bias[target], result.tolerance), p.noise) for p in points if p.drift > 0
             )

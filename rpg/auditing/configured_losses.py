@@ -77,7 +77,9 @@ def _verl(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subj
     correction = {
         k.removeprefix(_CORRECTION): v for k, v in settings.items() if k.startswith(_CORRECTION)
     }
-    bypass, way, remarks = correction["bypass_mode"], correction["loss_type"], list[str]()
+    bypass = correction["bypass_mode"]
+    way = correction["loss_type"]
+    remarks = list[str]()
     if bypass:  # as verl's apply_bypass_mode, whatever loss_mode says
         loss = {"loss_mode": "bypass_mode", "rollout_correction": correction}
         settings = settings | {f"{ACTOR}policy_loss.{key}": value for key, value in loss.items()}
@@ -89,7 +91,8 @@ def _verl(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subj
     actor = {
         key.removeprefix(ACTOR): value for key, value in settings.items() if key.startswith(ACTOR)
     }
-    estimator, kind = settings["algorithm.adv_estimator"], str(actor["kl_loss_type"])
+    estimator = settings["algorithm.adv_estimator"]
+    kind = str(actor["kl_loss_type"])
     updates = settings["data.train_batch_size"] / actor["ppo_mini_batch_size"] * actor["ppo_epochs"]
     if estimator == "rpg" and kind.startswith("rpg_"):
         subject, what = _released(kind, actor)
@@ -175,7 +178,8 @@ def _trl(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subje
 
 
 def _prime(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subject, list[str]]:
-    algo, kind = settings["orchestrator.algo.type"], settings["trainer.loss.type"]
+    algo = settings["orchestrator.algo.type"]
+    kind = settings["trainer.loss.type"]
     keys = ("dppo_mask_high", "dppo_mask_low", "ipo_threshold", "kl_tau")
     high, low, move, drift = (settings[f"trainer.loss.{key}"] for key in keys)
     if algo == "sft":
@@ -214,7 +218,8 @@ def _open(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subj
         "kl": {"estimator": kl, "weighted": weighted} if settings["beta"] else "none"
     }
     if alone and settings["use_rho_correction"]:
-        least, most = settings["rho_clamp_lower_bound"], settings["rho_clamp_upper_bound"] or 1e9
+        least = settings["rho_clamp_lower_bound"]
+        most = settings["rho_clamp_upper_bound"] or 1e9
         parts["clip"] = {"low": 1 - least, "high": most - 1}
     elif alone:
         parts |= {"surrogate": "policy_gradient", "clip": None}

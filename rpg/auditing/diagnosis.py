@@ -85,7 +85,8 @@ def diagnose(subject: Subject, settings: Settings) -> tuple[str, bool]:
     above = sorted(drift for drift in settings.drifts if drift > 0)
     drifts = (0.0, *sorted(above, key=lambda drift: abs(drift - 0.4))[:2])
     scenes = replace(settings, drifts=drifts).scenes(subject)
-    if why := unmeasurable(subject.loss, scenes):
+    why = unmeasurable(subject.loss, scenes)
+    if why:
         return why, False
     sentences = [*faults(subject), *_noise(subject, scenes)]
     if any(is_coupled(subject.loss, scene.inputs) for scene in scenes):
@@ -175,7 +176,8 @@ def projected(
     At the token level, unless only that of whole responses is exact. Off-policy, the terms of
     `before`, which were exact on-policy, say how much they leave over.
     """
-    step, fits = torch.cat([scene.moments(loss, size).mean for scene in scenes]), []
+    step = torch.cat([scene.moments(loss, size).mean for scene in scenes])
+    fits = []
     for level in LEVELS:
         parts = [gradients(scene.world, scene.logits, scene.world.ref, level) for scene in scenes]
         columns = {name: torch.cat([part[name] for part in parts]) for name in TERMS}
@@ -232,7 +234,8 @@ def _against_request(on: Projection, off: Projection, subject: Subject) -> Itera
     """How an exact projection differs from the E[R] − beta D that was asked for."""
     if not on.is_exact:
         return
-    reward, beta = on.coefficients.get("reward", 0.0 if subject.rewarded else 1.0), subject.beta
+    reward = on.coefficients.get("reward", 0.0 if subject.rewarded else 1.0)
+    beta = subject.beta
     if not reward:
         yield "It does not contain the reward."
         return
@@ -244,7 +247,8 @@ def _against_request(on: Projection, off: Projection, subject: Subject) -> Itera
         yield f"The direction is exact: everything is rescaled by {reward:.4g}, as if by a learning rate."
     if not beta or subject.divergence == "none":
         return
-    asked, others = subject.divergence, [name.upper() for name in on.kls]
+    asked = subject.divergence
+    others = [name.upper() for name in on.kls]
     if not others:
         yield f"It contains no KL: the {asked.upper()} that was asked for has no gradient (is it detached?)."
     elif asked not in on.kls:
@@ -263,7 +267,8 @@ def aggregation(subject: Subject, drift: float = 0.0) -> str | None:
     mask = scene.world.mask.double()
     inputs = ({**scene.inputs, "advantages": advantage * mask} for advantage in (1, 0))
     ones, silent = (batch_slopes(subject.loss, each) for each in inputs)
-    slope, ratio = (ones - silent).flatten(), scene.ratio()
+    slope = (ones - silent).flatten()
+    ratio = scene.ratio()
     weights = {
         "token-mean": ratio * mask,
         "seq-mean-token-mean": ratio * mask / mask.sum(-1, keepdim=True),
@@ -329,9 +334,11 @@ def _difference(
     }
     exact = reward + kl
     differs = (slope - exact).abs() > NEGLIGIBLE * slope.abs().max()
-    if (way := _equal_to(slope, ways, slope.norm())) or not differs.any():
+    way = _equal_to(slope, ways, slope.norm())
+    if way or not differs.any():
         return way
-    up, down = advantage > 0, advantage < 0
+    up = advantage > 0
+    down = advantage < 0
     classes = {"the last token of each response": last}
     groups = {
         "": up | down | last,
@@ -341,7 +348,8 @@ def _difference(
     for words, among in groups.items():
         if (differs & among).any():
             low, high = w[differs & among].min(), w[differs & among].max()
-            least, most = _threshold(w, low, below=True), _threshold(w, high, below=False)
+            least = _threshold(w, low, below=True)
+            most = _threshold(w, high, below=False)
             classes[f"tokens with {words}w > {least}"] = among & (w >= low)
             classes[f"tokens with {words}w < {most}"] = among & (w <= high)
     names = list(classes)[3:]

@@ -169,11 +169,13 @@ def _of_console(command: str, subcommand: str, arguments: tuple[str, ...]) -> Pr
 def of_keys(keys: Collection[str], name: str, loss_type: Any = None) -> str:
     """The evidence that flat settings are those of TRL's GRPOConfig. Raises OtherProgram."""
     for other, theirs in _OTHERS.items():
-        if named := sorted(set(keys) & set(theirs.split())):
+        named = sorted(set(keys) & set(theirs.split()))
+        if named:
             raise OtherProgram(f"it looks like {other} ({', '.join(named)})")
     if "rloo" in name.lower():
         raise OtherProgram(f"it looks like TRL's RLOO ({name})")
-    if named := sorted(GRPO_KEYS & set(keys)):
+    named = sorted(GRPO_KEYS & set(keys))
+    if named:
         return f"GRPOConfig's {', '.join(named[:_SHOWN])}"
     if loss_type in GRPO_LOSSES:
         return f"GRPOConfig's loss_type {loss_type}"
@@ -186,10 +188,12 @@ def of_document(content: Mapping[str, Any], name: str) -> Program:
     if "actor_rollout_ref" in content:
         return Program("verl", "", "it has the section actor_rollout_ref")
     nested = [key for key in keys if isinstance(content[key], Mapping)]
-    if nemo := sorted(_NEMO & set(nested)):
+    nemo = sorted(_NEMO & set(nested))
+    if nemo:
         raise OtherProgram(f"it looks like NeMo-RL (sections {', '.join(nemo)})")
     for other, theirs in _OTHERS.items():
-        if named := sorted(set(keys) & set(theirs.split())):
+        named = sorted(set(keys) & set(theirs.split()))
+        if named:
             raise OtherProgram(f"it looks like {other} ({', '.join(named)})")
     if "defaults" in content or nested:
         listed = _listed(nested or keys)

@@ -196,7 +196,8 @@ def _by_keys(command: Command) -> Program | None:
 
 def _overrides(words: list[str], settings: ForeignSettings) -> None:
     for word in words:
-        if override := _OVERRIDE.fullmatch(word):
+        override = _OVERRIDE.fullmatch(word)
+        if override:
             _assign(settings, override[1], override[2])
         elif not is_known(word) and not word.startswith("-"):
             settings.remarks.append(f"the arguments in {plain(word)} are not known")
@@ -206,7 +207,8 @@ def _configuration(words: list[str], settings: ForeignSettings, file: Path) -> N
     """Read the Hydra configuration that a command names. Raises OtherProgram: it is not there."""
     named: dict[str, str] = {}
     for position, word in enumerate(words):
-        if match := _CONFIG_FLAG.fullmatch(word):
+        match = _CONFIG_FLAG.fullmatch(word)
+        if match:
             following = words[position + 1 : position + 2]
             named[match[1]] = match[2] if match[2] is not None else "".join(following)
     name = named.get("name", "").removesuffix(".yaml")
@@ -256,7 +258,8 @@ def _flags(words: list[str], settings: ForeignSettings) -> None:
     name = ""
     values = list[str]()
     for word in [*words, "--end"]:
-        if not (flag := _FLAG.fullmatch(word)):
+        flag = _FLAG.fullmatch(word)
+        if not flag:
             if not name and not is_known(word):
                 settings.remarks.append(f"the arguments in {plain(word)} are not known")
             values.append(word)

@@ -44,10 +44,8 @@ def agreement(blocks: Array, targets: Array, draws: int = 400) -> Agreement:
     if len(blocks) < 2 or len(targets) < 2:
         given = f"{len(blocks)} blocks and {len(targets)} targets"
         raise ValueError(f"{given}: at least 2 of each, of different samples")
-    grams, rng = (
-        (blocks @ blocks.T, blocks @ targets.T, targets @ targets.T),
-        np.random.default_rng(0),
-    )
+    grams = (blocks @ blocks.T, blocks @ targets.T, targets @ targets.T)
+    rng = np.random.default_rng(0)
 
     def redrawn(count: int) -> Array:
         return np.bincount(rng.integers(count, size=count), minlength=count).astype(float)
@@ -74,7 +72,8 @@ def _point(
     block_gram: Array, cross: Array, target_gram: Array, a: Array, b: Array
 ) -> tuple[float, float]:
     """(cosine, bias) with blocks counted `a` and targets counted `b` times."""
-    size, target = _squared(block_gram, a), _squared(target_gram, b)
+    size = _squared(block_gram, a)
+    target = _squared(target_gram, b)
     product = float(a @ cross @ b / (a.sum() * b.sum()))
     if target <= 0:
         return float("nan"), float("nan")

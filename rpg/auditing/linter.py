@@ -62,7 +62,8 @@ def read_loss(file: Path, given: ForeignSettings) -> Reading:
         why = f"{given.trainer}, which is not installed: {install_command('peers')}"
         raise UserError(f"{file} is for {why}") from None
     for key in filter(trainer.loss_keys.match, given.values):
-        if expected := _expected(given.values[key], defaults.get(key)):
+        expected = _expected(given.values[key], defaults.get(key))
+        if expected:
             raise UserError(f"{file}: {key}: {given.values[key]!r}; expected {expected}")
     settings = defaults | given.values | {key: defaults.get(key) for key in given.unresolved}
     try:
@@ -129,7 +130,8 @@ def _missing(
             f"{file}: {key} could not be resolved ({why}); measured with {source}'s default, "
             f"{defaults.get(key)!r}."
         )
-    if unknown := _unknown(given, defaults, trainer, like_a_loss=True):
+    unknown = _unknown(given, defaults, trainer, like_a_loss=True)
+    if unknown:
         yield f"{file}: {source} has no such keys: {', '.join(unknown)}. They look like the loss's."
     if given.trainer == "verl" and given.program.split(".")[0] not in ("", "verl"):
         yield (

@@ -125,7 +125,8 @@ def exact_gradients(
     w: World, drift: float, third: bool, beta: float, rewarded: bool
 ) -> dict[str, Tensor]:
     """objective -> its gradient, (S * V,); shared by all subjects. Not `rewarded`: of -beta D."""
-    ref, exact = w.ref if third else w.old, dict[str, Tensor]()
+    ref = w.ref if third else w.old
+    exact = dict[str, Tensor]()
     for level in LEVELS:
         parts = gradients(w, w.policy(drift), ref, level)
         for name in DIVERGENCE_NAMES:
@@ -143,14 +144,16 @@ def _point(
     for place in map(settings.world, settings.seeds):
         scene = Scene.of(subject, place, drift, third)
         moments = scene.moments(loss, settings.batch)
-        size, variance = size + moments.mean.norm().item() ** 2, variance + moments.variance
+        size = size + moments.mean.norm().item() ** 2
+        variance = variance + moments.variance
         away = (place.log_probs(place.old) - place.log_probs(scene.logits)).sum(-1)
         kl += (place.sampled() @ away).item()
         for name, exact in exact_gradients(
             place, drift, third, subject.beta, subject.rewarded
         ).items():
             biases.setdefault(name, []).append(relative(moments.mean, exact))
-    bias, worlds = {name: max(values) for name, values in biases.items()}, len(settings.seeds)
+    bias = {name: max(values) for name, values in biases.items()}
+    worlds = len(settings.seeds)
     noise = (variance / size) ** 0.5 if size > 0 else inf
     return Point(
         drift, loss is subject.clipped, reference, kl / worlds, bias, variance / worlds, noise

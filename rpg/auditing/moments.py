@@ -143,7 +143,8 @@ def _rounding(loss: LossFunction, inputs: Inputs) -> float:
     random numbers, relative to all of them."""
     if isinstance(loss, Averaged):
         return 6 * spread_of_draws(loss, inputs)
-    if dtype := rounded_to(loss, inputs):
+    dtype = rounded_to(loss, inputs)
+    if dtype:
         return 8 * torch.finfo(dtype).eps
     return 1e-6  # float32
 
@@ -152,8 +153,10 @@ def coupled_moments(
     loss: LossFunction, world: World, logits: Tensor, inputs: Inputs, size: int, scale: float = 1.0
 ) -> Moments:
     """The moments of the step of a batch of `size` responses, over all batches that `old` can draw."""
-    weights, scores = world.sampled(), _scores(world, logits)
-    mean, square = torch.zeros(scores.shape[-1], dtype=scores.dtype), 0.0
+    weights = world.sampled()
+    scores = _scores(world, logits)
+    mean = torch.zeros(scores.shape[-1], dtype=scores.dtype)
+    square = 0.0
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         repeated = torch.equal(batch_slopes(loss, inputs), batch_slopes(loss, inputs))
@@ -192,5 +195,6 @@ def _scores(world: World, logits: Tensor) -> Tensor:
 
 def relative(estimate: Tensor, exact: Tensor) -> float:
     """|estimate - exact| / |exact|; against a zero gradient only zero is right."""
-    error, size = (estimate - exact).norm().item(), exact.norm().item()
+    error = (estimate - exact).norm().item()
+    size = exact.norm().item()
     return error / size if size > 1e-14 else (0.0 if error < 1e-14 else float("inf"))

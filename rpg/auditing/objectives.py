@@ -41,13 +41,16 @@ class Objective:
 def terms(world: World, logits: Tensor, ref: Tensor, level: str) -> dict[str, Tensor]:
     """What a gradient may be made of, at `logits` (S, V), differentiable: E[R], the divergences
     from `ref`, and others."""
-    old, lengths = world.log_probs(world.old), world.mask.sum(-1)
+    old = world.log_probs(world.old)
+    lengths = world.mask.sum(-1)
     if level == "sequence":
         pi, log_ref, log_old = (world.probabilities(x).log() for x in (logits, ref, world.old))
-        sampled, weights = pi.exp(), torch.ones((), dtype=logits.dtype)
+        sampled = pi.exp()
+        weights = torch.ones((), dtype=logits.dtype)
     else:
         ratios = torch.where(world.mask, (world.log_probs(logits) - old).exp(), 0).sum(-1)
-        sampled, weights = world.probabilities(world.old) * ratios, world.state_weights(world.old)
+        sampled = world.probabilities(world.old) * ratios
+        weights = world.state_weights(world.old)
         pi, log_ref, log_old = (torch.log_softmax(x, -1) for x in (logits, ref, world.old))
 
     def divergence(name: str, q: Tensor) -> Tensor:

@@ -37,10 +37,8 @@ def installed(beta: float, all_shipped: bool = False) -> tuple[list[Subject], di
     tables = tomllib.loads((files("rpg.auditing") / "variants.toml").read_text("utf-8"))
     for peer, subject in (("verl", verl_subject), ("trl", trl_subject)):
         try:
-            source, variants = (
-                f"{peer} {version(peer)}",
-                _registered(beta) if peer == "verl" else {},
-            )
+            source = f"{peer} {version(peer)}"
+            variants = _registered(beta) if peer == "verl" else {}
             for table in ("audited", "shipped")[: 1 + all_shipped]:
                 variants |= {name: dict(leaves(tree)) for name, tree in tables[table][peer].items()}
             # A list: all of a peer's losses, or none.
@@ -119,7 +117,8 @@ def verl_subject(name: str, source: str, beta: float, changes: Changes) -> Subje
     accepted = {f"policy_loss.{entry.name}" for entry in fields(PolicyLossConfig) if entry.init}
     options = {key.removeprefix("policy_loss."): actor[key] for key in accepted & actor.keys()}
     in_loss, in_reward = (kind if weight else None for _, kind, weight in verl_kls(settings))
-    mode, to_go = actor["loss_agg_mode"], settings["algorithm.adv_estimator"] in _VERL_TO_GO
+    mode = actor["loss_agg_mode"]
+    to_go = settings["algorithm.adv_estimator"] in _VERL_TO_GO
     fixed = _VERL_ACTOR | {key: actor[key] for key in _VERL_READ}
     fixed |= {"policy_loss": PolicyLossConfig(**options), "kl_loss_type": in_loss}
     both = (fixed | dict.fromkeys(VERL_BOUNDS, WIDE), fixed)
@@ -135,7 +134,8 @@ def verl_subject(name: str, source: str, beta: float, changes: Changes) -> Subje
 
 def _verl_distillation(name: str, source: str, beta: float, settings: Mapping[str, Any]) -> Subject:
     """verl's distillation loss: its KL estimate as a loss, or as the reward of a policy loss."""
-    kind, mode = settings[f"{_DISTILLATION}loss_mode"], f"{ACTOR}loss_agg_mode"
+    kind = settings[f"{_DISTILLATION}loss_mode"]
+    mode = f"{ACTOR}loss_agg_mode"
     plain = verl_subject(name, source, beta, {mode: settings[mode]})
     asked = {f"{ACTOR}use_kl_loss": True, f"{ACTOR}kl_loss_type": kind, mode: settings[mode]}
     subject = verl_subject(name, source, beta, asked)
@@ -169,7 +169,8 @@ def _verl_loss(
     from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty  # noqa: PLC0415 (optional)
 
     inputs["response_mask"] = mask = inputs["response_mask"].to(inputs["log_prob"].dtype)
-    policy_loss, mode = get_policy_loss_fn(config.policy_loss.loss_mode), config.loss_agg_mode
+    policy_loss = get_policy_loss_fn(config.policy_loss.loss_mode)
+    mode = config.loss_agg_mode
     loss: Tensor = policy_loss(loss_agg_mode=mode, config=config, **inputs)[0]
     if config.kl_loss_type is None:
         return loss
@@ -260,8 +261,10 @@ def _trl_loss(options: Changes, *, ref_log_prob: Tensor | None, **inputs: Tensor
     from trl.trainer.grpo_config import GRPOConfig  # noqa: PLC0415 (optional)
     from trl.trainer.grpo_trainer import GRPOTrainer  # noqa: PLC0415 (optional)
 
-    log_prob, old_log_prob = inputs["log_prob"], inputs["old_log_prob"]
-    mask, entropies = inputs["response_mask"].to(log_prob.dtype), torch.zeros_like(log_prob)
+    log_prob = inputs["log_prob"]
+    old_log_prob = inputs["old_log_prob"]
+    mask = inputs["response_mask"].to(log_prob.dtype)
+    entropies = torch.zeros_like(log_prob)
     config = {entry.name: entry.default for entry in fields(GRPOConfig)} | dict(options)
     config |= {"steps_per_generation": 1, "max_completion_length": log_prob.shape[1]}
     if config["epsilon_high"] is None:  # as the trainer's constructor

@@ -42,7 +42,8 @@ class Correction:
 
 def subject(name: str, source: str, algo: Algorithm, beta: float) -> Subject:
     """What the audit measures: the loss as shipped, and without its clip, mask and drift term."""
-    ours, kl = replace(from_algorithm(algo, beta, name), source=source), algo.kl
+    ours = replace(from_algorithm(algo, beta, name), source=source)
+    kl = algo.kl
     if not isinstance(kl, RewardKL):
         return ours
     advantages = partial(less_kl, lambda old, ref: estimator(kl.estimator, old - ref)[0], beta)
@@ -55,9 +56,11 @@ def weights(
     """What a correction multiplies the loss of each token by, (B, T)."""
     mask = response_mask.bool()
     away = torch.where(mask, old_log_prob - sampler_log_prob, 0)
-    whole, lengths = away.sum(-1, keepdim=True), mask.sum(-1, keepdim=True)
+    whole = away.sum(-1, keepdim=True)
+    lengths = mask.sum(-1, keepdim=True)
     logs = {"": 0 * away, "token": away, "sequence": whole, "geometric": whole / lengths}
-    judged, (low, high) = logs[correction.by or correction.weight].exp(), correction.keep
+    judged = logs[correction.by or correction.weight].exp()
+    (low, high) = correction.keep
     weight = logs[correction.weight].exp().clamp(*correction.bound)
     return weight * ((judged >= low) & (judged <= high)) * mask
 

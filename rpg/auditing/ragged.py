@@ -83,7 +83,8 @@ def faults(subject: Subject, drift: float = 0.4) -> Iterator[str]:
 def moved(loss: LossFunction, scene: Scene) -> int:
     """By how many tokens the advantages are moved; 0 where each token has its own, and where a
     token's gradient depends on those of several."""
-    mask, inputs = scene.world.mask, scene.inputs
+    mask = scene.world.mask
+    inputs = scene.inputs
     longest = mask.sum(-1) == mask.sum(-1).max()
     width = int(mask.sum(-1).max())
     with _repeated():

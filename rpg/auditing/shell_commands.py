@@ -146,7 +146,8 @@ class _Reader:
 
     def _word(self, word: str) -> list[str]:
         """A word with known values; a variable or array on its own may hold several words."""
-        if array := _ARRAY.fullmatch(word):
+        array = _ARRAY.fullmatch(word)
+        if array:
             return list(self.arrays.get(array[1], [word]))
         value = self.substituted(word)
         if _VARIABLE.fullmatch(word) and is_known(value):

@@ -81,7 +81,8 @@ def advantage_study(sizes: tuple[int, ...] = (2, 4, 8, 16)) -> list[StudyResult]
         for n in sizes:
             group = torch.arange(len(p)).repeat_interleave(n)
             mask = torch.ones(len(group), 1)
-            mean, square = torch.zeros_like(p), 0.0
+            mean = torch.zeros_like(p)
+            square = 0.0
             for counts in product(range(n + 1), repeat=len(p)):
                 right = torch.cat([torch.arange(n) < k for k in counts])
                 a = advantages(algo, rewards=right.double(), group=group, response_mask=mask)[:, 0]
@@ -89,7 +90,8 @@ def advantage_study(sizes: tuple[int, ...] = (2, 4, 8, 16)) -> list[StudyResult]
                 step = torch.zeros_like(p).index_add(0, group, a * score) / len(group)
                 binomial = zip(counts, SUCCESS, strict=True)
                 chance = prod(comb(n, k) * q**k * (1 - q) ** (n - k) for k, q in binomial)
-                mean, square = mean + chance * step, square + chance * (step @ step).item()
+                mean = mean + chance * step
+                square = square + chance * (step @ step).item()
             moment = Moments(mean, square - (mean @ mean).item())
             results.append(StudyResult.of("advantage", name, f"group of {n}", moment, exact))
     return results
@@ -104,7 +106,8 @@ def aggregation_study() -> list[StudyResult]:
 
 def aggregations(world: World, exact: Tensor) -> list[StudyResult]:
     """Each mode on-policy, in a large batch of a world's responses, against the gradient `exact`."""
-    (n, longest), results = world.tokens.shape, []
+    (n, longest) = world.tokens.shape
+    results = []
     tokens = (world.sampled() @ world.mask.sum(-1).double()).item()
     counts = Counts(tokens=n * tokens, sequences=n, horizon=longest)
     for mode in (
@@ -162,9 +165,11 @@ def corrected(name: str, how: Corrected, apart: float) -> list[StudyResult]:
     apart: from old to the sampler, towards the world's third policy, in standard deviations of a
     logit.
     """
-    (loss, weigh), (drawn, logits, inputs, targets) = how, _mismatch(apart)
+    (loss, weigh) = how
+    (drawn, logits, inputs, targets) = _mismatch(apart)
     if weigh is not None:
-        mask, start = inputs["response_mask"], world().log_probs(world().old)
+        mask = inputs["response_mask"]
+        start = world().log_probs(world().old)
         weights = weigh(
             old_log_prob=start, sampler_log_prob=inputs["old_log_prob"], response_mask=mask
         )

@@ -98,7 +98,8 @@ class Scene:
     @classmethod
     def of(cls, subject: Subject, world: World, drift: float, third: bool = True) -> Self:
         """`third`: the reference is a policy of its own, not `old`."""
-        logits, ref = world.policy(drift), world.ref if third else world.old
+        logits = world.policy(drift)
+        ref = world.ref if third else world.old
         scale = world.tokens.shape[1] if subject.per_token else 1
         beside = (
             0.0
@@ -143,7 +144,8 @@ def from_algorithm(algo: Algorithm, beta: float | None = None, name: str | None 
     if beta is not None and algo.kl.type != "none":
         algo = algo.model_copy(update={"beta": beta})
     bare = algo.model_copy(update={"clip": None, "mask": None, "drift_penalty": 0.0})
-    kl, divergence = algo.kl, divergence_of(algo)
+    kl = algo.kl
+    divergence = divergence_of(algo)
     divergence = divergence if divergence in DIVERGENCES else "none"
     clipped = partial(_loss, algo) if algo != bare else None
     return Subject(
@@ -222,7 +224,8 @@ def ratio_levels(beta: float) -> list[Subject]:
     subjects = []
     for record, level in product(records, ("token", "prefix", "sequence")):
         if level != "prefix" or record.prefix:
-            name, mode = f"rpg-reinforce-{record.name}", "seq-mean-token-sum"
+            name = f"rpg-reinforce-{record.name}"
+            mode = "seq-mean-token-sum"
             algo = algorithm(name, ratio=level, loss_agg_mode=mode)
             subjects.append(from_algorithm(algo, beta, f"{record.name} {level}"))
     return subjects

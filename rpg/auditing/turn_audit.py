@@ -21,7 +21,9 @@ from rpg.auditing.studies import aggregations
 from rpg.auditing.subjects import Scene, ratio_levels
 from rpg.auditing.worlds import World, of_responses
 
-BETA, DRIFTS, SEEDS = 0.3, (0.0, 0.4), (0, 1)
+BETA = 0.3
+DRIFTS = (0.0, 0.4)
+SEEDS = (0, 1)
 SYMBOLS, LENGTH, SAID = (
     3,
     4,
@@ -87,7 +89,8 @@ def _levels(kind: str) -> Iterator[TurnRow]:
 
 def _aggregations(kind: str) -> Iterator[TurnRow]:
     """Against E[R], on-policy."""
-    world, target = turn_world(kind), Objective("sequence", "none")
+    world = turn_world(kind)
+    target = Objective("sequence", "none")
     exact = gradients(world, world.old, world.ref, "sequence")["reward"]
     for masked, leaked in zip(
         aggregations(world, exact), aggregations(leaky(world), exact), strict=True
@@ -105,7 +108,8 @@ def audit_turns() -> list[TurnRow]:
 
 def as_markdown(rows: Sequence[TurnRow]) -> str:
     """A table of them."""
-    words, figures = ("loss", "environment", "masked: exact for"), ("masked: bias", "leaked: bias")
+    words = ("loss", "environment", "masked: exact for")
+    figures = ("masked: bias", "leaked: bias")
     lines = []
     for row in rows:
         biases = ("0" if bias <= EXACT else f"{bias:.0%}" for bias in (row.masked, row.leaked))

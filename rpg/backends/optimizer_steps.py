@@ -46,8 +46,10 @@ class Meter:
     def add(self, metrics: dict[str, float], weight: float, step: int = 0) -> None:
         """Of a micro-batch of optimizer step number `step`."""
         metrics = dict(metrics)
-        if count := metrics.pop("ratio_count", 0.0):
-            mean, ess = metrics.pop("ratio_mean"), metrics.pop("ess")
+        count = metrics.pop("ratio_count", 0.0)
+        if count:
+            mean = metrics.pop("ratio_mean")
+            ess = metrics.pop("ess")
             self._ratios[step].append(
                 [weight, count, count * mean, count * mean**2 / ess if ess else 0.0]
             )
@@ -94,7 +96,8 @@ class ReferenceSchedule:
     def __init__(self, algorithm: Algorithm):
         self.needed = algorithm.needs_reference
         self.schedule = algorithm.reference
-        self.renewed_at, self.average = 0, 0.0
+        self.renewed_at = 0
+        self.average = 0.0
 
     def renew_if_due(self, optimizer_step: int) -> bool:
         """Between two rollouts: whether the current policy becomes the reference."""
@@ -107,7 +110,8 @@ class ReferenceSchedule:
             or (self.schedule.type == "kl_above" and self.average > self.schedule.kappa)
         )
         if due:
-            self.renewed_at, self.average = optimizer_step, 0.0
+            self.renewed_at = optimizer_step
+            self.average = 0.0
         return due
 
     def observe(self, token_kl: float) -> None:

@@ -57,14 +57,20 @@ class Progress:
         """A new step; the duration of the previous one predicts its own."""
         if self.step == step - 1 and self.step:
             self.last_step_seconds = time.monotonic() - self._began
-        self.step, self.steps, self.note = step, steps, ""
+        self.step = step
+        self.steps = steps
+        self.note = ""
         self._began = time.monotonic()
         self.begin("", 0, "")
 
     def begin(self, phase: str, of: int, what: str) -> None:
         """A new phase of the step."""
         self.phase_began = time.monotonic()
-        self.done, self.of, self.what, self.share, self.tokens = 0, of, what, 0.0, 0
+        self.done = 0
+        self.of = of
+        self.what = what
+        self.share = 0.0
+        self.tokens = 0
         self.phase = phase
 
     def record(self) -> dict[str, Any] | None:
@@ -72,7 +78,8 @@ class Progress:
         if not self.phase:
             return None
         now = time.monotonic()
-        seconds, share = now - self.phase_began, self.share
+        seconds = now - self.phase_began
+        share = self.share
         left = None if not 0 < share < 1 else seconds * (1 - share) / share
         if self.last_step_seconds is not None:
             left = max(left or 0.0, self.last_step_seconds - (now - self._began))
@@ -96,7 +103,9 @@ class Reporter:
     runs."""
 
     def __init__(self, progress: Progress, path: Path, say: Callable[[str], None]) -> None:
-        self.progress, self.path, self.say = progress, path, say
+        self.progress = progress
+        self.path = path
+        self.say = say
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._work, name="progress", daemon=True)
 
@@ -118,7 +127,8 @@ class Reporter:
                 continue
             write_progress(self.path, record)
             if record["step"] != step:  # the line of the step before was the last one in the log
-                step, logged = record["step"], time.monotonic() - record["seconds"]
+                step = record["step"]
+                logged = time.monotonic() - record["seconds"]
             if time.monotonic() - logged > SAY_SECONDS:
                 logged = time.monotonic()
                 self.say(f"{time.strftime('%H:%M:%S')} {progress_line(record)}")

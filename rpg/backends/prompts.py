@@ -16,7 +16,8 @@ class PromptOrder:
     """
 
     def __init__(self, problems: int, seed: int):
-        self.problems, self.seed = problems, seed
+        self.problems = problems
+        self.seed = seed
         self._cached: tuple[int, list[int]] | None = None
 
     def first(self, step: int, count: int) -> list[int]:
@@ -46,7 +47,10 @@ class Refills:
     """
 
     def __init__(self, order: PromptOrder, step: int, prompts: int, max_refills: int):
-        self._order, self._step, self._prompts, self._max = order, step, prompts, max_refills
+        self._order = order
+        self._step = step
+        self._prompts = prompts
+        self._max = max_refills
         self._used: set[int] = set()
         self.rounds = self.sampled = 0
 

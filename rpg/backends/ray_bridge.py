@@ -76,11 +76,10 @@ def _serve(ray: Any, orders: queue.Queue[dict[str, Any]], answers: IO[str]) -> i
     while True:
         with contextlib.suppress(queue.Empty):
             fields = orders.get(timeout=0 if running else None)
-            key, order = fields.pop("key"), Order(**fields)
-            now, reference = (
-                time.monotonic(),
-                task.options(max_retries=0, **order.needs).remote(order),
-            )
+            key = fields.pop("key")
+            order = Order(**fields)
+            now = time.monotonic()
+            reference = task.options(max_retries=0, **order.needs).remote(order)
             running[reference] = Asked(
                 key, order.needs, 60 * order.wait_minutes, hope=now, said=now
             )

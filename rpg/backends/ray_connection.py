@@ -88,9 +88,8 @@ def promised(ray: Any) -> int:
         from ray.autoscaler.v2.sdk import get_cluster_status  # noqa: PLC0415 (as above)
 
         status = get_cluster_status(ray.get_runtime_context().gcs_address)
-        if count := sum(launch.count for launch in status.pending_launches) + len(
-            status.pending_nodes
-        ):
+        count = sum(launch.count for launch in status.pending_launches) + len(status.pending_nodes)
+        if count:
             return int(count)
     with suppress(Exception):  # the first autoscaler (ray/autoscaler/_private/monitor.py)
         from ray.experimental.internal_kv import _internal_kv_get  # noqa: PLC0415 (as above)
@@ -115,10 +114,12 @@ def await_nodes(
     from ray.autoscaler.sdk import request_resources  # noqa: PLC0415 (as above)
 
     request_resources(bundles=bundles)
-    deadline, said = time.monotonic() + REPORT_SECONDS, -SAID_SECONDS
+    deadline = time.monotonic() + REPORT_SECONDS
+    said = -SAID_SECONDS
     try:
         while lacks := lacking():
-            now, coming = time.monotonic(), promised(ray)
+            now = time.monotonic()
+            coming = promised(ray)
             if coming:
                 deadline = now + REPORT_SECONDS
             if coming and now - said >= SAID_SECONDS:

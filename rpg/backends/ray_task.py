@@ -103,7 +103,8 @@ def _check_versions(versions: dict[str, str]) -> None:
 
 def _check_folder(order: Order) -> None:
     """Check that the run's folder is the one that the asking process has just written to."""
-    path, home = Path(order.folder) / "waiting.json", Path(order.folder).parents[2]
+    path = Path(order.folder) / "waiting.json"
+    home = Path(order.folder).parents[2]
     deadline = time.monotonic() + SEEN_SECONDS
     while True:
         note = read_lease(path) or {}

@@ -46,7 +46,8 @@ class Recorder:
     def marks(self) -> Tensor:
         """(N,) number within the rollout of a response that is recorded, -1 for the others."""
         marks = torch.full((len(self.responses),), -1, device=self.responses[0].device)
-        kept, left = 0, self.records.most_tokens
+        kept = 0
+        left = self.records.most_tokens
         # In an order that depends on the prompts alone: variants that were given the same ones keep
         # the same.
         for head in sorted(
@@ -55,13 +56,15 @@ class Recorder:
             tokens = sum(map(len, self.responses[head : head + self.size]))
             if kept < self.records.groups and tokens <= left:
                 marks[head : head + self.size] = torch.arange(head, head + self.size)
-                kept, left = kept + 1, left - tokens
+                kept = kept + 1
+                left = left - tokens
         return marks
 
     def rows(self) -> list[dict[str, Any]]:
         rows = []
         for number, (optimizer_step, values) in sorted(self.values.items()):
-            prompt, ids = self.prompts[number], self.responses[number].tolist()
+            prompt = self.prompts[number]
+            ids = self.responses[number].tolist()
             *lists, clipped = values[:, : len(ids)].tolist()
             rows.append(
                 {
@@ -100,7 +103,8 @@ def token_values(
         return {}
     names = ("log_prob", "old_log_prob", "advantages", "response_mask", "ref_log_prob")
     terms = token_terms(algorithm, **{name: inputs[name] for name in names})
-    old, reference = inputs["old_log_prob"], inputs["ref_log_prob"]
+    old = inputs["old_log_prob"]
+    reference = inputs["ref_log_prob"]
     values = {
         "policy": inputs["log_prob"],
         "old": old,

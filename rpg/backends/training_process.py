@@ -28,7 +28,8 @@ class TrainingFailed(UserError):
 
     def __init__(self, message: str, log: Path | None = None, tail: list[str] | None = None):
         super().__init__(message)
-        self.log, self.tail = log, tail
+        self.log = log
+        self.tail = tail
 
 
 class TrainingLost(TrainingFailed):

@@ -122,7 +122,8 @@ class DistributionKL(Frozen):
         return self
 
 
-_BY_TYPE, _NAMED = Field(discriminator="type"), BeforeValidator(named)
+_BY_TYPE = Field(discriminator="type")
+_NAMED = BeforeValidator(named)
 KL = Annotated[
     NoKL | ObjectiveKL | LossKL | RewardKL | AdvantageKL | DistributionKL, _BY_TYPE, _NAMED
 ]

@@ -17,11 +17,14 @@ from rpg.catalogue.entry import PROSE, Algorithm, AlgorithmError
 def written(model: type[BaseModel], location: tuple[int | str, ...]) -> tuple[list[str], list[str]]:
     """The path as written in a file, without the tag that pydantic inserts after the name of a
     union; and the names of the fields that could stand at its end."""
-    candidates, path, union = [model], [], False
+    candidates = [model]
+    path = []
+    union = False
     siblings: list[str] = []
     for part in location:
         if union and any(part in _tags(candidate) for candidate in candidates):
-            candidates, union = [c for c in candidates if part in _tags(c)], False
+            candidates = [c for c in candidates if part in _tags(c)]
+            union = False
             continue
         path.append(str(part))
         siblings = list(
@@ -167,7 +170,8 @@ def override(base: Algorithm, **overrides: Any) -> Algorithm:
 
 def _merge(default: Any, value: Any, field: str) -> Any:
     if field in UNIONS:
-        value, default = named(value), default or {"type": None}
+        value = named(value)
+        default = default or {"type": None}
         same = isinstance(value, Mapping) and value.get("type", default["type"]) == default["type"]
         return (
             {**default, **value} if same else value
@@ -183,14 +187,16 @@ def _explain(error: ValidationError) -> AlgorithmError:
     first = error.errors()[
         -1
     ]  # of a union's several complaints the last is about its richest member
-    context, value = first.get("ctx", {}), first["input"]
+    context = first.get("ctx", {})
+    value = first["input"]
     parts, siblings = written(Algorithm, first["loc"])
     path = ".".join(parts)
     if first["type"] in ("literal_error", "union_tag_invalid"):
         expected = context.get("expected") or context["expected_tags"]
         accepted = tuple(part.strip(" '") for part in expected.replace(" or ", ", ").split(","))
         if first["type"] == "union_tag_invalid":
-            path, value = f"{path}.type", context["tag"]
+            path = f"{path}.type"
+            value = context["tag"]
         return AlgorithmError(path, value, accepted)
     if first["type"] == "extra_forbidden":
         return AlgorithmError(path, value, tuple(siblings), f"{path} is not a field")

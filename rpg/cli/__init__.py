@@ -55,7 +55,8 @@ def main() -> NoReturn:
         if sys.argv[1:] == ["--version"]:
             print(missing_packages.version())
             sys.exit(0)
-        if not (why := missing_packages.explain(error)):
+        why = missing_packages.explain(error)
+        if not why:
             raise
         print(f"error: {why}", file=sys.stderr)
         sys.exit(2)

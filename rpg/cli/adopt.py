@@ -75,7 +75,8 @@ def adopt(
     from rpg.tasks import load_problems
     from rpg.tasks.preparation import data_digest
 
-    origin, layout = read_source(source), layout_at(home)
+    origin = read_source(source)
+    layout = layout_at(home)
     folder = into or Path(origin.name)
     if folder.exists():
         refuse(f"{folder}: already exists and was not changed; choose another folder with --into")

@@ -92,14 +92,16 @@ def _tasks(name: str | None) -> None:
     columns = ("task.type", "problem", "answer")
     table = Table(*columns, show_lines=True, caption=see("tasks").strip(" ()"))
     for kind, section in TASKS.items() if name is None else ():
-        prompt, answer = "your own", ""
+        prompt = "your own"
+        answer = ""
         if kind == "reasoning_gym":
             prompt = "the data sets below"
         elif issubclass(section, GeneratedTask):
             problem = load_problems(
                 section(type=kind, train_problems=6, benchmark_problems=2)
             ).train[0]
-            prompt, answer = problem.prompt, problem.answer
+            prompt = problem.prompt
+            answer = problem.answer
         about = escape((section.__doc__ or "").partition("\n")[0])
         table.add_row(f"{kind}\n{about}", escape(prompt), escape(answer))
     for row in examples():
@@ -244,7 +246,8 @@ def _on_checkpoint(
                 said = time.monotonic()
                 complain(line)
 
-        named, run = [name] if name else (), RunFolder(folder.absolute())
+        named = [name] if name else ()
+        run = RunFolder(folder.absolute())
         measured = fidelity(run, int(number), home, names=named, say=tell, **settings)
     if as_json:
         print(json.dumps(asdict(measured), ensure_ascii=False).replace("NaN", "null"))

@@ -39,7 +39,8 @@ def push_runs(layout: Layout, words: Sequence[str]) -> int:
     """Archive the finished runs of what `words` name after the URL, or all of them. Returns the
     exit code."""
     has_url = bool(words) and "://" in words[0]
-    url, names = words[0] if has_url else os.environ.get(VARIABLE), words[has_url:]
+    url = words[0] if has_url else os.environ.get(VARIABLE)
+    names = words[has_url:]
     if not url:
         hub = "for the hub name a checkpoint and a repository: rpg push SWEEP/RUN/step-000040 me/my-model"
         refuse(
@@ -76,10 +77,13 @@ def archived(url: str, runs: Iterable[RunFolder]) -> dict[str, str]:
 def fetch_results(layout: Layout) -> None:
     """Copy the runs that are in $RPG_ARCHIVE, if it is set, and not here, without their
     checkpoints."""
-    if url := os.environ.get(VARIABLE):
+    url = os.environ.get(VARIABLE)
+    if url:
         try:
             with _opened(url) as archive:
-                runs, new, damaged = archive.runs(), 0, 0
+                runs = archive.runs()
+                new = 0
+                damaged = 0
                 for run in runs:
                     try:
                         new += archive.fetch(layout, *run)
@@ -98,7 +102,8 @@ def fetched(layout: Layout, checkpoint: str) -> str:
     """The folder of SWEEP/RUN/step-000040, or of its path, from $RPG_ARCHIVE if it is not here;
     anything else as it is."""
     name = checkpoint.removeprefix(f"{layout.runs}/").replace("/checkpoints/", "/")
-    if not (match := re.fullmatch(r"([^/]+)/([^/]+)/(step-\d+)/?", name)):
+    match = re.fullmatch(r"([^/]+)/([^/]+)/(step-\d+)/?", name)
+    if not match:
         return checkpoint
     folder = layout.run(match[1], match[2]).checkpoints / match[3]
     if not folder.exists() and (url := os.environ.get(VARIABLE)):

@@ -77,7 +77,8 @@ def _print(record: dict[str, Any]) -> None:
     mean = f"mean of {record['steps']} steps, peak {record['peak']:.2f} GiB"
     say(f"\n{record['model_name']}, {record['shape']}, {mean}\n")
     say("| processor seconds | here | limit | share | peer |\n|---|--:|--:|--:|---|")
-    peer, seconds = record["peer"], record["seconds"]
+    peer = record["peer"]
+    seconds = record["seconds"]
     beside = {"sample": _beside("generate", record["generate"], seconds["sample"])}
     if peer:
         beside["sample"] += f"; {_beside('TRL', peer['sample'], seconds['sample'])}"
@@ -88,10 +89,8 @@ def _print(record: dict[str, Any]) -> None:
         cells = f"{limit:.3g} | {limit / used:.0%}" if limit else "- | -"
         say(f"| {name} | {used:.3g} | {cells} | {beside.get(name, '')} |")
     for trial in record["trials"]:
-        rows, memory = (
-            trial["rows"],
-            f"{trial['peak']:.2f} GiB ({record['peak'] / trial['peak']:.2f})",
-        )
+        rows = trial["rows"]
+        memory = f"{trial['peak']:.2f} GiB ({record['peak'] / trial['peak']:.2f})"
         say(f"\nTRL, {rows} rows per pass: {trial['step']:.3g} s a step, peak {memory}", None)
 
 
@@ -108,7 +107,8 @@ def _list(records: list[dict[str, Any]]) -> None:
         "time", "version", "processor", "model", "shape", *_NUMBERS, "TRL / ours", right=_NUMBERS
     )
     for record in records:
-        peer, revision = record["peer"], record["revision"] or record["versions"].get("rpg-lab", "")
+        peer = record["peer"]
+        revision = record["revision"] or record["versions"].get("rpg-lab", "")
         time, memory = ((peer or record)[name] / record[name] for name in ("step", "peak"))
         when = datetime.fromtimestamp(record["time"]).strftime("%Y-%m-%d %H:%M")
         numbers = f"{record['step']:.3g}", f"{record['peak']:.2f}"

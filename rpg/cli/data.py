@@ -71,7 +71,8 @@ def _look(spec: "RunSpec", home: Path) -> None:
         if problem.columns:
             say(f"columns for reward functions: {', '.join(problem.columns)}", "dim")
     console.rule(align="left", characters="-")
-    limit, longest = spec.rollout.max_prompt_tokens, max(tokens for *_, tokens in preview)
+    limit = spec.rollout.max_prompt_tokens
+    longest = max(tokens for *_, tokens in preview)
     say(
         f"{'! ' * (longest > limit)}{len(preview):,} problem{'s' * (len(preview) != 1)}; the longest prompt has {longest} "
         f"tokens, rollout.max_prompt_tokens is {limit}",

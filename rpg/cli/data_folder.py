@@ -41,7 +41,8 @@ def merge(
     from rpg.interop.importing.merge import merge as take_over
     from rpg.store.database import build
 
-    layout, left = layout_at(home), 0
+    layout = layout_at(home)
+    left = 0
     for other in homes:
         merged = take_over(layout, Layout.at(other))
         counts = f"{len(merged.copied)} runs copied, {len(merged.replaced)} completed"
@@ -116,7 +117,8 @@ def rm(
         dict.fromkeys(names), key=lambda name: "/" not in name
     ):  # runs before their sweep
         say(f"{name} -> {remove(layout, name)}")
-    if url := os.environ.get(VARIABLE):
+    url = os.environ.get(VARIABLE)
+    if url:
         complain(
             f"! what {url} has of it comes back with the next rpg aggregate{see('results')}",
             "yellow",

@@ -45,7 +45,8 @@ def doctor(
     from rpg.config.load import parse_assignments
     from rpg.config.sweep_spec import load_file
 
-    layout, overrides = layout_at(home), parse_assignments(set_)
+    layout = layout_at(home)
+    overrides = parse_assignments(set_)
     runs = load_file(file, overrides, DigestIfPresent()).runs if file else ()
     specs = [run.spec for run in runs]
     findings = [*_of_packages(), *_of_machine(layout.home), *_of_gpus()]

@@ -238,7 +238,8 @@ def _show_results(results: list["Result"]) -> None:
         ):
             if s is not None:
                 shares = (_share(e) for e in (s.mean_at_k, s.pass_at_k, s.majority_at_k))
-                cut, tokens = s.truncation_rate, s.response_tokens
+                cut = s.truncation_rate
+                tokens = s.response_tokens
                 table.add_row(
                     label,
                     str(s.problems),
@@ -263,9 +264,11 @@ def _share(estimate: "Estimate") -> str:
 
 def _checked(result: "Result") -> list[str]:
     """Repeated problems and leaks, if there are any."""
-    checks, problems = result.checks, result.summary.problems
+    checks = result.checks
+    problems = result.summary.problems
     lines = []
-    if pairs := len(checks.near_duplicates):
+    pairs = len(checks.near_duplicates)
+    if pairs:
         lines.append(f"{result.benchmark}: {pairs} pairs of problems are near duplicates")
     if checks.training is not None:
         leaked = {leak.problem for leak in checks.leaks if leak.tier != "renamed"}

@@ -102,12 +102,14 @@ def conducted(
 
     require(*dict.fromkeys(package for run in planned.runs for package in run.spec.backend.needs))
     specs = [run.spec for run in planned.runs]
-    if lines := mistakes(specs, layout):
+    lines = mistakes(specs, layout)
+    if lines:
         refuse("\n".join(f"{short(planned.path)}: {line}" for line in lines))
     with console.status(f"{short(planned.path)}: reading the problems"):
         _check_problems(planned, layout)
         _check_hub_models(specs, layout)
-    name, workers = planned.spec.name, workers or default_workers(planned)
+    name = planned.spec.name
+    workers = workers or default_workers(planned)
     with sweep_lock(layout, name), _interrupted_by_sigterm():
         for line in preflight(specs, layout):
             complain(f"! {line}", "yellow")
@@ -143,7 +145,8 @@ def conducted_study(
     def conduct(sweep: Sweep, runs: Collection[str]) -> str | None:
         return conducted(sweep, layout, workers, wanted=runs)[1]
 
-    name, steps = study.spec.name, [only] if only else STEPS
+    name = study.spec.name
+    steps = [only] if only else STEPS
     with locks.only_one(
         layout.study_folder(name) / ".conductor", f"study {name!r} is already being run"
     ):
@@ -199,7 +202,8 @@ def _conclude(
     try:
         refresh(layout, name, planned.reported)
         print_report(layout, name, console)
-        if archive := os.environ.get(VARIABLE):
+        archive = os.environ.get(VARIABLE)
+        if archive:
             archived(archive, folders)
     except StoreError as unreadable:
         error = error or str(unreadable)
@@ -316,7 +320,8 @@ def _of_night(planned: Sweep | Study, home: Path | None, workers: int | None) ->
 
     try:
         if isinstance(planned, Study):
-            if error := conducted_study(planned, layout_at(home), workers):
+            error = conducted_study(planned, layout_at(home), workers)
+            if error:
                 complain(f"error: {error}")
         elif execute(planned, home, workers) == 130:  # as `stopped`
             raise KeyboardInterrupt

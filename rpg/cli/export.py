@@ -232,7 +232,8 @@ def import_(
         refuse(
             "--sweep and --variant: both are needed, e.g. --sweep quickstart --variant 'TRL GRPO'"
         )
-    layout, axes = layout_at(home), parse_assignments(axis, "--axis")
+    layout = layout_at(home)
+    axes = parse_assignments(axis, "--axis")
     expected = "name=column, e.g. reward=train/reward"
     columns_of = partial(given_once, expected=expected, read=lambda text, _: text)
     log = read(kind, file, columns_of(map_, "--map"), columns_of(eval_, "--eval"), updates)

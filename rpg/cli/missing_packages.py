@@ -27,7 +27,8 @@ def command_for(module: str) -> str:
 
 def missing(module: str) -> str:
     """A sentence that says what is missing and how to install it."""
-    command, everything = command_for(module), install_command("", EVERYTHING)
+    command = command_for(module)
+    everything = install_command("", EVERYTHING)
     also = f" (or everything for one machine: {everything})" if everything != command else ""
     return f"{module} is not installed; install it with: {command}{also}"
 

@@ -82,7 +82,8 @@ def push(words: Words = None, private: Private = False, home: Home = None) -> in
             sent again.
         private: Create it as a private repository.
     """
-    layout, words = layout_at(home), words or []
+    layout = layout_at(home)
+    words = words or []
     if (
         len(words) == 2
         and "://" not in words[0]

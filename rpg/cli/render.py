@@ -59,7 +59,8 @@ def render(
 
     digest = DigestIfPresent()
     sweep = load_file(file, parse_assignments(set_), digest)
-    if wrong := unknown_settings([run.spec for run in sweep.runs]):
+    wrong = unknown_settings([run.spec for run in sweep.runs])
+    if wrong:
         refuse("\n".join(f"{file}: {line}" for line in wrong))
     if slurm or kuberay or skypilot:
         from rpg.planning.manifests import Job, on_its_cluster
@@ -90,7 +91,8 @@ def render(
         print(_manifest(job, slurm, kuberay, skypilot), end="")
         return
     chosen = _choose(sweep.runs, run, file)
-    spec, has_id = chosen.spec, digest.is_known(chosen.spec)
+    spec = chosen.spec
+    has_id = digest.is_known(chosen.spec)
     if spec.backend.type != "verl":
         refuse(
             f"{file}: backend.type: {spec.backend.type!r}; only runs on verl can be rendered; try: --set backend.type=verl"

@@ -87,7 +87,8 @@ def _print_sweep(
     console.print(table(views))
     if hidden:
         say(f"  hidden: {', '.join(run.name for run in hidden)}", "dim")
-    if (jobs := layout.sweep_folder(name) / ".slurm").is_dir():
+    jobs = layout.sweep_folder(name) / ".slurm"
+    if jobs.is_dir():
         say(
             f"  Slurm's words about its jobs: {jobs}; what a run says: log.txt in its folder", "dim"
         )

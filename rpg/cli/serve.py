@@ -115,7 +115,8 @@ def reconcile(home: Home = None) -> None:
     process."""
     from flows.prefect.reconcile import reconcile
 
-    if not (layout := layout_at(home)).home.is_dir():
+    layout = layout_at(home)
+    if not layout.home.is_dir():
         refuse(f"--home {layout.home}: no such folder; expected a data folder")
     done = reconcile(layout)
     for line in done:

@@ -60,7 +60,8 @@ def show(
     machine = machine_named(gpu) if gpu else None
     sweep = load_file(file, parse_assignments(set_), digest)
     specs = [run.spec for run in sweep.runs]
-    if lines := mistakes(specs, layout_at(home)):
+    lines = mistakes(specs, layout_at(home))
+    if lines:
         refuse("\n".join(f"{file}: {line}" for line in lines))
     for line in unchecked(specs):
         complain(f"{file}: {line}", "yellow")
@@ -91,7 +92,8 @@ def show(
         table.add_row(r.variant, *numbers, _folder(r, digest.is_known(r.spec)))
     console.print(table, markup=False)
     print_cost(sweep, layout_at(home), machine)
-    if text := says(sweep, layout_at(home)):
+    text = says(sweep, layout_at(home))
+    if text:
         console.rule("what it can find", align="left")
         say(text)
     for reason in dict.fromkeys(digest.absent.values()):
@@ -143,17 +145,16 @@ def _print_disk(sweep: Sweep) -> None:
     if len(disks) < len(sizes):
         say("disk: unknown, because the size of the model is not known; give its local folder")
         return
-    after, last, most = (
-        sum(d.after for d in disks),
-        sum(d.if_last for d in disks),
-        sum(d.most for d in disks),
-    )
+    after = sum(d.after for d in disks)
+    last = sum(d.if_last for d in disks)
+    most = sum(d.most for d in disks)
     less = f" ({size_text(last)} if the last checkpoint is the best)" if last < after else ""
     say(
         f"about {size_text(after)} on disk afterwards{less}, at most {size_text(most)} if all train at once; "
         f"training.keep_checkpoints: {sweep.runs[0].spec.training.keep_checkpoints}"
     )
-    if records := sum(token_records(run.spec) for run in sweep.runs):
+    records = sum(token_records(run.spec) for run in sweep.runs)
+    if records:
         say(f"of which records of tokens (training.token_records) at most {size_text(records)}")
 
 
@@ -205,7 +206,8 @@ def _print_estimates(sweep: Sweep, machine: Machine | None) -> None:
 
     packed = find_spec("flash_attn") is not None
     usual = Assumptions(machine=machine if machine and machine.flops else H100, packed=packed)
-    room, misfit = (machine or usual.machine).memory, False
+    room = (machine or usual.machine).memory
+    misfit = False
     groups: dict[tuple[Estimate | None, Estimate | None], list[PlannedRun]] = {}
     for run in sweep.runs:
         low = estimate(run.spec, usual)
@@ -245,7 +247,8 @@ def _print_estimates(sweep: Sweep, machine: Machine | None) -> None:
             f"{need / GB:.0f} GB{fits}",
             f"{low.disk_bytes / GB:.0f} GB",
         )
-        total, most = total + low.gpu_hours * len(runs), most + high.gpu_hours * len(runs)
+        total = total + low.gpu_hours * len(runs)
+        most = most + high.gpu_hours * len(runs)
     console.print(table)
     say(
         f"about {total:,.0f} GPU hours in total, {most:,.0f} if every response has the maximum length: calculated for "

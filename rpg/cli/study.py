@@ -58,7 +58,8 @@ def _write_report(layout: Layout, name: str) -> None:
     """Write the study's report, unless it is newer than the reported runs."""
     from rpg.study.registration import registration
 
-    record, page = registration(layout, name), layout.study_folder(name) / "report" / "report.html"
+    record = registration(layout, name)
+    page = layout.study_folder(name) / "report" / "report.html"
     done = [layout.run(record.sweep, run).done_path for run in record.runs] if record else []
     newest = max((path.stat().st_mtime for path in done if path.exists()), default=0.0)
     if not page.exists() or page.stat().st_mtime < newest:

@@ -326,7 +326,8 @@ class VerlBackend(BackendSection):
     @field_validator("verl")
     @classmethod
     def _ours_stay_ours(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if why := refused(value):
+        why = refused(value)
+        if why:
             raise ValueError(why)
         return value
 

@@ -68,7 +68,8 @@ def reached(
             furthest = max(reach, key=_ASCENDING.index)
             models = [inner for each in fields for inner in models_in(each.annotation)]
             if not marked:
-                declared, marked = furthest, any(marks)
+                declared = furthest
+                marked = any(marks)
             elif furthest is PATH:  # a mark holds for everything below it, but a path stays one
                 declared = max(declared, PATH, key=_ASCENDING.index)
     if isinstance(value, dict | list | tuple):

@@ -74,7 +74,8 @@ def locate(data: dict[str, Any], file: Path) -> dict[str, Any]:
             {**beside, **part} if isinstance(part, dict) and part.get("type") == "python" else part
         )
 
-    if (reward := data.get("reward")) is not None:
+    reward = data.get("reward")
+    if reward is not None:
         data = {
             **data,
             "reward": [*map(placed, reward)] if isinstance(reward, list) else placed(reward),
@@ -92,10 +93,8 @@ def with_digests(spec: RunSpec, where: str) -> RunSpec:
     be found or read, or its digest differs from the one in the file."""
     if not any(isinstance(part, Coded) for part in (*spec.reward, spec.task)):
         return spec
-    parts, task = (
-        tuple(_with_digest(part, where) for part in spec.reward),
-        _with_digest(spec.task, where),
-    )
+    parts = tuple(_with_digest(part, where) for part in spec.reward)
+    task = _with_digest(spec.task, where)
     return spec.model_copy(update={"reward": parts, "task": task})
 
 

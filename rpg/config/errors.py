@@ -73,7 +73,9 @@ def explain(
             continue
         position = place(path, item.get("input")) if path else None
         field = ".".join(path) or "(whole file)"
-        value, kind, context = item.get("input"), item["type"], item.get("ctx", {})
+        value = item.get("input")
+        kind = item["type"]
+        context = item.get("ctx", {})
         shown = _cut(repr(value), 80)
         if kind == "extra_forbidden":
             known = sorted(siblings)

@@ -55,7 +55,9 @@ def leaves(
     """The fields of a run or of a part of it, parents before children; an algorithm's prose is left
     out."""
     for name, mark, default in _fields(type(model), kind):
-        value, at, where = getattr(model, name), _join(dotted, name), _join(place, name)
+        value = getattr(model, name)
+        at = _join(dotted, name)
+        where = _join(place, name)
         if isinstance(value, BaseModel) and not isinstance(value, Algorithm):
             ending = ".type" if (tag := _tag(value)) != SECTION else ""
             yield Leaf(at + ending, where + ending, mark, tag, default)

@@ -163,7 +163,10 @@ def _kind(section: Any, name: str, fields: dict[str, Any]) -> tuple[Any, Any, di
 def assign(data: dict[str, Any], dotted: str, value: Any, where: str) -> None:
     """Set `data[a][b][c]` for the path `a.b.c`; a text in place of a section is a ConfigError."""
     *parents, last = dotted.split(".")
-    node, section, kind, by_type = data, RunSpec, None, dict[Any, Any]()
+    node = data
+    section = RunSpec
+    kind = None
+    by_type = dict[Any, Any]()
     for i, part in enumerate(parents):
         if isinstance(node.get(part), str) and part == "algorithm":
             node[part] = {
@@ -174,7 +177,8 @@ def assign(data: dict[str, Any], dotted: str, value: Any, where: str) -> None:
             raise ConfigError(
                 f"{where}: {dotted}: {'.'.join(parents[: i + 1])} is {child!r}, not a section"
             )
-        node, (kind, section, by_type) = child, _kind(section, part, child)
+        node = child
+        (kind, section, by_type) = _kind(section, part, child)
     if not last or "" in parents:
         why = f"{where}: {dotted!r} is not a field path; write section.field, e.g. training.steps"
         raise ConfigError(why)
@@ -230,7 +234,8 @@ def resolve(data: dict[str, Any], where: str, file: Path | None = None) -> RunSp
         spec = RunSpec.model_validate(data)
     except ValidationError as error:
         raise explain(error, RunSpec, where, partial(place, file) if file else None) from None
-    if useless := spec.without_effect():
+    useless = spec.without_effect()
+    if useless:
         raise ConfigError(f"{where}: {useless}")
     return with_digests(spec, where)
 

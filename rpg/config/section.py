@@ -68,11 +68,9 @@ def default_type(default: str) -> BeforeValidator:
 def members(section: Any, name: str) -> tuple[dict[Any, Any], Any]:
     """(type -> section, the type where none is written) of what a field holds; None is the type of
     what has none."""
-    field, by_type, defaults = (
-        getattr(section, "model_fields", {}).get(name),
-        dict[Any, Any](),
-        list[Any](),
-    )
+    field = getattr(section, "model_fields", {}).get(name)
+    by_type = dict[Any, Any]()
+    defaults = list[Any]()
     for model in models_in(field.annotation) if field else ():
         tag = model.model_fields.get("type")
         by_type |= dict.fromkeys(get_args(tag.annotation) if tag else [None], model)

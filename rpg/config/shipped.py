@@ -37,7 +37,8 @@ def find(given: Path) -> Path:
     like a name, and no shipped file has it."""
     if given.is_file():
         return given
-    if path := lookup(str(given)):
+    path = lookup(str(given))
+    if path:
         return path
     if len(given.parts) == 1 and not given.suffix and not given.exists():
         shipped_names = names()

@@ -113,7 +113,8 @@ def load_sweep(
     base = load_raw_run(shipped.base(path, spec.base), (path.resolve(),)) if spec.base else {}
     base = merge(base, spec.run)
     varied = {field: values for field, values in spec.axes.items() if field not in overrides}
-    if both := [field for field in overrides if field in (axes or ())]:
+    both = [field for field in overrides if field in (axes or ())]
+    if both:
         raise ConfigError(
             f"--set {both[0]}: --axis {both[0]} has values for it, too; keep one of the two"
         )
@@ -142,7 +143,8 @@ def load_sweep(
         by_id[planned.run_id] = at
         runs.append(planned)
         for axis, value in point.items():
-            if text := value_labels.get((axis, canonical_json(value))):
+            text = value_labels.get((axis, canonical_json(value)))
+            if text:
                 labels[_part(axis, value, several)] = text
     if not runs:
         raise ConfigError(f"{path}: exclude: leaves no run")
@@ -219,7 +221,8 @@ def _read_spec(
 def with_values(base: dict[str, Any], values: dict[str, Any], path: Path, at: str) -> RunSpec:
     """`base` with {dotted field: value}, whole sections before their fields; `at` says which, for
     messages."""
-    data, where = copy.deepcopy(base), f"{path} [{at}]" if at else str(path)
+    data = copy.deepcopy(base)
+    where = f"{path} [{at}]" if at else str(path)
     for dotted, value in sorted(values.items(), key=lambda item: item[0].count(".")):
         assign(data, dotted, value, where)
     return resolve(locate(data, path), where, path)

@@ -42,7 +42,8 @@ class Drawing(NamedTuple):
     @classmethod
     def of(cls, spec: RunSpec) -> Self:
         """As a run's checkpoints are evaluated."""
-        rollout, e = spec.rollout, spec.evaluation
+        rollout = spec.rollout
+        e = spec.evaluation
         lengths = rollout.max_prompt_tokens, rollout.max_response_tokens
         sampling = Sampling(e.temperature, *lengths, evaluation_restriction(spec))
         names = {
@@ -94,13 +95,15 @@ class Drawing(NamedTuple):
         It is known by the digest of its files, or on the hub by its commit (`revision`), never by a
         name alone. The digest covers the tokenizer, and with it the chat template.
         """
-        folder, where = Path(checkpoint).expanduser(), self.place
+        folder = Path(checkpoint).expanduser()
+        where = self.place
         sampling = self.sampling.record()
         del sampling["max_prompt_tokens"]  # a longer prompt is an error
         engine = {
             x.dotted: x.value for x in leaves(self.engine, kind=EVALUATES) if x.kind is EVALUATES
         }
-        local, on_hub = folder.is_dir(), f"{checkpoint}@{revision}"
+        local = folder.is_dir()
+        on_hub = f"{checkpoint}@{revision}"
         settings: dict[str, Any] = {
             "model": model_files_digest(folder, home) if local else on_hub,
             "engine": {"type": self.engine.type, **engine},
@@ -119,7 +122,8 @@ class Drawing(NamedTuple):
 def _in_process(spec: EngineSpec, sampling: Sampling, bfloat16: bool, device: str) -> Engine:
     if isinstance(spec, VllmEngineSpec):
         return VllmEngine(sampling, spec, bfloat16)  # it chooses the device itself
-    if reason := missing(device):
+    reason = missing(device)
+    if reason:
         raise EngineError(f"device: {reason}")
     return _ENGINES[type(spec)](sampling, device, bfloat16, spec.rows)
 

@@ -108,10 +108,13 @@ class Evaluator:
 
     def _fill(self, folder: RunFolder, benchmark: str, step: int, target: Path) -> bool:
         """Write the samples; True if they were all stored already."""
-        checkpoint, spec = folder.checkpoint(step), self._spec(folder)
-        if damage := damaged(checkpoint):
+        checkpoint = folder.checkpoint(step)
+        spec = self._spec(folder)
+        damage = damaged(checkpoint)
+        if damage:
             raise StoreError(f"{damage}; run the sweep again to rebuild it")
-        draws, used = Drawing.of(spec).draws(self.layout.home, checkpoint), list[Engine]()
+        draws = Drawing.of(spec).draws(self.layout.home, checkpoint)
+        used = list[Engine]()
         fewer = folder.fewer_path(benchmark, step)
         problems = read_problems(prepare_data(spec, self.layout.home).benchmarks[benchmark])
 
@@ -132,7 +135,8 @@ class Evaluator:
             progress=self._report_progress(folder, step, benchmark),
         )
         asked = requests(problems, spec.evaluation.samples, spec.seed, draws)
-        if drift := self._drift.measure(spec, draws, asked, engine):
+        drift = self._drift.measure(spec, draws, asked, engine)
+        if drift:
             atomic_write_json(
                 drift_path(target), drift
             )  # before the samples, which say that all is done
@@ -178,7 +182,8 @@ class Evaluator:
         """The environments of a run, if its task has any; runs with the same task share them."""
         if not isinstance(spec.task, EnvironmentTask):
             return None
-        if (key := repr(spec.task)) not in self._environments:
+        key = repr(spec.task)
+        if key not in self._environments:
             kept = folder.read_manifest().get("rewards") or {}
             self._environments[key] = Conversations(spec.task, kept)
         return self._environments[key]
@@ -188,7 +193,8 @@ class Evaluator:
     ) -> Callable[[Progress], None]:
         """Write progress to the run's folder when samples are finished, and to the log from time to
         time."""
-        last, written = time.monotonic(), float("-inf")
+        last = time.monotonic()
+        written = float("-inf")
 
         def say(progress: Progress) -> None:
             nonlocal last, written

@@ -85,7 +85,8 @@ def evaluate_problems(
     """
     wanted = requests(problems, samples_per_problem, seed, draws)
     keys = {(key.problem, key.sample): key for key in wanted}
-    stored, texts = draws.read(), {problem.id: problem.text for problem in problems}
+    stored = draws.read()
+    texts = {problem.id: problem.text for problem in problems}
     older = {
         key: Draw(row["response"].removeprefix(scorer.prefix), row["tokens"], row["truncated"])
         for row in graded_rows
@@ -107,7 +108,9 @@ def draw_missing(
 ) -> Mapping[Key, Draw]:
     """Everything that is wanted: what is stored, what is drawn here, and what other processes draw
     meanwhile."""
-    began, tokens, fresh = time.monotonic(), 0, 0
+    began = time.monotonic()
+    tokens = 0
+    fresh = 0
 
     def tell() -> None:
         if progress is not None:
@@ -117,7 +120,8 @@ def draw_missing(
     def keep(batch: dict[Key, Draw]) -> None:
         nonlocal tokens, fresh
         draws.add(batch)
-        tokens, fresh = tokens + sum(draw.tokens for draw in batch.values()), fresh + len(batch)
+        tokens = tokens + sum(draw.tokens for draw in batch.values())
+        fresh = fresh + len(batch)
         batch.clear()
         tell()
 

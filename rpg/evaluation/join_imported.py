@@ -82,7 +82,8 @@ def join(
         revision = hub_commit(str(checkpoint), revision)
     drawing = Drawing.of(spec)
     draws = drawing.draws(layout.home, checkpoint, revision)
-    rules, written = rules_name(verifier_of(spec.task)), {}
+    rules = rules_name(verifier_of(spec.task))
+    written = {}
     rewards = model_run.read_manifest().get("rewards") or {}
     with (
         drawing.when_needed(checkpoint, revision, say) as engine,

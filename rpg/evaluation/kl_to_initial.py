@@ -58,7 +58,8 @@ class Initial:
         if not isinstance(model, PretrainedModel) or model.warm_start is not None:
             folder = warm_folder(spec, home)
             return cls(folder, None, template) if folder.exists() else None
-        if local := located(model.path, home):
+        local = located(model.path, home)
+        if local:
             return cls(folder_with_chat_template(spec, home, local), None, template)
         return cls(model.path, f"{model.revision} {digest(template)}", template)
 

@@ -77,7 +77,8 @@ def _regrade_file(
         raise ConfigError(why)
     other = "default" if graded_by.rules == "recipe" else "recipe"
     verifier = MathVerifier.model_validate({**graded_by.model_dump(), "rules": rules or other})
-    name, path = rules_name(verifier), grades_path(samples, rules_name(verifier))
+    name = rules_name(verifier)
+    path = grades_path(samples, rules_name(verifier))
     rows = read_samples(samples).to_pylist()
     origin = hashlib.sha256(samples.read_bytes()).hexdigest()
     grades = read_grades(path, origin) if path.exists() else None

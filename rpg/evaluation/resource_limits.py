@@ -25,10 +25,8 @@ def strictest(places: Iterable[Place]) -> ThisMachine | None:
         (place.memory_gib for place in local if place.memory_gib is not None), default=None
     )
     gpu = min((place.gpu_memory for place in local if place.gpu_memory is not None), default=None)
-    threads, niceness = (
-        min(place.threads for place in local),
-        max(place.niceness for place in local),
-    )
+    threads = min(place.threads for place in local)
+    niceness = max(place.niceness for place in local)
     return ThisMachine(threads=threads, niceness=niceness, memory_gib=memory, gpu_memory=gpu)
 
 
@@ -42,7 +40,8 @@ def confine(place: ThisMachine) -> None:
     torch.set_num_threads(place.threads)
     if place.gpu_memory is not None and torch.cuda.is_available():
         torch.cuda.set_per_process_memory_fraction(place.gpu_memory)
-    if (gib := place.memory_gib) is None:
+    gib = place.memory_gib
+    if gib is None:
         return
     taken = _data_bytes()
     if taken and taken > gib * 2**30:

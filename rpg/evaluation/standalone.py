@@ -122,7 +122,8 @@ def evaluate(
     where = (
         as_section(OnRay, {"type": "ray", **place}, "place") if isinstance(place, dict) else place
     )
-    spec, chosen = as_section(EngineSpec, engine, "engine"), _distinct(benchmarks)
+    spec = as_section(EngineSpec, engine, "engine")
+    chosen = _distinct(benchmarks)
     named = [asked for each in chosen for asked in with_prompts(each, prompts)]
     if not Path(checkpoint).expanduser().is_dir():
         revision = hub_commit(
@@ -143,7 +144,8 @@ def evaluate(
         for loaded in loaded_benchmarks:
             if limit is not None:  # the digest stays that of the whole benchmark
                 loaded = replace(loaded, problems=loaded.problems[:limit])
-            name, verifier = loaded.benchmark.name, loaded.benchmark.verifier
+            name = loaded.benchmark.name
+            verifier = loaded.benchmark.verifier
             wanted = (
                 samples_per_problem(name) if callable(samples_per_problem) else samples_per_problem
             )
@@ -158,9 +160,8 @@ def evaluate(
             # The digest in the identity leaves out typesetting, units and blanks; prompts and
             # grading do not.
             asked = {(problem.id, problem.text, problem.answer) for problem in loaded.problems}
-            if done := asked == {
-                (row["problem_id"], row["problem"], row["answer"]) for row in rows
-            }:
+            done = asked == {(row["problem_id"], row["problem"], row["answer"]) for row in rows}
+            if done:
                 say(f"{name}: already done")
             else:
                 with Scorer(verifier, workers=grading_workers) as scorer:
@@ -218,7 +219,8 @@ def _older(
     it."""
     rows = []
     for record in (folder / RECORD, *folder.glob(f"*/{RECORD}")):
-        entry, path = _record(record.parent).get(name, {}), record.with_name(f"{name}.parquet")
+        entry = _record(record.parent).get(name, {})
+        path = record.with_name(f"{name}.parquet")
         if path.exists() and _alike(entry, identity, draws, "prompt", "problems"):
             rows += samples.read_samples(path).to_pylist()
     return rows
@@ -240,7 +242,8 @@ def _set_aside(
 ) -> None:
     """Move what an earlier call has written to a folder of its own, unless the new samples contain
     it."""
-    before, path = record.pop(name, None), folder / f"{name}.parquet"
+    before = record.pop(name, None)
+    path = folder / f"{name}.parquet"
     (folder / digest(identity)[:8] / path.name).unlink(
         missing_ok=True
     )  # the same evaluation: it comes back
@@ -279,14 +282,16 @@ def _room(checkpoint: str | Path, revision: str | None, prompt: int) -> int:
 def _said(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Notes on responses without an answer line, and on answers that could not be read."""
     notes = []
-    if without := sum(row["extracted"] is None for row in rows) / len(rows):
+    without = sum(row["extracted"] is None for row in rows) / len(rows)
+    if without:
         notes.append(f"{name}: {without:.1%} of the responses have no answer line{see('grading')}")
     unread = Counter(
         form for row in rows if (form := samples.unread_form(row["correct"], row["reason"]))
     )
     if unread.total() > samples.UNREAD_SHARE * len(rows):
         forms = "; ".join(f"{form} ({count})" for form, count in unread.most_common(10))
-        seconds, count = Counter(row.get(samples.SECOND) for row in rows), unread.total()
+        seconds = Counter(row.get(samples.SECOND) for row in rows)
+        count = unread.total()
         second = (
             f"a second reader found {seconds[True]} right and {seconds[False]} wrong of {count}"
         )
@@ -332,10 +337,8 @@ def _result(
     }  # these are only listed
     clean = [row for row in rows if row["problem_id"] not in leaked]
     without = summarise(clean) if leaked and clean else None
-    notes, rules = (
-        [*loaded.notes, *_said(loaded.benchmark.name, rows)],
-        samples.metadata(path).get("rules"),
-    )
+    notes = [*loaded.notes, *_said(loaded.benchmark.name, rows)]
+    rules = samples.metadata(path).get("rules")
     return Result(loaded.benchmark.name, summarise(rows), path, notes, checks, rules, without)
 
 

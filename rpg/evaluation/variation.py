@@ -16,7 +16,8 @@ from rpg.stats.variance_components import SAMPLING, TOGETHER, variance_component
 from rpg.tasks.benchmarks import Benchmark, Prompt, shipped
 
 _SETS = Path(rpg.tasks.__file__).parent / "sets"
-OTHERS, ASKED = "others", "-prompt-"
+OTHERS = "others"
+ASKED = "-prompt-"
 
 
 class Preset(Section):

@@ -31,14 +31,17 @@ def kl_and_left_out(setting: DistributionKL, log_p: Tensor, log_q: Tensor) -> tu
         )
     dtype = torch.promote_types(log_p.dtype, torch.float32)
     log_p, log_q = (x.to(dtype).clamp(min=LOG_PROB_FLOOR) for x in (log_p, log_q))
-    k, left_out = setting.top_k, torch.zeros_like(log_q[..., 0])
+    k = setting.top_k
+    left_out = torch.zeros_like(log_q[..., 0])
     if k is not None and k < log_q.shape[-1]:
         top = log_q.topk(k, -1).indices
         log_p, log_q = (_first_and_others(x, top) for x in (log_p, log_q))
         left_out = log_q[..., -1].exp()
     if setting.divergence != "jsd":
         return mathematics(setting.divergence).exact(log_p, log_q), left_out
-    p, q, mix = log_p.exp(), log_q.exp(), setting.mix
+    p = log_p.exp()
+    q = log_q.exp()
+    mix = setting.mix
     log_m = torch.logaddexp(log_q + log(mix), log_p + log(1 - mix))
     return (mix * q * (log_q - log_m) + (1 - mix) * p * (log_p - log_m)).sum(-1), left_out
 

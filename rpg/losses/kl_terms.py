@@ -139,7 +139,8 @@ def mathematics(name: str) -> Mathematics:
 def check(records: Mapping[str, Divergence], formulas: Mapping[str, Mathematics]) -> None:
     """Raises RuntimeError if the records of the catalogue and the formulas here do not agree."""
     for name in {**records, **formulas}:
-        record, formula = records.get(name), formulas.get(name)
+        record = records.get(name)
+        formula = formulas.get(name)
         if record is None or formula is None:
             place = "rpg/catalogue/divergences.yaml" if record is None else "rpg/losses/kl_terms.py"
             raise RuntimeError(

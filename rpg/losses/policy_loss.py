@@ -99,7 +99,8 @@ def policy_loss(
         rows, tokens = mask.shape
         size = max(1, _CHUNK // max(1, tokens) if log_prob.device.type == "cpu" else rows)
         slope = torch.empty_like(weights)
-        sums, peaks = weights.new_zeros(len(_SUMS)), [weights.new_zeros(2)]
+        sums = weights.new_zeros(len(_SUMS))
+        peaks = [weights.new_zeros(2)]
         for start in range(0, rows, size):
             part = slice(start, start + size)
             x, highest = _read({name: value[part] for name, value in inputs.items()}, mask[part])
@@ -230,7 +231,8 @@ def _measure(x: TokenInputs, ratio: Tensor, cuts: Cuts, loss: Tensor) -> tuple[T
 
 
 def _metrics(sums: dict[str, float], ratio_max: float) -> dict[str, float]:
-    tokens, ratios = max(sums["tokens"], 1.0), max(sums["ratios"], 1.0)
+    tokens = max(sums["tokens"], 1.0)
+    ratios = max(sums["ratios"], 1.0)
     metrics = {"loss": sums["loss"]}
     metrics |= {name: sums[name] / tokens for name in _SUMS if name.startswith(("kl_", "clip_"))}
     metrics["clip_fraction"] = sum(metrics[f"clip_fraction_{kind}"] for kind in CLIPS)
@@ -363,7 +365,8 @@ def weight_metrics(
         counted = counted.any(-1, keepdim=True)
     held = weights[counted].double()
     n = max(1, held.numel())
-    total, squares = float(held.sum()), float((held * held).sum())
+    total = float(held.sum())
+    squares = float((held * held).sum())
     cap = setting.cap if isinstance(setting, TruncatedWeights) else 0.0
     return {
         "rollout_weight_mean": total / n,

@@ -60,7 +60,8 @@ def token_loss(algo: Algorithm, x: TokenInputs) -> TokenLoss:
     if algo.mask:
         upper, lower = _moved(algo.mask, x)
         silent = upper | lower
-        value, slope = value.masked_fill(silent, 0), slope.masked_fill(silent, 0)
+        value = value.masked_fill(silent, 0)
+        slope = slope.masked_fill(silent, 0)
         cuts = {name: cut & ~silent for name, cut in cuts.items()}
         cuts |= {
             "upper": upper | cuts.get("upper", upper),
@@ -98,14 +99,18 @@ def _clip(w: Tensor, sign: Tensor, clip: Clip | None) -> tuple[Cuts, Tensor | No
     """
     if clip is None:
         return {}, None, w
-    low, high, c = clip.low, clip.high, clip.c
+    low = clip.low
+    high = clip.high
+    c = clip.c
     negative = sign < 0
     upper, lower = (w >= 1 + high) & (sign > 0), (w <= 1 - low) & negative
-    silent, bound = upper | lower, torch.where(lower, 1 - low, torch.where(upper, 1 + high, w))
+    silent = upper | lower
+    bound = torch.where(lower, 1 - low, torch.where(upper, 1 + high, w))
     cuts = {"upper": upper, "lower": lower}
     if c is not None:
         cuts["dual"] = dual = (w >= c) & negative
-        silent, bound = silent | dual, torch.where(dual, c, bound)
+        silent = silent | dual
+        bound = torch.where(dual, c, bound)
     return cuts, silent, bound
 
 
@@ -156,7 +161,8 @@ def _gmpo(x: TokenInputs, clip: Clip | None) -> TokenLoss:
 
 def _moved(mask: Mask, x: TokenInputs) -> tuple[Tensor, Tensor]:
     """Tokens (b, T) whose policy has moved up and down by more than catalogue.Mask allows."""
-    old, new = bounded_exp(x.log_prob - x.log_w), bounded_exp(x.log_prob)
+    old = bounded_exp(x.log_prob - x.log_w)
+    new = bounded_exp(x.log_prob)
     moved = new - old
     if mask.by == "kl":
         others = torch.log((1 - old + 1e-8) / (1 - new + 1e-8))
@@ -188,10 +194,12 @@ def _gated(x: TokenInputs, gate: Gate) -> TokenLoss:
 def _cispo(x: TokenInputs, clip: Clip | None) -> TokenLoss:
     """-sg(clip(w)) A log pi: no token loses its gradient (MiniMax-M1, 2025, eq. 4)."""
     w = bounded_exp(x.log_w)
-    weight, cuts = w, Cuts()
+    weight = w
+    cuts = Cuts()
     if clip is not None:
         low, high = clip.low, clip.high
-        weight, cuts = w.clamp(1 - low, 1 + high), {"upper": w > 1 + high, "lower": w < 1 - low}
+        weight = w.clamp(1 - low, 1 + high)
+        cuts = {"upper": w > 1 + high, "lower": w < 1 - low}
     slope = -weight * x.advantages
     return slope * x.log_prob, slope, w, cuts
 
@@ -223,11 +231,13 @@ def _rpg(algo: Algorithm, x: TokenInputs) -> TokenLoss:
     regularised advantage; an unclipped sample has slope -W in either style. w > 0, so W has the
     sign of A.
     """
-    whole, log_v = algo.ratio != "token", torch.zeros_like(x.log_w) if x.log_v is None else x.log_v
+    whole = algo.ratio != "token"
+    log_v = torch.zeros_like(x.log_w) if x.log_v is None else x.log_v
     log_w, log_v_sample, log_prob, d = (
         log.sum(-1, keepdim=True) if whole else log for log in (x.log_w, log_v, x.log_prob, x.d)
     )
-    w, v = bounded_exp(log_w), bounded_exp(log_v_sample)
+    w = bounded_exp(log_w)
+    v = bounded_exp(log_v_sample)
     # the part of a response's scalar loss that one of its tokens reports, so that they add up to it
     spread = 1 / x.lengths.to(w.dtype) if whole else 1.0
     kl_value: Tensor | float = 0.0
@@ -252,18 +262,21 @@ def _rpg(algo: Algorithm, x: TokenInputs) -> TokenLoss:
     W = reward - algo.beta * kl_slope
     cuts, silent, bound = _clip(w, W, algo.clip)
     if reinforce:
-        weight, slope = W, -W
+        weight = W
+        slope = -W
         if silent is not None:  # Algorithm 2 reports bound R + C_KL there, C_KL = W - w R
             weight = torch.where(silent, W + (bound - w) * x.advantages, W)
             slope = slope.masked_fill(silent, 0)
         value = -weight * x.log_prob
     else:
-        value, slope = algo.beta * kl_value - reward * spread, -W
+        value = algo.beta * kl_value - reward * spread
+        slope = -W
         if (
             silent is not None
         ):  # Algorithm 1: -bound A there; catalogue.Clip explains the three readings
             if reading != "exact":
-                value, slope = -W * spread, slope - w * A_slope
+                value = -W * spread
+                slope = slope - w * A_slope
             value = torch.where(silent, -bound * (W / w) * spread, value)
             slope = torch.where(silent, -bound * A_slope, slope)
     Z = kl.Z if kl else 1.0

@@ -98,9 +98,12 @@ class BlockEngine:
         return max(1, int(0.8 * free) // per_row)
 
     def _read_weights(self) -> None:
-        sizes, layers, scales = self.sizes, list[_Layer](), []
+        sizes = self.sizes
+        layers = list[_Layer]()
+        scales = []
         for layer in self.model.model.layers:
-            of, mlp = layer.self_attn, layer.mlp
+            of = layer.self_attn
+            mlp = layer.mlp
             weights, biases = zip(
                 *map(weight_and_bias, (of.q_proj, of.k_proj, of.v_proj)), strict=True
             )
@@ -174,7 +177,8 @@ class BlockEngine:
         self._table = torch.stack(rotary(self.model, self._last)).to(dtype)[:, :, None, None]
         """(2, slots, 1, 1, D)."""
         self._caches: list[tuple[Tensor, Tensor]] = []
-        self._shut, self._filled = shut, width
+        self._shut = shut
+        self._filled = width
         self._live: Tensor | None = None
         padding = torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, shut).to(self.device)
 
@@ -228,7 +232,8 @@ class BlockEngine:
         """All layers on tokens (M, E); `turns` has two (M or 1, 1, g + 1, D) for each. `attend`
         gets a layer's number, queries (M, K, g, D), keys and values (M, K, 1, D).
         """
-        sizes, eps = self.sizes, self.sizes.eps
+        sizes = self.sizes
+        eps = self.sizes.eps
         group = sizes.heads // sizes.kv_heads
         for index, layer in enumerate(self.layers):
             h = F.rms_norm(x, x.shape[1:], layer.norm, eps)

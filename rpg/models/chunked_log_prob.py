@@ -72,7 +72,8 @@ def chosen_log_prob(
         return log_p[position, token], entropy_of(log_p) if entropy else None
     if torch.is_autocast_enabled(hidden.device.type):
         kind = torch.get_autocast_dtype(hidden.device.type)
-        hidden, weight = hidden.to(kind), weight.to(kind)
+        hidden = hidden.to(kind)
+        weight = weight.to(kind)
     count = len(hidden) * len(weight)
     room = 0 if not torch.is_grad_enabled() else count if count <= _ALL_KEPT else _KEPT
     chosen, spread = _ChosenLogProb.apply(  # type: ignore[no-untyped-call]  # torch leaves it without annotations
@@ -147,7 +148,8 @@ class _ChosenLogProb(torch.autograd.Function):
         spread = torch.empty(len(hidden) if entropy else 0, device=hidden.device)
         ctx.parts = []
         for start, a, b in zip(starts, cuts.tolist(), cuts[1:].tolist(), strict=False):
-            part, where = slice(start, start + rows), order[a:b]
+            part = slice(start, start + rows)
+            where = order[a:b]
             log_p = _log_softmax(hidden, part, weight, temperature, closed)
             chosen[where] = log_p[position[where] - start, token[where]]
             if entropy:
@@ -165,13 +167,15 @@ class _ChosenLogProb(torch.autograd.Function):
         of_hidden, of_weight = ctx.needs_input_grad[:2]
         hidden_grad = torch.empty_like(hidden) if of_hidden else None
         weight_grad: Tensor | None = None
-        grad, spread_grad = grad / ctx.temperature, spread_grad / ctx.temperature
+        grad = grad / ctx.temperature
+        spread_grad = spread_grad / ctx.temperature
         for index, (part, where, log_p) in enumerate(ctx.parts):
             # The log-probabilities that were kept are overwritten by their gradient and then freed.
             ctx.parts[index] = (part, where, None)
             if log_p is None:
                 log_p = _log_softmax(hidden, part, weight, ctx.temperature, ctx.closed)
-            at, token_grad = position[where] - part.start, grad[where]
+            at = position[where] - part.start
+            token_grad = grad[where]
             total = token_grad.new_zeros(len(log_p)).index_add_(0, at, token_grad)
             if ctx.entropy:
                 slope = (

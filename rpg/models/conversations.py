@@ -92,12 +92,11 @@ class Conversations:
         environment's tokens, too; a reply that leaves no room for another token of the policy ends
         the response. Raises EnvironmentFault; DataError: a prompt is too long.
         """
-        task, environments = self.task, self.environments
-        group_size, max_new_tokens, uniforms = (
-            how["group_size"],
-            how["max_new_tokens"],
-            how["uniforms"],
-        )
+        task = self.task
+        environments = self.environments
+        group_size = how["group_size"]
+        max_new_tokens = how["max_new_tokens"]
+        uniforms = how["uniforms"]
         if task.reply is not None:
             restriction = how.get("restriction", WHOLE)
             how["restriction"] = replace(restriction, stop=(*restriction.stop, task.markers[1]))
@@ -106,7 +105,8 @@ class Conversations:
             environments.begin(row, columns[row // group_size], key) for row, key in enumerate(keys)
         ]
         prompt_ids = self.encoded(policy.tokenizer, prompts, openings, max_prompt_tokens)
-        active, size = list(range(len(talks))), group_size
+        active = list(range(len(talks)))
+        size = group_size
         positions = room_of(policy.model.config)
         while active:
             fewest = min(len(talks[row].tokens) for row in active)
@@ -131,7 +131,8 @@ class Conversations:
             samples = policy.sample(contexts, **turn)
             size = 1
             for at, row in enumerate(rows):
-                talk, length = talks[row], int(samples.batch.lengths[at])
+                talk = talks[row]
+                length = int(samples.batch.lengths[at])
                 fits = min(length, max_new_tokens - len(talk.tokens))
                 talk.truncated = bool(samples.truncated[at]) or fits < length
                 ids: list[int] = samples.batch.tokens[at, :fits].tolist()

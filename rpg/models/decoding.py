@@ -123,13 +123,15 @@ def generate(
         raise ValueError(
             f"uniforms: shape {tuple(uniforms.shape)}, accepted: {(rows, max_new_tokens)}"
         )
-    parts, at_once = list[Samples](), rows_at_once or rows
+    parts = list[Samples]()
+    at_once = rows_at_once or rows
     given = [list(prompt) for prompt in prompts]
     prompt_of = torch.arange(rows, device=engine.device) // group_size
     for begin in range(0, rows, at_once):
         end = min(begin + at_once, rows)
         first, last = begin // group_size, (end - 1) // group_size
-        asked, of = given[first : last + 1], prompt_of[begin:end] - first
+        asked = given[first : last + 1]
+        of = prompt_of[begin:end] - first
         part = _Part(engine, asked, of, max_new_tokens, stop, temperature, restriction, stopper)
         parts.append(part.draw(None if uniforms is None else uniforms[begin:end], tell, begin))
     samples = joined(parts)
@@ -155,8 +157,11 @@ class _Part:
         self, uniforms: Tensor | None, tell: Callable[[int, int], None], before: int
     ) -> Samples:
         """`before` responses were drawn in earlier parts."""
-        engine, limit, device = self.engine, self.max_new_tokens, self.engine.device
-        rows, shared = len(self.prompt_of), engine.block == 1
+        engine = self.engine
+        limit = self.max_new_tokens
+        device = self.engine.device
+        rows = len(self.prompt_of)
+        shared = engine.block == 1
         # Created outside of inference mode, so that autograd can use them later.
         tokens = torch.zeros(rows, limit, dtype=torch.long, device=device)
         log_prob = torch.zeros(rows, limit, device=device)
@@ -172,7 +177,8 @@ class _Part:
             row_of = self.prompt_of  # their rows in the cache
             if not shared:
                 engine.select(row_of)
-                logits, row_of = logits[row_of], active
+                logits = logits[row_of]
+                row_of = active
             for begin in range(0, limit, engine.block):
                 end = min(begin + engine.block, limit)
                 u = None if uniforms is None else uniforms[active, begin:end]
@@ -206,7 +212,9 @@ class _Part:
                     continue
                 if len(left) < len(active):
                     engine.select(left)
-                active, row_of, logits = active[left], row_of[: len(left)], engine.step(last)
+                active = active[left]
+                row_of = row_of[: len(left)]
+                logits = engine.step(last)
         width = int(lengths.max())
         support = lists.support(width) if lists is not None else None
         if lists is None and self.restriction.min_tokens:
@@ -227,11 +235,9 @@ class _Part:
         log-probabilities, entropies) of each position, and the tokens that could be sampled there
         if that is restricted.
         """
-        drawn, kept, truncates = (
-            list[tuple[Tensor, ...]](),
-            list[Tensor](),
-            self.restriction.truncates,
-        )
+        drawn = list[tuple[Tensor, ...]]()
+        kept = list[Tensor]()
+        truncates = self.restriction.truncates
         for t in range(begin, end):
             if t > begin:
                 logits = self.engine.step(drawn[-1][0])
@@ -248,7 +254,8 @@ class _Part:
     def _stopped(self, recent: Tensor, before: int, begin: int, stopper: Stopper) -> Tensor:
         """(rows, positions from `begin` on) bool: the token completes a stop string; `recent` has
         `before` tokens more."""
-        rows, least = recent.tolist(), self.restriction.min_tokens
+        rows = recent.tolist()
+        least = self.restriction.min_tokens
         completed = torch.zeros(len(rows), recent.shape[1] - before, dtype=torch.bool)
         for i in range(max(0, least - begin - 1), completed.shape[1]):
             completed[:, i] = torch.tensor(stopper([ids[: before + i + 1] for ids in rows]))
@@ -293,7 +300,8 @@ def draw(
         # drawn.
         below = torch.nextafter(total, torch.zeros_like(total))
         if row_of is not None:
-            total, below = total[row_of], below[row_of]
+            total = total[row_of]
+            below = below[row_of]
             one_to_one = len(row_of) == len(cumulative) and bool((row_of[1:] > row_of[:-1]).all())
             cumulative = cumulative if one_to_one else cumulative[row_of]
         target = torch.minimum(u * total, below)
@@ -384,7 +392,8 @@ def joined(parts: Sequence[Samples]) -> Samples:
         concatenated([b.support for b in batches], width),
         None if batches[0].heard is None else widened([b.within & ~b.mask for b in batches]),
     )
-    log_prob, entropy = widened([p.log_prob for p in parts]), widened([p.entropy for p in parts])
+    log_prob = widened([p.log_prob for p in parts])
+    entropy = widened([p.entropy for p in parts])
     return Samples(batch, log_prob, entropy, torch.cat([p.truncated for p in parts]))
 
 

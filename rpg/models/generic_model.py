@@ -128,7 +128,9 @@ def _of_logits(
 ) -> Scored:
     """`logits` (N, positions, V); `at` (N, T): which position of its row predicts each token, None
     if they are in order."""
-    mask, support, tokens = batch.mask, batch.support, batch.tokens[batch.mask]
+    mask = batch.mask
+    support = batch.support
+    tokens = batch.tokens[batch.mask]
     row = torch.arange(len(batch), device=logits.device)[:, None].expand(mask.shape)
     if support is None and not entropy and not states:  # avoids a copy of the logits
         targets = batch.tokens

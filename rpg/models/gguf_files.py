@@ -71,13 +71,15 @@ def load(
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
     state = {}
     for name, to in names.items():
-        tensor, layer = _tensor(tensors[name]), name.split(".")[-2]
+        tensor = _tensor(tensors[name])
+        layer = name.split(".")[-2]
         if family == "llama" and layer in heads:  # halves of a head lie interleaved there
             tensor = tensor.unflatten(0, (heads[layer], -1, 2)).transpose(1, 2).flatten(0, 2)
         state[str(to)] = tensor
     if tied:
         state["lm_head.weight"] = state["model.embed_tokens.weight"]
-    if differ := sorted(state.keys() ^ model.state_dict().keys()):
+    differ = sorted(state.keys() ^ model.state_dict().keys())
+    if differ:
         raise ValueError(f"{differ[0]} is missing, or is none of a model of type {family}")
     model.load_state_dict(state)
     model.tie_weights()

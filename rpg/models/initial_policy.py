@@ -88,9 +88,11 @@ def check_lengths(spec: RunSpec, splits: Splits, home: Path) -> str | None:
     are. Raises ModelError, OSError: the run's tokenizer is not on this machine; it is not
     downloaded for this check.
     """
-    tokenizer, positions = tokenizer_of(spec, home, splits, offline=True), _positions(spec, home)
+    tokenizer = tokenizer_of(spec, home, splits, offline=True)
+    positions = _positions(spec, home)
     problems = [*splits.train, *chain.from_iterable(splits.benchmarks.values())]
-    limit, room = spec.rollout.max_prompt_tokens, positions - spec.rollout.max_response_tokens
+    limit = spec.rollout.max_prompt_tokens
+    room = positions - spec.rollout.max_response_tokens
     too_long = check_prompts(tokenizer, [problem.given() for problem in problems], min(limit, room))
     if too_long and room < limit:
         return f"rollout.max_response_tokens leaves {room} of the model's {positions} positions; {too_long}"
@@ -106,7 +108,8 @@ def require_lengths(spec: RunSpec, home: Path) -> None:
     files = data_files(spec, home)
     held_out = {name: read_problems(path) for name, path in files.benchmarks.items()}
     with contextlib.suppress(ModelError, OSError):  # loading the model says what is wrong
-        if too_long := check_lengths(spec, Splits(read_problems(files.train), held_out), home):
+        too_long = check_lengths(spec, Splits(read_problems(files.train), held_out), home)
+        if too_long:
             raise DataError(too_long)
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()
@@ -190,7 +193,8 @@ def starting_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = prin
     policy = initial_policy(spec, home, say)
     for note in notes(policy.tokenizer, getattr(policy.model, "generation_config", None)):
         say(f"tokens: {note}")
-    if lora := spec.model.lora:
+    lora = spec.model.lora
+    if lora:
         adapt(policy.model, lora, spec.seed)
     return policy
 

@@ -109,8 +109,11 @@ def scored(
     micro-batches would round differently.)
     """
     pack = Packing.of(batch)
-    mask, support, weight = batch.mask, batch.support, model.lm_head.weight
-    hidden, tokens = _hidden(model, pack, recompute)[pack.predictors], batch.tokens[mask]
+    mask = batch.mask
+    support = batch.support
+    weight = model.lm_head.weight
+    hidden = _hidden(model, pack, recompute)[pack.predictors]
+    tokens = batch.tokens[mask]
     spread: Tensor | None = None
     if support is not None and support.index is not None:
         place, token = support.lists(mask)
@@ -153,15 +156,22 @@ def _hidden(model: PreTrainedModel, pack: Packing, recompute: bool) -> Tensor:
 
 def _layer(layer: Any, sizes: Sizes, pack: Packing, cos: Tensor, sin: Tensor, x: Tensor) -> Tensor:
     """A decoder layer of transformers, (M, E) -> (M, E)."""
-    heads, kv_heads, size, eps = sizes.heads, sizes.kv_heads, sizes.head, sizes.eps
-    attention, mlp = layer.self_attn, layer.mlp
+    heads = sizes.heads
+    kv_heads = sizes.kv_heads
+    size = sizes.head
+    eps = sizes.eps
+    attention = layer.self_attn
+    mlp = layer.mlp
     h = RMSNorm.apply(x, layer.input_layernorm.weight, eps)
     q, k, v = _projected(h, (attention.q_proj, attention.k_proj, attention.v_proj), sizes.small)
-    q, k = q.reshape(-1, heads, size), k.reshape(-1, kv_heads, size)
+    q = q.reshape(-1, heads, size)
+    k = k.reshape(-1, kv_heads, size)
     if hasattr(attention, "q_norm"):
         q = RMSNorm.apply(q, attention.q_norm.weight, eps)
         k = RMSNorm.apply(k, attention.k_norm.weight, eps)
-    q, k, v = Rotate.apply(q, cos, sin), Rotate.apply(k, cos, sin), v.reshape(-1, kv_heads, size)
+    q = Rotate.apply(q, cos, sin)
+    k = Rotate.apply(k, cos, sin)
+    v = v.reshape(-1, kv_heads, size)
     x = _added(x, _attend(q, k, v.to(k.dtype), pack), attention.o_proj)
     h = RMSNorm.apply(x, layer.post_attention_layernorm.weight, eps)
     h = GatedProduct.apply(*_projected(h, (mlp.gate_proj, mlp.up_proj), sizes.small))
@@ -204,7 +214,9 @@ def _added(x: Tensor, h: Tensor, module: nn.Linear) -> Tensor:
 def _attend(q: Tensor, k: Tensor, v: Tensor, pack: Packing) -> Tensor:
     """Causal attention of every packed token over its own sequence: q (M, H, D), k and v (M, K, D)
     -> (M, H * D)."""
-    qs, ks, vs = Taken.apply(q, pack.queries, pack.slots), k[pack.keys], v[pack.keys]
+    qs = Taken.apply(q, pack.queries, pack.slots)
+    ks = k[pack.keys]
+    vs = v[pack.keys]
     of_queries = [block.queries.numel() for block in pack.blocks]
     of_keys = [block.keys.numel() for block in pack.blocks]
     parts = []
@@ -234,5 +246,6 @@ def rotary(model: PreTrainedModel, positions: int) -> tuple[Tensor, Tensor]:
     angles = torch.outer(
         torch.arange(positions, device=module.inv_freq.device).float(), module.inv_freq
     )
-    cos, sin = angles.cos() * module.attention_scaling, angles.sin() * module.attention_scaling
+    cos = angles.cos() * module.attention_scaling
+    sin = angles.sin() * module.attention_scaling
     return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)

@@ -65,7 +65,9 @@ class Whole(_Cache):
         """Store k and v (R, 1, K, D) in the last slot of a layer; attention of q (R, 1, H, D),
         which is scaled already, over its slots, (R, 1, H * D).
         """
-        keys, values, at = self._keys[layer], self._values[layer], self.filled
+        keys = self._keys[layer]
+        values = self._values[layer]
+        at = self.filled
         keys[..., at - 1], values[:, :, at - 1] = k[:, 0], v[:, 0]
         q = q.view(self.rows, k.shape[2], -1, k.shape[3])  # query heads of a group side by side
         scores = torch.matmul(q, keys[..., :at])
@@ -99,7 +101,8 @@ class Shared(_Cache):
         by_prompt = prompt_of.argsort(stable=True)
         first = (counts.cumsum(0) - counts)[prompt_of[by_prompt]]
         most = int(counts.max())
-        self.rows, self._prompt_of = len(prompt_of), prompt_of
+        self.rows = len(prompt_of)
+        self._prompt_of = prompt_of
         self._place = torch.empty_like(prompt_of)
         """(R,) each row's place in (P, C)."""
         rows = torch.arange(self.rows, device=prompt_of.device)
@@ -114,7 +117,9 @@ class Shared(_Cache):
         self._values.append(torch.empty_like(empty))
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        keys, values, at = self._keys[layer], self._values[layer], self.filled - self._shape[1]
+        keys = self._keys[layer]
+        values = self._values[layer]
+        at = self.filled - self._shape[1]
         keys[:, :, at - 1], values[:, :, at - 1] = k[:, 0], v[:, 0]
         prompt_keys, prompt_values = self._prompts[layer]
         width = self._shape[1]

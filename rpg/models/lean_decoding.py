@@ -107,7 +107,8 @@ class LeanEngine:
     block = 1
 
     def __init__(self, model: PreTrainedModel, rows: int = 0):
-        self.model, self.rows = model, rows
+        self.model = model
+        self.rows = rows
         self.device: torch.device = model.lm_head.weight.device
         self.sizes = Sizes.of(model)
         self.heads, self.kv_heads, self.size = (
@@ -127,28 +128,34 @@ class LeanEngine:
         turn = cos[:, None] * scales, sin[:, None] * scales
         self.layers = []
         for layer in self.model.model.layers:
-            attention, mlp = layer.self_attn, layer.mlp
+            attention = layer.self_attn
+            mlp = layer.mlp
             if self.normed_heads:
                 q_norm = (attention.q_norm.weight * scale).expand(self.heads, -1)
                 norms = torch.cat([q_norm, attention.k_norm.weight.expand(self.kv_heads, -1)])
                 turn = cos[:, None] * norms, sin[:, None] * swap_halves(norms)
             qkv = (attention.q_proj, attention.k_proj, attention.v_proj)
             gate_up = (mlp.gate_proj, mlp.up_proj)
-            norm, mlp_norm = layer.input_layernorm.weight, layer.post_attention_layernorm.weight
+            norm = layer.input_layernorm.weight
+            mlp_norm = layer.post_attention_layernorm.weight
             turn = turn[0].to(norm.dtype), turn[1].to(norm.dtype)
             if self.sizes.small:
-                output, down = weight_and_bias(attention.o_proj), weight_and_bias(mlp.down_proj)
+                output = weight_and_bias(attention.o_proj)
+                down = weight_and_bias(mlp.down_proj)
                 parts = [
                     [_multiplied(concatenated(qkv), norm)],
                     [_multiplied(concatenated(gate_up), mlp_norm)],
                 ]
-                ends, norm, mlp_norm = (_multiplied(output), _multiplied(down)), None, None
+                ends = (_multiplied(output), _multiplied(down))
+                norm = None
+                mlp_norm = None
             else:
                 parts = [[_linear(part) for part in joint] for joint in (qkv, gate_up)]
                 ends = _linear(attention.o_proj), _linear(mlp.down_proj)
             self.layers.append(_Layer(norm, parts[0], *turn, ends[0], mlp_norm, parts[1], ends[1]))
         self.embedding: Tensor = self.model.model.embed_tokens.weight
-        head, norm = self.model.lm_head.weight, self.model.model.norm.weight
+        head = self.model.lm_head.weight
+        norm = self.model.model.norm.weight
         self.norm = None if self.sizes.small else norm
         self.head = _multiplied((head, None), norm) if self.sizes.small else _Linear(head, None)
 
@@ -163,7 +170,9 @@ class LeanEngine:
         self.cache = (Whole if self.sizes.small else Shared)(seen.to(self.device), max_new_tokens)
         for layer in self.layers:
             q, k, v = self._project(x, layer, slice(0, width))
-            q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+            q = q.transpose(1, 2)
+            k = k.transpose(1, 2)
+            v = v.transpose(1, 2)
             self.cache.add(k, v)
             o = attention(q, k, v, mask.to(q.dtype), 1.0)
             x = self._finish(x, o.transpose(1, 2).flatten(2), layer)
@@ -192,7 +201,8 @@ class LeanEngine:
         """A large model's cache keeps a few finished rows: computing them is faster than copying
         all others."""
         rows = self.cache.rows
-        index, self.live = index if self.live is None else self.live[index], None
+        index = index if self.live is None else self.live[index]
+        self.live = None
         distinct = bool((index[1:] > index[:-1]).all())
         if distinct and not self.sizes.small and rows - len(index) <= rows // _FINISHED:
             self.live = index

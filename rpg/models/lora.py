@@ -50,7 +50,8 @@ def adapt(model: PreTrainedModel, lora: Lora, seed: int) -> None:
         and module is not head  # no router: it gives more
     }
     targets = sorted(linear) if lora.targets == "all-linear" else list(lora.targets)
-    if unknown := [name for name in targets if name not in linear]:
+    unknown = [name for name in targets if name not in linear]
+    if unknown:
         raise ModelError(
             f"model.lora.targets: {unknown[0]!r} is not a linear layer of {type(model).__name__}; accepted: all-linear, "
             f"or some of {', '.join(sorted(linear))}"

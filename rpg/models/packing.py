@@ -98,13 +98,15 @@ class Packing:
         numbers = torch.arange(len(prompt_sizes), device=device)
         for part in numbers.split([1, len(numbers) - 1]) if stem else [numbers]:
             for rows in _split(part, cells):
-                nodes, size = prompt_nodes[rows], prompt_sizes[rows]
+                nodes = prompt_nodes[rows]
+                size = prompt_sizes[rows]
                 blocks += _tiles(nodes[:, :0], torch.zeros_like(size), nodes, left_out[rows], size)
         for rows in _similar(paths.size - paths.shared, within.shape[1] + paths.nodes.shape[1]):
             prompt = paths.prompt[rows]
             width = int(prompt_sizes[prompt].max())
             path = paths.nodes[rows, : int(paths.size[rows].max())]
-            nodes, sizes = prompt_nodes[prompt, :width], prompt_sizes[prompt]
+            nodes = prompt_nodes[prompt, :width]
+            sizes = prompt_sizes[prompt]
             blocks += _tiles(nodes, sizes, path, paths.shared[rows], paths.size[rows])
         packed_ids = torch.cat([prompt_ids, paths.tokens[paths.new]])
         behind = prompt_sizes[paths.prompt][:, None] + torch.arange(
@@ -159,7 +161,8 @@ class _Paths:
             [batch.prompt_of[:, None], torch.where(inside, batch.tokens[:, :-1], -1)], 1
         )
         table, path_of = torch.unique(table, dim=0, return_inverse=True)
-        prompt, tokens = table[:, 0], table[:, 1:]
+        prompt = table[:, 0]
+        tokens = table[:, 1:]
         size = (tokens >= 0).sum(-1)
         # A path sorts before those that it is a prefix of, and -1 never equals a token that
         # follows.
@@ -179,7 +182,8 @@ def _similar(new: Tensor, keys: int) -> list[Tensor]:
     `keys` keys."""
     descending, order = new.sort(descending=True, stable=True)
     counts: list[int] = descending.tolist()
-    total, cuts = len(counts) - counts.count(0), [0]
+    total = len(counts) - counts.count(0)
+    cuts = [0]
     for place in range(total):
         if counts[place] < _SHORTER * counts[cuts[-1]]:
             cuts.append(place)
@@ -206,12 +210,14 @@ def _tiles(
     before: Tensor, before_size: Tensor, path: Tensor, shared: Tensor, size: Tensor
 ) -> list[Block]:
     """:func:`_block`, cut into tiles of queries."""
-    queries, begin = int((size - shared).max()), shared
+    queries = int((size - shared).max())
+    begin = shared
     tile = _tile(queries)
     if tile < queries and int(shared.max() - shared.min()) <= _AHEAD:
         begin = shared.min().expand_as(shared)
         queries = int((size - begin).max())
-    furthest, blocks = int(begin.max()), []
+    furthest = int(begin.max())
+    blocks = []
     for start in range(0, queries, max(tile, 1)):
         end = torch.minimum(size, begin + start + tile)
         seen = path[:, : furthest + start + tile]
@@ -234,7 +240,8 @@ def _block(
         at, before_size = at[:1], before_size[:1]  # one mask for all
     # Every query sees its path up to the place of the first query; only from there on a mask is
     # needed.
-    width, common = before.shape[1], min(int(begin.min()) + 1, path.shape[1])
+    width = before.shape[1]
+    common = min(int(begin.min()) + 1, path.shape[1])
     mask = torch.zeros(len(at), len(offset), width + path.shape[1], device=device)
     unseen = torch.arange(width, device=device) >= before_size[:, None]
     mask[..., :width].masked_fill_(unseen[:, None], _MASKED)

@@ -44,8 +44,10 @@ class Policy:
         bfloat16: bool = False,
         lean: bool = True,
     ):
-        self.model, self.tokenizer = model.eval(), tokenizer
-        self.bfloat16, self.exact_samples = bfloat16, not bfloat16
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.bfloat16 = bfloat16
+        self.exact_samples = not bfloat16
         self.lean = lean and supports(model)
         self.stop = stop_tokens(tokenizer, getattr(model, "generation_config", None))
 
@@ -83,10 +85,8 @@ class Policy:
 
     def sample(self, prompts: Sequence[Sequence[int]], **how: Unpack[Drawing]) -> Samples:
         """`group_size` responses to each prompt; see decoding.generate."""
-        rows, slots = (
-            len(prompts) * how["group_size"],
-            max(map(len, prompts)) + how["max_new_tokens"],
-        )
+        rows = len(prompts) * how["group_size"]
+        slots = max(map(len, prompts)) + how["max_new_tokens"]
         given = how.get("rows_at_once")
         rows = min(rows, given or rows)
         stop = how.get("restriction", WHOLE).stop

@@ -76,7 +76,8 @@ def judge(part: ModelReward, device: str = "cpu") -> Judge:
 
 
 def _conversation(tokenizer: PreTrainedTokenizerBase, answered: Answered) -> str:
-    prompt, response = answered.prompt, answered.response
+    prompt = answered.prompt
+    response = answered.response
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     if not tokenizer.chat_template:
         return "\n".join([*(message["content"] for message in messages), response])

@@ -101,7 +101,8 @@ def notes(
 ) -> list[str]:
     """What is done otherwise than the model's files say, and what is missing; a line each."""
     lines = []
-    frame, end = frame_of(tokenizer), end_of_turn(tokenizer)
+    frame = frame_of(tokenizer)
+    end = end_of_turn(tokenizer)
     if frame.behind and not tokenizer.chat_template:
         lines.append(
             f"the tokenizer puts {_names(tokenizer, frame.behind)} behind every text; "

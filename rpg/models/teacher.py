@@ -48,7 +48,8 @@ def _check_tokens(
     The teacher scores the student's tokens, so only what a number stands for has to agree: not how
     text is split, nor chat templates.
     """
-    theirs_of, ours_of = theirs.get_vocab(), ours.get_vocab()
+    theirs_of = theirs.get_vocab()
+    ours_of = ours.get_vocab()
     student = repr(ours.name_or_path or "tiny")
     names = f"{FIELD}: {path!r} and the tokenizer of the model that is trained ({student})"
     if theirs_of != ours_of:

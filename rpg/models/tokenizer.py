@@ -15,7 +15,10 @@ from rpg.models.special_tokens import encode, frame_of
 from rpg.tasks import DataError
 from rpg.tasks.problems import Given
 
-PAD, BOS, EOS, UNKNOWN = "<pad>", "<bos>", "<eos>", "<unk>"
+PAD = "<pad>"
+BOS = "<bos>"
+EOS = "<eos>"
+UNKNOWN = "<unk>"
 _SPARE = 8
 """Special tokens that a tokenizer may add to a text."""
 # The tiny model sees the bare problem after one begin token, instead of a chat.
@@ -56,7 +59,8 @@ def encode_prompts(
     conversation.
     """
     encoded = encode(tokenizer, [rendered(tokenizer, prompt, tools) for prompt in prompts])
-    if (problem := _outside_limit(prompts, encoded, limit)) is not None:
+    problem = _outside_limit(prompts, encoded, limit)
+    if problem is not None:
         raise DataError(problem)
     return encoded
 
@@ -82,7 +86,8 @@ def _outside_limit(
     if not outside:
         return None
     worst = max(outside, key=lambda i: len(encoded[i]))
-    prompt, tokens = prompts[worst], len(encoded[worst])
+    prompt = prompts[worst]
+    tokens = len(encoded[worst])
     several = len(outside) > 1 and tokens > 0
     subject = f"{len(outside):,} prompts are longer, the longest has" if several else "a prompt has"
     start = (prompt if isinstance(prompt, str) else prompt[-1]["content"])[:80]

@@ -100,7 +100,8 @@ def restriction_of(rollout: Rollout) -> Restriction:
 def evaluation_restriction(spec: RunSpec) -> Restriction:
     """The restriction when a run's checkpoints are evaluated: the rollout's way to end, the
     evaluation's truncation."""
-    e, r = spec.evaluation, spec.rollout
+    e = spec.evaluation
+    r = spec.rollout
     return Restriction(e.top_k, e.top_p, e.min_p, r.min_response_tokens, r.stop)
 
 
@@ -139,7 +140,8 @@ class Support:
         in 0..C-1)."""
         assert self.index is not None and self.starts is not None and self.ids is not None
         number = self.index[mask]
-        begin, sizes = self.starts[number], (self.starts[1:] - self.starts[:-1])[number]
+        begin = self.starts[number]
+        sizes = (self.starts[1:] - self.starts[:-1])[number]
         place = torch.repeat_interleave(sizes)
         first = sizes.cumsum(0) - sizes
         offset = torch.arange(len(place), device=place.device) - first[place]
@@ -177,7 +179,11 @@ def concatenated(supports: Sequence[Support | None], width: int) -> Support | No
     if first is None or first.index is None:
         return first
     assert first.starts is not None
-    indices, starts, ids, lists, tokens = [], [first.starts.new_zeros(1)], [], 0, 0
+    indices = []
+    starts = [first.starts.new_zeros(1)]
+    ids = []
+    lists = 0
+    tokens = 0
     for part in supports:
         assert part is not None
         assert part.index is not None and part.starts is not None and part.ids is not None
@@ -186,7 +192,8 @@ def concatenated(supports: Sequence[Support | None], width: int) -> Support | No
         )
         starts.append(part.starts[1:] + tokens)
         ids.append(part.ids)
-        lists, tokens = lists + len(part.starts) - 1, tokens + len(part.ids)
+        lists = lists + len(part.starts) - 1
+        tokens = tokens + len(part.ids)
     return Support(torch.cat(indices), torch.cat(starts), torch.cat(ids))
 
 

@@ -39,7 +39,8 @@ class Vllm:
                 f"{section}.engine: vllm cannot be imported ({error}); {install_command('vllm')}, or choose {{type: local}}"
             ) from error
         self._vllm, self._is_cpu = vllm, vllm.platforms.current_platform.is_cpu()
-        self.sampling, self.spec = sampling, spec
+        self.sampling = sampling
+        self.spec = spec
         self.dtype = "bfloat16" if bfloat16 else "float32"
         self.llm: Any = None
         self.stop: list[int] = []
@@ -110,7 +111,8 @@ class Vllm:
                 engine.abort_request(list(waiting))
 
     def _parameters(self, seed: int, more: dict[str, object]) -> Any:
-        greedy, r = self.sampling.temperature == 0, self.sampling.restriction
+        greedy = self.sampling.temperature == 0
+        r = self.sampling.restriction
         return self._vllm.SamplingParams(
             temperature=self.sampling.temperature,
             max_tokens=self.sampling.max_response_tokens,

@@ -158,7 +158,8 @@ def _update(
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
     optimizer.zero_grad(set_to_none=True)
-    tokens, total = batch.mask.sum(), 0.0
+    tokens = batch.mask.sum()
+    total = 0.0
     limits = Limits(len(batch), _MICRO_TOKENS, _MICRO_TOKENS)
     for rows in limits.split(batch, range(len(batch))):
         loss = -policy.log_probs(batch.rows(rows), 1.0).sum() / tokens
@@ -195,7 +196,8 @@ def demonstration_batch(policy: Policy, pairs: list[tuple[Given, str | Sequence[
             heard[row, at : at + len(part)] = number % 2 == 1
             at += len(part)
         tokens[row, at] = end
-    device, one_turn = policy.device, all(len(texts) == 1 for texts in turns)
+    device = policy.device
+    one_turn = all(len(texts) == 1 for texts in turns)
     of = torch.arange(len(pairs), device=device)
     said = None if one_turn else heard.to(device)
     return Batch(prompts, of, tokens.to(device), lengths.to(device), heard=said)

@@ -31,7 +31,8 @@ class Cost(NamedTuple):
 
 def cost(spec: RunSpec) -> Cost:
     """Counts of one run, from its specification alone."""
-    t, r = spec.training, spec.rollout
+    t = spec.training
+    r = spec.rollout
     rollouts = t.steps * t.prompts_per_step * r.group_size
     updates = t.steps * t.updates_per_step
     return Cost(rollouts, updates, rollouts * r.max_response_tokens, len(spec.eval_steps()))
@@ -52,7 +53,8 @@ def measured(layout: Layout) -> Measured:
     for sweep in layout.sweeps():
         for folder in layout.run_folders(sweep):
             try:
-                if done := folder.read_done():
+                done = folder.read_done()
+                if done:
                     manifest = folder.read_manifest()
                     # Validated again, so that fields newer than the run have the default, which is
                     # what it ran with.
@@ -65,7 +67,8 @@ def measured(layout: Layout) -> Measured:
 
 def size(spec: dict[str, Any]) -> Size:
     """The stored settings on which the time of a step depends."""
-    t, r = spec["training"], spec["rollout"]
+    t = spec["training"]
+    r = spec["rollout"]
     batch = (t["prompts_per_step"], t["mini_batch_prompts"], t["epochs"])
     model = {**spec["model"], "warm_start": None}
     algo = spec["algorithm"]  # a critic, a reference and a second round of samples take time, too

@@ -47,7 +47,8 @@ def machine_named(text: str) -> Machine:
     name = text.strip().lower()
     if name in MACHINES:
         return MACHINES[name]
-    if (size := re.fullmatch(r"(\d+(?:\.\d+)?)\s*gb", name)) and float(size[1]) > 0:
+    size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*gb", name)
+    if size and float(size[1]) > 0:
         return Machine(f"a GPU with {size[1]} GB", float(size[1]) * 1e9, 0.0, 0.0)
     raise ConfigError(f"--gpu {text}: accepted are a size such as 24GB, and {', '.join(MACHINES)}")
 
@@ -60,10 +61,13 @@ def hours(spec: RunSpec, machine: Machine) -> float | None:
     """Of a training with the embedded trainer on this GPU, evaluations not counted; None if the
     speed of the GPU or the size of the model is unknown.
     """
-    shape, need, a = shape_of(spec.model), memory(spec, machine.memory), Assumptions()
+    shape = shape_of(spec.model)
+    need = memory(spec, machine.memory)
+    a = Assumptions()
     if shape is None or need is None or not machine.flops:
         return None
-    r, rows = spec.rollout, spec.rollout_rows()
+    r = spec.rollout
+    rows = spec.rollout_rows()
     response = a.response_share * (r.max_response_tokens + r.min_response_tokens)
     half_way = a.prompt_tokens + response / 2  # tokens of a sequence, on average
     read = 2 * shape.parameters + need.rows_at_once * shape.cache_bytes_per_token * half_way
@@ -94,7 +98,8 @@ def nearest_change(spec: RunSpec, machine: Machine) -> str | None:
     adapters instead of all weights, or also the largest model of the same publisher that fits; None
     if nothing suffices.
     """
-    t, backend = spec.training, spec.backend
+    t = spec.training
+    backend = spec.backend
     lora = isinstance(spec.model, PretrainedModel) and spec.model.lora is None
     useful = {
         "rollout.rows_at_once=null": spec.rollout.rows_at_once is not None,
@@ -172,10 +177,13 @@ class Estimate:
 
 def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | None:
     """What a run with verl on GPUs needs; None for other runs and for models of unknown size."""
-    backend, shape, a = spec.backend, shape_of(spec.model), assume or Assumptions()
+    backend = spec.backend
+    shape = shape_of(spec.model)
+    a = assume or Assumptions()
     if not isinstance(backend, VerlBackend) or backend.device != "cuda" or shape is None:
         return None
-    t, r = spec.training, spec.rollout
+    t = spec.training
+    r = spec.rollout
     gpus = backend.nodes * backend.gpus_per_node
     response = a.response_share * r.max_response_tokens
     length = a.prompt_tokens + response
@@ -233,7 +241,8 @@ def _working(shape: Shape, backend: VerlBackend, packed: bool) -> float:
     kept = shape.layers * shape.hidden * 2  # the input of every block
     block = (4 * shape.attention_width + 3 * shape.intermediate + 4 * shape.hidden) * 2 * 2
     if not backend.gradient_checkpointing:
-        kept, block = shape.layers * block, 0
+        kept = shape.layers * block
+        block = 0
     # In bfloat16, and their gradient in float32; else with and without padding, and the gradients
     # of both.
     logits = shape.vocabulary * (2 + 4 if packed else 4 * 2)
@@ -245,7 +254,8 @@ class _Server:
     """vLLM for the rollouts or the evaluation of a run; a replica takes `tensor_parallel` GPUs."""
 
     def __init__(self, spec: RunSpec, shape: Shape, a: Assumptions, server: object):
-        self.tensor_parallel, self.utilization = 1, 0.0
+        self.tensor_parallel = 1
+        self.utilization = 0.0
         if isinstance(server, VllmRollout | VllmEngineSpec):
             self.tensor_parallel, self.utilization = (
                 server.tensor_parallel,
@@ -270,7 +280,8 @@ class _Server:
 
     def _step(self, sequences: float) -> float:
         """Seconds to decode one token of each of these sequences."""
-        machine, gpus = self.a.machine, self.tensor_parallel
+        machine = self.a.machine
+        gpus = self.tensor_parallel
         bandwidth = machine.bandwidth * self.a.decoding_efficiency * gpus
         read = (self.weights + sequences * self.bytes_per_sequence) / bandwidth
         flops = sequences * _flops_per_token(self.shape, self.response)

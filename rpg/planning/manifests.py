@@ -113,10 +113,8 @@ def kuberay(job: Job, ray_version: str | None) -> list[dict[str, Any]]:
     own = {"nvidia.com/gpu": job.evaluator_gpus} if job.gpus and not elastic else {}
     head = _pod(job, name, "head", {"cpu": 4, "memory": "16Gi", **own})
     worker = _pod(job, name, "worker", {"cpu": job.cpus, "memory": f"{job.memory_gib}Gi", **gpus})
-    starts, fewest = (
-        {"num-cpus": "0" if elastic else "4", "num-gpus": "0"},
-        0 if elastic else job.workers,
-    )
+    starts = {"num-cpus": "0" if elastic else "4", "num-gpus": "0"}
+    fewest = 0 if elastic else job.workers
     counts = {"replicas": fewest, "minReplicas": fewest, "maxReplicas": job.workers}
     workers = {"groupName": "workers", **counts, "rayStartParams": {}, "template": worker}
     cluster = {

@@ -54,7 +54,8 @@ class Shape:
 
     def adapter_parameters(self, lora: Lora) -> int:
         """Parameters of low-rank adapters on this model."""
-        kv, wide = self.kv_heads * self.head_dim, self.attention_width
+        kv = self.kv_heads * self.head_dim
+        wide = self.attention_width
         maps = {
             "q_proj": self.hidden + wide,
             "k_proj": self.hidden + kv,
@@ -79,7 +80,8 @@ def _open_models() -> Iterator[tuple[str, Shape]]:
             stem, _, ending = name.removesuffix("]").partition("[")
             model = stem.partition("/")[2]
             tied = model.startswith(tuple(PUBLISHED["output-is-embedding"]["names"]))
-            qkv_bias, qk_norm = model.startswith(("Qwen2.5", "QwQ")), model.startswith("Qwen3")
+            qkv_bias = model.startswith(("Qwen2.5", "QwQ"))
+            qk_norm = model.startswith("Qwen3")
             shape = replace(Shape(*sizes), tied=tied, qkv_bias=qkv_bias, qk_norm=qk_norm)
             yield from ((each, shape) for each in dict.fromkeys((stem, stem + ending)))
 
@@ -118,13 +120,15 @@ def shape_and_source(path: str) -> tuple[Shape | None, str]:
     means, and where they are from: the folder's config.json, that in the hub's cache, or the table
     of open models.
     """
-    if shape := _from_config(file := Path(path).expanduser() / "config.json"):
+    shape = _from_config(file := Path(path).expanduser() / "config.json")
+    if shape:
         return shape, str(file)
     home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
     hub = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")  # as huggingface_hub finds it
     cached = hub / f"models--{path.replace('/', '--')}" / "snapshots"
     for file in sorted(cached.glob("*/config.json")):
-        if shape := _from_config(file):
+        shape = _from_config(file)
+        if shape:
             return shape, str(file)
     return KNOWN.get(path), TABLE if path in OPEN else "rpg model" if path in KNOWN else ""
 
@@ -132,7 +136,8 @@ def shape_and_source(path: str) -> tuple[Shape | None, str]:
 def _from_config(path: Path) -> Shape | None:
     try:
         config = json.loads(path.read_text("utf-8"))
-        heads, kind = config["num_attention_heads"], config["model_type"]
+        heads = config["num_attention_heads"]
+        kind = config["model_type"]
         return Shape(
             layers=config["num_hidden_layers"],
             hidden=config["hidden_size"],

@@ -68,7 +68,8 @@ def unreachable(specs: Sequence[RunSpec]) -> list[str]:
             addresses[spec.backend.place.address] = "backend.place.address"
         if spec.evaluation.place.type == "ray":
             addresses[spec.evaluation.place.address] = "evaluation.place.address"
-    if server := os.environ.get("PREFECT_API_URL"):
+    server = os.environ.get("PREFECT_API_URL")
+    if server:
         addresses[server] = "PREFECT_API_URL"
     lines = []
     for address, field in addresses.items():
@@ -151,7 +152,8 @@ def missing_packages(specs: Sequence[RunSpec]) -> list[str]:
             required["peft"] = "model.lora"
         if spec.backend.type == "verl":
             required |= {"ray": "backend.type: verl", "verl": "backend.type: verl"}
-            if (server := spec.backend.rollout.type) != "huggingface":
+            server = spec.backend.rollout.type
+            if server != "huggingface":
                 required[server] = f"backend.rollout.type: {server}"
             if spec.backend.device == "cpu":
                 required["verl_cpu"] = "backend.device: cpu"
@@ -194,7 +196,8 @@ def _memory(specs: Sequence[RunSpec]) -> list[str]:
     needs = [(need, spec) for spec in on_cpu if (need := memory(spec, total_memory()))]
     if not needs:
         return []
-    (need, spec), free = max(needs, key=lambda pair: pair[0].most), free_memory()
+    (need, spec) = max(needs, key=lambda pair: pair[0].most)
+    free = free_memory()
     if need.most < free:
         return []
     line = (
@@ -217,7 +220,8 @@ def _folder(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
     except OSError as error:
         return [f"{layout.home}: {error.strerror}; set RPG_HOME or --home to a writable folder"]
     needs = [disk(spec, sum(problems_of(spec, Assumptions()))) for spec in specs]
-    need, free = sum(usage.after for usage in needs if usage), shutil.disk_usage(existing).free
+    need = sum(usage.after for usage in needs if usage)
+    free = shutil.disk_usage(existing).free
     if need > free:
         return [
             f"{layout.home}: {free / 1e6:,.0f} MB are free, and the runs will leave about {need / 1e6:,.0f} MB: free "

@@ -30,7 +30,8 @@ links."""
 VERL_BYTES = 45_000
 """verl's state besides tensors, per worker: random states, the position of the data loader,
 headers; for a tiny model."""
-WAITING_BYTES, WAITING_TOKEN_BYTES = 1_500, 48
+WAITING_BYTES = 1_500
+WAITING_TOKEN_BYTES = 48
 """A prefetched response (rollout.staleness on verl), and each token of it and its prompt; measured
 on tiny runs."""
 PROVENANCE_BYTES = 5_700
@@ -63,7 +64,8 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     if shape is None:
         return None
     parameters = shape.parameters
-    half, backend = bfloat16(spec.model), spec.backend
+    half = bfloat16(spec.model)
+    backend = spec.backend
     workers = backend.nodes * backend.gpus_per_node if isinstance(backend, VerlBackend) else 0
     verl = workers > 0
     rounds = half and not spec.model.lora  # adapters are merged in float32, and there by themselves
@@ -73,7 +75,8 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     # The training state holds the weights again if they differ from those of the checkpoint (on
     # verl always), and the earlier policies that have yet to sample (on verl: their samples). An
     # initial model as reference is in the cache.
-    lora, algorithm = spec.model.lora, spec.algorithm
+    lora = spec.model.lora
+    algorithm = spec.algorithm
     share = (
         HALF / FLOAT if spec.half_weights() and not verl else 1
     )  # of a trained weight, in computations
@@ -88,9 +91,11 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     if lora and verl:  # only the weights
         copies = 1
     elif lora and not isinstance(spec.model, TinyModel):  # the adapters themselves
-        trained, copies = shape.adapter_parameters(lora), copies + (not half)
+        trained = shape.adapter_parameters(lora)
+        copies = copies + (not half)
     training = FLOAT * trained * copies + VERL_BYTES * workers + _waiting(spec) * verl
-    steps, evaluated = spec.eval_steps(), len(spec.eval_steps())
+    steps = spec.eval_steps()
+    evaluated = len(spec.eval_steps())
     names = len(spec.benchmarks())
     sample = (
         SAMPLE_BYTES
@@ -177,7 +182,8 @@ def _shape(spec: RunSpec) -> Shape | None:
 
 def _rollout(spec: RunSpec, shape: Shape, rows: int) -> float:
     """Bytes for drawing `rows` responses at a time; docs/trainer.md compares them with a run."""
-    r, cuda = spec.rollout, spec.backend.device == "cuda"
+    r = spec.rollout
+    cuda = spec.backend.device == "cuda"
     number = HALF if bfloat16(spec.model) else FLOAT
     # On a GPU every response has a copy of its prompt; on a CPU a group shares one, unless the
     # model is small.
@@ -208,10 +214,13 @@ def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
     unknown. Where `rollout.rows_at_once` leaves it open, the run draws all responses at a time, or
     equal parts that fit into `room` bytes.
     """
-    backend, model, shape = spec.backend, spec.model, _shape(spec)
+    backend = spec.backend
+    model = spec.model
+    shape = _shape(spec)
     if not isinstance(backend, LocalBackend) or shape is None:
         return None
-    t, r = spec.training, spec.rollout
+    t = spec.training
+    r = spec.rollout
     teacher = teacher_shape(spec)
     copies = (spec.algorithm.needs_reference and teacher is None) + r.staleness
     rounded = r.sampler.dtype != "same"
@@ -220,7 +229,8 @@ def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
     trained += FLOAT * spec.half_weights()  # the master
     trained *= 1 + (spec.algorithm.advantage.type == "gae")  # a critic
     trained += weight_bytes * copies
-    if lora := model.lora:
+    lora = model.lora
+    if lora:
         # Fixed weights; while float32 samples, also a copy with the adapters merged.
         copies_of_base = 1 + (not bfloat16(model)) + rounded
         held = shape.parameters * weight_bytes * copies_of_base
@@ -229,14 +239,16 @@ def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
         held = shape.parameters * (trained + weight_bytes * rounded)
     held += weight_bytes * teacher.parameters if teacher else 0
     share = 1.0 if backend.device == "cuda" else RESPONSE_SHARE  # a GPU's memory has no swap
-    response, prompt = share * r.max_response_tokens, PROMPT_TOKENS * r.max_prompt_tokens
+    response = share * r.max_response_tokens
+    prompt = PROMPT_TOKENS * r.max_prompt_tokens
     at_once = min(t.micro_batch_rows, t.mini_batch_prompts * r.group_size)
     tokens = at_once * response + -(-at_once // r.group_size) * prompt
     passes = t.micro_batch_tokens or tokens_per_pass(shape, backend.device, weight_bytes)
     fixed = (CONTEXT if backend.device == "cuda" else PROCESS) + held
     rows = min(r.rows_at_once or spec.rollout_rows(), spec.rollout_rows())
     if room and r.rows_at_once is None:
-        none, one = _rollout(spec, shape, 0), _rollout(spec, shape, 1)
+        none = _rollout(spec, shape, 0)
+        one = _rollout(spec, shape, 1)
         most = max(1, min(rows, int((ROOM * room - fixed - none) // (one - none))))
         rows = -(-rows // -(-rows // most))
     update = pass_bytes(shape, min(tokens, passes), backend, weight_bytes)

@@ -88,7 +88,8 @@ def frontier(data: pandas.DataFrame, labels: Sequence[str], *, name: str, x: str
     """
     data = data.sort_values("place").assign(text=lambda frame: frame["place"].map("{:g}".format))
     encoded = encodings(labels, False)
-    near, far = float(data["x"].min()), float(data["x"].max()) or 1.0
+    near = float(data["x"].min())
+    far = float(data["x"].max()) or 1.0
     ends = [min(0.0, near), 1.08 * far]
     if (
         near > far / 3
@@ -180,7 +181,8 @@ def histogram(tokens: Mapping[str, Sequence[float]], labels: Sequence[str], name
 
 
 def _around(low: pandas.Series, high: pandas.Series) -> list[float]:
-    bottom, top = float(low.min()), float(high.max())
+    bottom = float(low.min())
+    top = float(high.max())
     margin = 0.08 * (top - bottom) or 0.02
     return [max(0.0, bottom - margin), min(1.02, top + margin)]
 

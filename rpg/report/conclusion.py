@@ -23,13 +23,16 @@ def conclusion(summary: Summary) -> str:
     table = summary.table[summary.table["benchmark"] == summary.headline]
     if table.empty:
         return "No checkpoint has been evaluated on all benchmarks yet."
-    compared, baseline = summary.judged, summary.baseline_label
+    compared = summary.judged
+    baseline = summary.baseline_label
     if compared.empty:
         return _alone(table, summary.headline)
-    count, real = len(compared), compared[compared["verdict"].isin(REAL)]
+    count = len(compared)
+    real = compared[compared["verdict"].isin(REAL)]
     rows = compared if real.empty else real
     row = rows.loc[rows["difference"].abs().idxmax()]
-    label, size = row["label"], _size(summary, row, table)
+    label = row["label"]
+    size = _size(summary, row, table)
     largest = f"The largest difference from {baseline} is {label}, {size}."
     if compared["verdict"].eq(TOO_FEW).all():
         seeds = int(compared["seeds"].min())

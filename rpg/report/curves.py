@@ -31,7 +31,8 @@ def metric_of(panel: str) -> Metric | None:
 
 def title(panel: str) -> str:
     """The heading of a panel, which is named after a metric or a benchmark."""
-    metric, reference = metric_of(panel), panel.partition(REFERENCE)[2]
+    metric = metric_of(panel)
+    reference = panel.partition(REFERENCE)[2]
     if metric is not None:
         return metric.heading + (f" · reference: {reference}" if reference else "")
     return "Mean accuracy" if panel == MEAN else panel
@@ -63,7 +64,8 @@ def folded(
 ) -> tuple[list[str], list[str]]:
     """The panels of `names` that show something, and lines in place of metrics of which every
     curve, of every seed, keeps one and the same value to four digits."""
-    present, constants = panels_of(data, names), {}
+    present = panels_of(data, names)
+    constants = {}
     for name in (name for name in present if name not in scores):
         part = data.loc[data["name"] == name, ["mean", "lowest", "highest"]].to_numpy(float)
         low, high = np.nanmin(part), np.nanmax(part)

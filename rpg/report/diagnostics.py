@@ -247,9 +247,8 @@ def _entropy_collapsed(rows: Rows) -> Iterator[Finding]:
 
 def _not_finite(rows: Rows) -> Iterator[Finding]:
     for row in rows:
-        if names := [
-            name for name in ("loss", "grad_norm", "reward") if not _finite(row.get(name))
-        ]:
+        names = [name for name in ("loss", "grad_norm", "reward") if not _finite(row.get(name))]
+        if names:
             yield Finding(
                 "not finite",
                 f"{', '.join(names)} is not a finite number at step {row.get('step')}",

@@ -122,7 +122,8 @@ def diversity(
     )  # so all k have all benchmarks
     values: dict[str, dict[int, list[np.ndarray]]] = {measure: {} for measure in measures}
     for _, part in rows.groupby("benchmark", sort=False):
-        runs, problems = part["run"].nunique(), part["problem_id"].nunique()
+        runs = part["run"].nunique()
+        problems = part["problem_id"].nunique()
         samples, left = divmod(len(part), runs * problems)
         if left or (part.groupby(["run", "problem_id"]).size() != samples).any():
             return {measure: {} for measure in measures}
@@ -154,7 +155,8 @@ def _majority(codes: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
     draws = len(chosen)
     value = np.zeros(codes.shape[:2])
     for place in np.ndindex(*value.shape):
-        answers, verdicts = codes[place], right[place]
+        answers = codes[place]
+        verdicts = right[place]
         distinct, inverse = np.unique(answers, return_inverse=True)
         votes = np.zeros((draws, len(distinct)))
         np.add.at(votes, (np.arange(draws)[:, None], inverse[chosen]), 1.0)

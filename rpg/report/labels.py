@@ -146,7 +146,8 @@ def _fields(text: str, inside: str = "") -> Iterator[tuple[str, str]]:
 
 def _split(text: str, separator: str) -> list[str]:
     """Parts outside brackets."""
-    parts, depth = [""], 0
+    parts = [""]
+    depth = 0
     for character in text:
         depth += (character in "([") - (character in ")]")
         if character == separator and depth <= 0:

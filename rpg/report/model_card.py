@@ -56,10 +56,8 @@ def _scores(folder: RunFolder, step: int) -> list[tuple[str, float, int, int]]:
             continue
         samples = read_eval(folder, name, step).group_by("problem_id")
         table = samples.aggregate([("correct", "mean"), ("correct", "count")])
-        shares, counts = (
-            table.column("correct_mean").to_pylist(),
-            table.column("correct_count").to_pylist(),
-        )
+        shares = table.column("correct_mean").to_pylist()
+        counts = table.column("correct_count").to_pylist()
         if shares:
             scores.append((name, sum(shares) / len(shares), min(counts), len(shares)))
     return scores

@@ -86,7 +86,8 @@ def measure(runs: Mapping[str, Sequence[RunFolder]]) -> tuple[dict[str, float], 
         for folder in members:
             if not folder.done_path.exists():
                 continue
-            manifest, rows = folder.read_manifest(), folder.read_metrics()
+            manifest = folder.read_manifest()
+            rows = folder.read_metrics()
             values = {
                 name: rows[-1].get(name) for name, metric in METRICS.items() if metric.nightly
             }
@@ -120,7 +121,8 @@ def compare(
 
     `spreads`: the standard errors over seeds of the same earlier nights.
     """
-    before, spreads = before[-NIGHTS:], spreads[-NIGHTS:]
+    before = before[-NIGHTS:]
+    spreads = spreads[-NIGHTS:]
     names = dict.fromkeys([*tonight, *(before[-1] if before else ())])
     numbers = []
     for name in names:
@@ -200,7 +202,8 @@ def markdown(
     said: str = "",
     bits: bool = False,
 ) -> str:
-    red, usual = sum(number.red for number in numbers), "as before" if nights else "the first night"
+    red = sum(number.red for number in numbers)
+    usual = "as before" if nights else "the first night"
     parts = [said.partition(" since ")[0]] if bits else []
     parts += [
         f"{count} {what}"
@@ -212,7 +215,8 @@ def markdown(
     if said:
         lines += [f"- {'**red**: ' if bits else ''}{said}".replace("|", "\\|")]
     lines += [f"- **failed**: {name}: {why}" for name, why in failed.items()]
-    if slower := sum(number.mark == "slower" for number in numbers):
+    slower = sum(number.mark == "slower" for number in numbers)
+    if slower:
         lines += [
             f"- {slower} of {len(numbers)} numbers slower than usual; a busy machine may be the reason"
         ]
@@ -225,7 +229,8 @@ def markdown(
         shown = "missing" if number.value is None else f"{number.value:.4g}"
         has_band = number.low is not None and number.high is not None
         bounds = f"{number.low:.4g} .. {number.high:.4g}" if has_band else "none yet"
-        name, off = number.name.replace("|", "\\|"), f"{number.off:+.4g}" if number.outside else ""
+        name = number.name.replace("|", "\\|")
+        off = f"{number.off:+.4g}" if number.outside else ""
         lines.append(
             f"| {'RED' if number.red else number.mark} | {name} | {shown} | {bounds} | {off} |"
         )

@@ -54,7 +54,8 @@ def write_paper(layout: Layout, sweep: str, folder: Path, columns: int = 2) -> l
             ),
         }
     width = (3.25 if columns == 2 else INCHES[1]) * POINTS
-    if chart := charts.differences(summary):
+    chart = charts.differences(summary)
+    if chart:
         files["differences.pdf"] = _pdf(
             specification(themed(chart.properties(width=width - 36))), width
         )
@@ -78,7 +79,8 @@ def _pdf(spec: dict[str, Any], width: float) -> bytes:
     svg = ElementTree.fromstring(
         vl_convert.vegalite_to_svg(spec | {"config": spec["config"] | config})
     )
-    drawn, height = float(svg.attrib["width"]), float(svg.attrib["height"])
+    drawn = float(svg.attrib["width"])
+    height = float(svg.attrib["height"])
     svg.attrib |= {"width": f"{width:.2f}", "height": f"{height * width / drawn:.2f}"}
     return bytes(vl_convert.svg_to_pdf(ElementTree.tostring(svg, "unicode")))
 
@@ -136,7 +138,8 @@ def appendix(db: Database, summary: Summary) -> str:
         texts = [f"{name}: {spec[name]}" for name in sorted(spec.keys() - common.keys())]
         differing.append((summary.labels.get(variant, variant), "; ".join(texts)))
     parts += _long((0.2, 0.75), ("variant", "its own settings"), differing)
-    if grid := tables.spending_table(summary):
+    grid = tables.spending_table(summary)
+    if grid:
         parts += tables.latex_table(summary.sweep, grid._replace(key="spent-in-all"), columns=1)
     runs = [
         (

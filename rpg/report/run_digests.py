@@ -40,7 +40,8 @@ def run_digest(folder: RunFolder) -> dict[str, Any]:
     concatenated}, "weights", "samples"} of a run. Raises StoreError, OSError: a part of the run is
     missing.
     """
-    manifest, rows = folder.read_manifest(), folder.read_metrics()
+    manifest = folder.read_manifest()
+    rows = folder.read_metrics()
     metrics = dict.fromkeys(name for row in rows for name in row)
     return {
         "spec": _short(json.dumps(manifest["spec"], sort_keys=True), 16),
@@ -138,12 +139,15 @@ def ledger(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> Ledger:
     """Tonight's record beside that of an earlier night, a sweep whose file was renamed under
     tonight's name."""
     before = named_as(tonight, before)
-    new, old = _entries(tonight), _entries(before)
-    gone, come = _only(old, new), _only(new, old)
+    new = _entries(tonight)
+    old = _entries(before)
+    gone = _only(old, new)
+    come = _only(new, old)
     counts = {
         kind: (len(names) - len(gone.get(kind, ())), len(names)) for kind, names in old.items()
     }
-    now, then = new["report statistics"], old["report statistics"]
+    now = new["report statistics"]
+    then = old["report statistics"]
     reported = [name for name in then if now.get(name, then[name]) != then[name]]
     return Ledger(
         compare_digests(tonight["digests"], before["digests"]), reported, gone, come, counts
@@ -181,7 +185,8 @@ def _few(names: Sequence[str]) -> str:
 def named_as(tonight: Mapping[str, Any], night: Mapping[str, Any]) -> dict[str, Any]:
     """An earlier night under tonight's names: a sweep whose file was renamed is known by the
     settings of its runs."""
-    ours, theirs = _settings(tonight), _settings(night)
+    ours = _settings(tonight)
+    theirs = _settings(night)
     names = {
         old: next((new for new in ours if new not in theirs and ours[new] == settings), old)
         for old, settings in theirs.items()
@@ -229,13 +234,15 @@ def causes(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
     changes = []
     if tonight.get("code") != before.get("code"):
         changes.append(f"the code ({_commit(before)} to {_commit(tonight)})")
-    old, new = before.get("environment") or {}, tonight.get("environment") or {}
+    old = before.get("environment") or {}
+    new = tonight.get("environment") or {}
     changes += [
         f"{name} ({old.get(name, 'none')} to {new.get(name, 'none')})"
         for name in dict.fromkeys([*old, *new])
         if old.get(name) != new.get(name)
     ]
-    ours, theirs = tonight.get("digests") or {}, before.get("digests") or {}
+    ours = tonight.get("digests") or {}
+    theirs = before.get("digests") or {}
     if any(ours[name]["spec"] != theirs[name]["spec"] for name in ours if name in theirs):
         changes.append("the configuration")
     return changes

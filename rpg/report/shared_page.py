@@ -37,7 +37,8 @@ def shared_page(
         sections = [section(summaries[0], drawn)]
     else:
         benchmarks = [set(summary.benchmarks) for summary in summaries]
-        common, total = set.intersection(*benchmarks), set.union(*benchmarks)
+        common = set.intersection(*benchmarks)
+        total = set.union(*benchmarks)
         overlap = f"{len(common)} of {len(total)} benchmarks in common"
         lines = [
             f"{len(summaries)} sweeps with {'the same benchmarks' if common == total else overlap}."

@@ -147,7 +147,8 @@ def _functions() -> dict[str, str]:
     strata = [scores[..., :8], scores[..., 8:]]
     sizes = ((3, 5), (2, 3), (2, 1))
     families = [stats.family([part[None, :v, :s] for part in strata]) for v, s in sizes]
-    spread, runs = stats.spreads(strata, 4), [f"run {number}" for number in range(15)]
+    spread = stats.spreads(strata, 4)
+    runs = [f"run {number}" for number in range(15)]
     designs = [stats.Design(variants, seeds, (8, 4), 4) for variants, seeds in (*sizes, (8, 20))]
     look = stats.Look("here", runs[:6], 15, 1, 0.01, ["one"], spread, {})
     votes = (["1", "2", "2", None], [False, True, True, False]), (["1", "2"], [False, True])

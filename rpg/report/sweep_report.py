@@ -63,7 +63,8 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
     folder = layout.reports(sweep)
     with connect(layout) as db:
         summary = _summary(layout, db, sweep)
-        data, every_step = sweep_curves(db, summary, POINTS), sweep_curves(db, summary)
+        data = sweep_curves(db, summary, POINTS)
+        every_step = sweep_curves(db, summary)
     written = []
 
     def write(name: str, content: str) -> None:
@@ -122,7 +123,8 @@ def curve_data(
     `points`: the most points per training curve, as averages of neighbours; None keeps every step.
     `each_seed`: a curve for every seed.
     """
-    recorded, series = queries.metric_names(db), list(labels)
+    recorded = queries.metric_names(db)
+    series = list(labels)
     measured = [name for name in metrics if name in recorded]
     training = queries.metric_curves(db, series, measured, x, points, each_seed)
     parts = [training.rename(columns={"metric": "name"})]
@@ -186,7 +188,8 @@ def section(summary: Summary, curves: Mapping[str, Any] | None = None, title: st
     """The tables of a sweep, the chart of its differences from the baseline, and the specification
     of its curves."""
     drawn = [] if curves is None else [("report", "Curves", curves)]
-    if chart := charts.differences(summary):
+    chart = charts.differences(summary)
+    if chart:
         drawn.insert(0, ("differences", "What is real", chart))
     lines = [line for line in (summary.question, conclusion(summary), summary.spending) if line]
     return Section(
@@ -213,7 +216,8 @@ def document(title: str, sections: Sequence[Section]) -> str:
     """The page. All of it is escaped, except for the library that draws the charts."""
     page = resources.files("rpg.report").joinpath("page.html").read_text("utf-8")
     template = jinja2.Environment(autoescape=True).from_string(page)
-    parts, count = [], 0
+    parts = []
+    count = 0
     for part in sections:
         numbered = [
             (count + i, name, _script(spec)) for i, (_, name, spec) in enumerate(part.charts, 1)

@@ -164,7 +164,8 @@ def significant(summary: Summary) -> list[str]:
     parts = []
     for verdict in ("better", "worse"):
         rows = data[data["verdict"] == verdict].itertuples()
-        if names := [f"{row.label} {signed(row.difference)}" for row in rows]:
+        names = [f"{row.label} {signed(row.difference)}" for row in rows]
+        if names:
             parts.append(f"{verdict}: {', '.join(names)}")
     verdicts = "; ".join(parts) or "no difference is significant"
     against = f"Accuracy at the end against {summary.baseline_label}"
@@ -185,7 +186,8 @@ def caption(summary: Summary) -> list[str]:
         )
     if not summary.table.empty:
         whole = summary.table[summary.table["low"].notna()]  # those that have an interval
-        seeds, samples = whole["seeds"].min(), sorted(set(summary.table["k"]) - {0})
+        seeds = whole["seeds"].min()
+        samples = sorted(set(summary.table["k"]) - {0})
         if samples:
             lines.append(
                 f"Accuracy is mean@k with k = {', '.join(map(str, samples))} samples per problem."
@@ -290,7 +292,8 @@ def markdown_grid(grid: Grid) -> list[str]:
 def latex(summary: Summary, columns: int | None = None) -> str:
     """Both tables for a paper with one or two columns, using booktabs; names are escaped, and no
     word is advice."""
-    lines, first = [PREAMBLE], ""
+    lines = [PREAMBLE]
+    first = ""
     notes = [note.partition("; ")[0] if note == summary.advice else note for note in summary.notes]
     notes = [note.partition("; evaluate every ")[0] for note in notes]
     for grid in grids(summary):
@@ -304,7 +307,8 @@ def latex(summary: Summary, columns: int | None = None) -> str:
 
 
 PREAMBLE = r"% In the preamble: \usepackage{array,booktabs,tabularx}"
-ROOM, LEAST = {1: (81,), 2: (51, 106), None: (51, 81)}, 16
+ROOM = {1: (81,), 2: (51, 106), None: (51, 81)}
+LEAST = 16
 """Digits in a column and over two, by the columns of the narrowest papers (None: of either); and in
 the first, at least."""
 
@@ -357,9 +361,10 @@ def _fitting(widths: Sequence[float], columns: int | None) -> tuple[str, list[ra
         step = math.ceil(count / number)
         blocks = [range(at, min(at + step, count + 1)) for at in range(1, count + 1, step)]
         widest = LEAST + max(sum(widths[place] for place in block) for block in blocks)
-        if stars := [
+        stars = [
             star for star, room in zip(("", "*"), ROOM[columns], strict=False) if widest <= room
-        ]:
+        ]
+        if stars:
             break
     return (*stars, "")[0], blocks
 
@@ -387,7 +392,8 @@ def plus_minus(value: float, low: float, high: float, show: Callable[[float], st
     at 0 or 1)."""
     if math.isnan(low) or math.isnan(high):
         return show(value)
-    below, above = number(value - low), number(high - value)
+    below = number(value - low)
+    above = number(high - value)
     return (
         f"{show(value)} ± {below}"
         if below == above

@@ -83,7 +83,8 @@ def at_last(chosen: Checkpoints, sampled: Sampled, baseline: str | None) -> Pair
     if baseline is None or baseline not in chosen:
         return {}
     pairs: Pairs = {}
-    theirs, (last, base) = sampled[baseline], chosen[baseline]
+    theirs = sampled[baseline]
+    (last, base) = chosen[baseline]
     for variant, (end, runs) in chosen.items():
         ours = sampled[variant]
         common = [step for step in ours if set(ours[step]) & set(theirs.get(step, ()))]
@@ -146,7 +147,8 @@ class ProblemScores:
             for _, place in sorted(further.items())
             if all(self.row(benchmark, *place) is not None for benchmark in parts)
         ]
-        strata, others = list[np.ndarray](), list[np.ndarray]()
+        strata = list[np.ndarray]()
+        others = list[np.ndarray]()
         clusters = list[Sequence[str] | None]()
         for benchmark in parts:
             rows = [self.row(benchmark, *place) for place in [*shared, *more]]
@@ -183,7 +185,8 @@ def families(
             alike.setdefault((shared, further), []).append(name)
     for (shared, further), names in alike.items():
         variants = [dict(shared), *(pairs[name][0] for name in names)]
-        if compared := scores.compared(parts, variants, dict(further)):
+        compared = scores.compared(parts, variants, dict(further))
+        if compared:
             yield names, compared.family()
 
 
@@ -280,7 +283,8 @@ def grown(
         look for look in looks if look.compared.startswith("[")
     ):  # not over levels of factors
         of, variants, at, parts = json.loads(look.compared)
-        seen, sides = set(look.runs), {each: pairs[each] for each in variants if each in pairs}
+        seen = set(look.runs)
+        sides = {each: pairs[each] for each in variants if each in pairs}
         still = {
             n: p for n, p in sides.items() if all(seen & {run for run, _ in s.values()} for s in p)
         }

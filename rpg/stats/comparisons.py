@@ -25,10 +25,13 @@ MINIMUM_SEEDS = 3
 MINIMUM_MOVING = 10.0
 """Kish's number of problems that move below which there is no verdict."""
 
-OTHERS, THESE = "for others like them", "for these problems"
+OTHERS = "for others like them"
+THESE = "for these problems"
 """What a verdict is about: other problems of the kind, or the problems at hand (seeds alone vary)."""
 
-BETTER, WORSE, WITHIN_NOISE = "better", "worse", "within noise"
+BETTER = "better"
+WORSE = "worse"
+WITHIN_NOISE = "within noise"
 
 _ROUNDING = 1e-20
 """Variances below this are of rounding: scores are between 0 and 1."""
@@ -151,7 +154,8 @@ def family(
     if not extra or extra[0].shape[1] == 0:
         _, _, _, problems = tables[0].shape
         extra = [np.zeros((len(table), 0, table.shape[3])) for table in tables]
-    seeds, more = tables[0].shape[2], extra[0].shape[1]
+    seeds = tables[0].shape[2]
+    more = extra[0].shape[1]
     means = np.mean([table.mean(axis=3) for table in tables], axis=0)
     more_means = np.mean([table.mean(axis=2) for table in extra], axis=0)
 
@@ -309,10 +313,12 @@ def _of_seeds(means: np.ndarray, more_means: np.ndarray, weight: np.ndarray, ans
 def _problems_and_answers(tables: Tables, extra: Tables, weight: np.ndarray) -> tuple[Part, Part]:
     """Of paired differences: the variance of their means over problems, and the part of it that
     sampled answers (and seeds by problems) make, which the variance over seeds has, too."""
-    seeds, more = tables[0].shape[2], extra[0].shape[1]
+    seeds = tables[0].shape[2]
+    more = extra[0].shape[1]
     share = 1 / len(tables) ** 2
     scale = weight[:, None, None, None]
-    over_problems, of_answers = [], []
+    over_problems = []
+    of_answers = []
     for table, other in zip(tables, extra, strict=True):
         problems = table.shape[3]
         pairs = table[:, 1:] - (1 - scale) * table[:, :1]
@@ -337,7 +343,8 @@ def _mixed(tables: Tables, means: np.ndarray, more_means: np.ndarray, weight: np
     more = more_means.shape[1]
     differences = variants - 1
     share = 2 / len(tables) ** 2
-    of_problems, of_answers = [], []
+    of_problems = []
+    of_answers = []
     for table in tables:
         problems = table.shape[3]
         rows = table.mean(axis=2)
@@ -350,7 +357,8 @@ def _mixed(tables: Tables, means: np.ndarray, more_means: np.ndarray, weight: np
         df = differences * (seeds - 1) * (problems - 1)
         mean_square = interaction(rows).sum(axis=1) / differences
         of_answers.append((share * mean_square / (seeds * problems), df))
-    problems_part, answers = _summed(of_problems), _summed(of_answers)
+    problems_part = _summed(of_problems)
+    answers = _summed(of_answers)
     if seeds == 1:
         return Part(problems_part.variance[:, None], problems_part.df[:, None])
     pooled = centred_squares(means).mean(axis=1)

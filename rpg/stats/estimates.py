@@ -37,7 +37,8 @@ def pass_at_k(samples: ArrayLike, correct: ArrayLike, k: int) -> np.ndarray:
     `samples` n and `correct` c are (P,) counts with n >= k >= 1, else ValueError. Chen et al. 2021
     (arXiv 2107.03374), eq. 1.
     """
-    n, c = np.asarray(samples, float), np.asarray(correct, float)
+    n = np.asarray(samples, float)
+    c = np.asarray(correct, float)
     if k < 1 or (n < k).any() or (c > n).any() or (c < 0).any():
         raise ValueError(
             f"pass@{k} needs at least {k} samples per problem and 0 <= correct <= samples"
@@ -71,7 +72,8 @@ def accuracy(strata: Sequence[ArrayLike]) -> Estimate:
     if all samples agree.
     """
     estimate = crossed(strata)
-    mean, error = estimate.mean, estimate.standard_error
+    mean = estimate.mean
+    error = estimate.standard_error
     if error == 0 and mean in (0.0, 1.0):
         slack = 1 - ((1 - LEVEL) / 2) ** (1 / estimate.problems)
         low, high = (0.0, slack) if mean == 0 else (1 - slack, 1.0)
@@ -107,9 +109,11 @@ def components(strata: Sequence[np.ndarray]) -> Components:
     Crossed random effects, see Brennan, Generalizability Theory (2001), ch. 3. Problems are never
     pooled across benchmarks: the spread between benchmarks is no noise.
     """
-    size, parts = strata[0].shape[-2], len(strata)
+    size = strata[0].shape[-2]
+    parts = len(strata)
     per_seed = np.asarray(sum(array.mean(axis=-1) for array in strata)) / parts
-    of_problems, of_both = [], []
+    of_problems = []
+    of_both = []
     for array in strata:
         count = array.shape[-1]
         means = array.mean(axis=-2, keepdims=True)
@@ -151,11 +155,13 @@ def crossed(strata: Sequence[ArrayLike]) -> Estimate:
         raise ValueError(
             "expected non-empty arrays (seeds, problems) with the same number of seeds"
         )
-    size, problems = seeds.pop(), sum(array.shape[1] for array in arrays)
+    size = seeds.pop()
+    problems = sum(array.shape[1] for array in arrays)
     parts = components(arrays)
     variance = float(max(parts.problems + parts.seeds - parts.both, parts.problems, parts.seeds))
     spread = float(parts.problems_spread + parts.both_spread + parts.seeds**2 / max(size - 1, 1))
     df = max(1.0, variance**2 / spread) if spread > 0 else float(problems - len(arrays))
-    mean, error = float(parts.mean), math.sqrt(variance)
+    mean = float(parts.mean)
+    error = math.sqrt(variance)
     half = float(t_quantile(df)) * error
     return Estimate(mean, error, df, mean - half, mean + half, size, problems)

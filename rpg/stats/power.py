@@ -108,7 +108,8 @@ def detectable(design: Design, spread: Spreads) -> float:
     they are given, alike for all variants, and seeds have nothing in common.
     """
     differences = design.variants - 1
-    seeds, further = design.seeds, design.further
+    seeds = design.seeds
+    further = design.further
     if seeds < 2 or differences < 1:
         return math.nan
     noise = spread.answers**2 * _per_problem(design.problems) / design.samples
@@ -189,9 +190,11 @@ def sentence(design: Design, spread: Spreads, difference: float) -> str:
 def _ways(design: Design, spread: Spreads, difference: float) -> list[str]:
     """What would find a difference of this size."""
     ways = []
-    if seeds := seeds_needed(design, spread, difference):
+    seeds = seeds_needed(design, spread, difference)
+    if seeds:
         ways.append(f"about {seeds} seeds")
-    if problems := problems_needed(design, spread, difference):
+    problems = problems_needed(design, spread, difference)
+    if problems:
         ways.append(f"about {problems:,} problems")
     return ways
 
@@ -201,7 +204,8 @@ def baseline_sentence(design: Design, spread: Spreads) -> str:
     more = more_of_the_baseline(design)
     if design.seeds < MINIMUM_SEEDS or more == design:
         return ""
-    now, then = detectable(design, spread), detectable(more, spread)
+    now = detectable(design, spread)
+    then = detectable(more, spread)
     if now - then < 0.001:
         return ""
     return (

@@ -21,7 +21,8 @@ from rpg.stats.estimates import t_quantile
 FIRST_HALF = 5
 """Least number of checkpoints in the first half of the budget, the start included: they must
 predict the second."""
-REACHED, REACHED_AT_LEAST = 0.8, 0.4
+REACHED = 0.8
+REACHED_AT_LEAST = 0.4
 """Share of its rise that a curve must have reached at the end of the budget, and the least of that
 share's interval."""
 TOLERATED = 0.05
@@ -86,7 +87,8 @@ class ComputeFit(NamedTuple):
     def _bounds(self, direction: np.ndarray) -> Bounds:
         if self.refusal:
             return Bounds(np.nan, np.nan, np.nan)
-        value, half = float(self.parameters @ direction), float(_half(self.deviations @ direction))
+        value = float(self.parameters @ direction)
+        half = float(_half(self.deviations @ direction))
         return Bounds(value, value - half, value + half)
 
 
@@ -129,7 +131,8 @@ def _refusal(fitted: ComputeFit, y: np.ndarray) -> str:
     )
     if gains.mean() <= needed:
         return f"accuracy does not clearly rise ({gains.mean():+.3f} from the first third of the checkpoints to the last)"
-    reached, rise_at_least = fitted.reached(), fitted.parameters[1] - _half(fitted.deviations[:, 1])
+    reached = fitted.reached()
+    rise_at_least = fitted.parameters[1] - _half(fitted.deviations[:, 1])
     if reached.value < REACHED or reached.low < REACHED_AT_LEAST or rise_at_least <= 0:
         return (
             f"no saturation is in sight: at the end of the budget the curve has made {reached.value:.0%} of its rise, and "
@@ -165,12 +168,14 @@ def _least_squares(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Parameters (4,) of one curve through all points, from the best of a grid: given midpoint and
     slope it is linear."""
     x, y = x.ravel(), y.ravel()
-    near, far = np.log(x[x > 0].min()), np.log(x.max())
+    near = np.log(x[x > 0].min())
+    far = np.log(x.max())
     midpoints = np.linspace(near - 1, far + 1.5, _GRID[0])
     slopes = np.linspace(np.log(0.3), np.log(8), _GRID[1])
     places = np.stack(np.meshgrid(midpoints, slopes, indexing="ij")).reshape(2, -1, 1)
     share = special.expit(_logit((0, 0, *places), x))
-    centred, wanted = share - share.mean(axis=1, keepdims=True), y - y.mean()
+    centred = share - share.mean(axis=1, keepdims=True)
+    wanted = y - y.mean()
     rises = centred @ wanted / np.maximum((centred**2).sum(axis=1), 1e-9)
     best = ((wanted - rises[:, None] * centred) ** 2).sum(axis=1).argmin()
     begin = [y.mean() - rises[best] * share[best].mean(), rises[best], *places[:, best, 0]]

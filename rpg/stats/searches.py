@@ -43,7 +43,8 @@ class Effort(NamedTuple):
     def lead(self, trials: int) -> tuple[int, float, float]:
         """The variant that is expected to reach most with this many trials, how far it is ahead of
         the next, and half of the 95 % interval of that."""
-        column, halves = self.best[:, trials - 1], self.half[:, trials - 1]
+        column = self.best[:, trials - 1]
+        halves = self.half[:, trials - 1]
         first, second = np.argsort(-column, kind="stable")[:2]
         half = np.hypot(halves[first], halves[second])
         return int(first), float(column[first] - column[second]), float(half)
@@ -53,7 +54,8 @@ def effort(values: Sequence[np.ndarray], most: int) -> Effort:
     """From the trials of each variant (two at least), to `most` trials or as far as all have as
     many."""
     most = min(most, *map(len, values))
-    best, halves = np.zeros((len(values), most)), np.full((len(values), most), np.nan)
+    best = np.zeros((len(values), most))
+    halves = np.full((len(values), most), np.nan)
     for row, each in enumerate(values):
         best[row], few = expected_best(each)[:most], min(most, max(1, len(each) // ENOUGH))
         halves[row, :few] = jackknife(each, few)

@@ -5,7 +5,8 @@ from itertools import combinations
 
 import numpy as np
 
-SAMPLING, TOGETHER = "sampling", "interactions"
+SAMPLING = "sampling"
+TOGETHER = "interactions"
 
 
 def variance_components(

@@ -37,7 +37,8 @@ class Archive:
     def __init__(self, url: str, line: Line = lambda _: lambda **_: None) -> None:
         from fsspec import url_to_fs
 
-        self.url, self._line = url.rstrip("/"), line
+        self.url = url.rstrip("/")
+        self._line = line
         options = {"auto_mkdir": True} if url.startswith("file:") else {}
         try:
             self._fs, root = url_to_fs(self.url, use_listings_cache=False, **options)
@@ -60,7 +61,9 @@ class Archive:
         files = {
             path.relative_to(folder).as_posix(): digest(path) for path in _files(folder, is_run)
         }
-        before, inside, sent = self._record(where, anew=True), f"{self._root}/{where}", 0
+        before = self._record(where, anew=True)
+        inside = f"{self._root}/{where}"
+        sent = 0
         with self._reached():
             entries = self._fs.find(inside, detail=True).values()
         there = {(entry["name"].rpartition("/")[2], entry["size"]) for entry in entries}
@@ -103,7 +106,8 @@ class Archive:
         the data folder: whole or not at all, and only if that folder is not here. Returns whether
         it was copied. Raises StoreError also if a file is damaged there, or cannot be written here.
         """
-        folder, where = layout.run(sweep, run), f"{sweep}/{run}"
+        folder = layout.run(sweep, run)
+        where = f"{sweep}/{run}"
         if step:
             return self._bring(where, folder.checkpoints / step, f"checkpoints/{step}/")
         self._bring(f"{sweep}/{_BESIDE}", layout.sweep_folder(sweep))
@@ -116,14 +120,13 @@ class Archive:
         }
         if not files:
             return False
-        progress, done = self._progress(where, sum(entry["bytes"] for entry in files.values())), 0
+        progress = self._progress(where, sum(entry["bytes"] for entry in files.values()))
+        done = 0
         try:
             with atomic_folder(target) as build:
                 for name, entry in files.items():
-                    path, source = (
-                        build / name.removeprefix(part),
-                        f"{self._root}/{where}/{entry['sha256']}",
-                    )
+                    path = build / name.removeprefix(part)
+                    source = f"{self._root}/{where}/{entry['sha256']}"
                     path.parent.mkdir(parents=True, exist_ok=True)
                     with self._reached():
                         self._fs.get_file(source, str(path), callback=progress)

@@ -131,7 +131,8 @@ class CheckpointFolder:
         """
         for leftover in self.folder.checkpoints.glob(".step-*.tmp"):
             shutil.rmtree(leftover, ignore_errors=True)
-        whole, trainable = [], []
+        whole = []
+        trainable = []
         for step in self.folder.checkpoint_steps():
             path = self.folder.checkpoint(step)
             begun = (path / "training" / "state.json").exists()

@@ -114,7 +114,8 @@ def superseded_variant(manifest: Manifest, why: str) -> str:
 
 def differing(mine: Manifest, other: Manifest) -> list[str]:
     """Dotted training settings in which two runs differ; `data` if their problems differ."""
-    ours, theirs = _settings(mine, other), _settings(other, mine)
+    ours = _settings(mine, other)
+    theirs = _settings(other, mine)
     return sorted(name for name in {*ours, *theirs} if ours.get(name, ...) != theirs.get(name, ...))
 
 

@@ -115,7 +115,8 @@ def _build(layout: Layout, damaged: Path | None) -> Path:
     if made_of is None or 3 * (len(changed) + len(dropped)) > len(sources):
         # Reading everything costs little more than reading most of it, and leaves no holes in the
         # file.
-        changed, previous = sources, None
+        changed = sources
+        previous = None
 
     names = (_NAME.fullmatch(name) for name in os.listdir(layout.analytics))
     versions = {int(match[1]): match[0] for match in names if match}

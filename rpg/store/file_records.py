@@ -71,7 +71,8 @@ def read_records(value: Any) -> dict[str, FileRecord]:
     records = {}
     for name, fields in value.items() if isinstance(value, dict) else ():
         with contextlib.suppress(KeyError, TypeError, ValueError):
-            size, modified = int(fields["bytes"]), int(fields["modified"])
+            size = int(fields["bytes"])
+            modified = int(fields["modified"])
             records[str(name)] = FileRecord(size, modified, str(fields["sha256"]))
     return records
 

@@ -91,7 +91,8 @@ def forget(db: duckdb.DuckDBPyConnection, keys: list[tuple[str, str]]) -> None:
 def _runs(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
     rows = []
     for source in sources:
-        folder, state = source.folder, source.state
+        folder = source.folder
+        state = source.state
         row: dict[str, Any] = {**run_key(folder), "state": state, "fingerprint": source.fingerprint}
         try:
             if state == UNREADABLE:
@@ -100,7 +101,8 @@ def _runs(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) 
             if folder.manifest_path.exists() or (folder.path.is_dir() and state != "pending"):
                 row |= _manifest(folder.read_manifest())
             row["benchmarks"] = row.get("benchmarks") or folder.benchmarks()
-            failed, done = folder.read_failed() or {}, folder.read_done() or {}
+            failed = folder.read_failed() or {}
+            done = folder.read_done() or {}
             row |= {"error": _text(failed.get("error")), "log": _text(failed.get("log"))}
             row |= {
                 "finished": _number(done.get("finished")),

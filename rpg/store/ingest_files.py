@@ -120,7 +120,8 @@ def files_beside_runs(layout: Layout, seen: Mapping[str, FileRecord] = {}) -> di
 
 def by_hand(layout: Layout) -> Rows:
     """The files of graded samples that belong to no run (rpg evaluate)."""
-    place, about = layout.evaluations, {"step": 0, "sweep": ""}
+    place = layout.evaluations
+    about = {"step": 0, "sweep": ""}
     paths = [*place.glob("*/*.parquet"), *place.glob("*/*/*.parquet")]
     return [
         {

@@ -44,7 +44,8 @@ def home(path: str | os.PathLike[str] | None = None) -> Path:
 def user_cache() -> Path:
     """The folder for what depends on installed packages alone, shared by all data folders (not
     created); in the data folder of a user without a home."""
-    if cache := os.environ.get("XDG_CACHE_HOME"):
+    cache = os.environ.get("XDG_CACHE_HOME")
+    if cache:
         return Path(cache) / "rpg-lab"
     try:
         return Path.home() / ".cache" / "rpg-lab"
@@ -58,9 +59,12 @@ class Layout:
 
     home: Path
 
-    runs, samples = Inside("runs", "home"), Inside("samples", "home")
-    evaluations, analytics = Inside("evaluations", "home"), Inside("analytics", "home")
-    audits, cache = Inside("audits", "home"), Inside("cache", "home")
+    runs = Inside("runs", "home")
+    samples = Inside("samples", "home")
+    evaluations = Inside("evaluations", "home")
+    analytics = Inside("analytics", "home")
+    audits = Inside("audits", "home")
+    cache = Inside("cache", "home")
 
     @classmethod
     def at(cls, path: str | os.PathLike[str] | None = None) -> "Layout":

@@ -19,7 +19,8 @@ from rpg.system.processes import birth, here, is_here
 
 def new_lease() -> dict[str, Any]:
     """A new lease of this process."""
-    now, pid = time.time(), os.getpid()
+    now = time.time()
+    pid = os.getpid()
     return {
         **here(),
         "pid": pid,
@@ -64,11 +65,9 @@ def lease_alive(lease: Mapping[str, Any]) -> bool:
     are reused, so a process that began after the lease was written is another one; a zombie is
     dead."""
     try:
-        pid, started, heartbeat = (
-            int(lease["pid"]),
-            float(lease["started"]),
-            float(lease["heartbeat"]),
-        )
+        pid = int(lease["pid"])
+        started = float(lease["started"])
+        heartbeat = float(lease["heartbeat"])
     except (KeyError, TypeError, ValueError):
         return False
     if not is_here(lease):

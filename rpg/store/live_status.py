@@ -17,7 +17,8 @@ from typing import Any
 
 from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object
 
-TRAINING, EVALUATION = "progress.json", "progress-evaluation.json"
+TRAINING = "progress.json"
+EVALUATION = "progress-evaluation.json"
 WRITE_SECONDS = 1.0
 """Minimum time between two writes of a file."""
 PROGRESS_SECONDS = 60.0

@@ -19,7 +19,8 @@ from typing import Any
 from rpg.store.atomic_files import StoreError, readable
 from rpg.system.processes import here, is_here
 
-PRIVATE, EVERYONE = None, 0o666
+PRIVATE = None
+EVERYONE = 0o666
 """Permissions of a lock file: as umask and folder set them; or writable by every user of the
 machine."""
 BEAT_SECONDS = 5.0
@@ -35,7 +36,9 @@ class Lock(contextlib.AbstractContextManager["Lock"]):
     """A lock, held until `close()` or the end of the process."""
 
     def __init__(self, path: Path, fd: int, note: Mapping[str, Any], beat: bool = False) -> None:
-        self.path, self.fd, self._note = path, fd, note
+        self.path = path
+        self.fd = fd
+        self._note = note
         self._over = threading.Event()
         self._beat: threading.Thread | None = None
         self._write()

@@ -14,7 +14,8 @@ from rpg.store.layout import Layout
 from rpg.store.locks import in_turn
 
 FILE = "notes.json"
-LABEL, NOTE = 80, 5_000
+LABEL = 80
+NOTE = 5_000
 """Characters of a label, and of a note."""
 HIDDEN = "hidden"
 """The tag of what the dashboard leaves out of its lists."""

@@ -59,7 +59,8 @@ class Inside:
     names."""
 
     def __init__(self, name: str, of: str = "path"):
-        self.name, self.of = name, of
+        self.name = name
+        self.of = of
 
     def __get__(self, owner: object, _kind: type) -> Path:
         return Path(getattr(owner, self.of), self.name)
@@ -71,9 +72,12 @@ class RunFolder:
 
     path: Path
 
-    manifest_path, lease_path = Inside("manifest.json"), Inside("lease.json")
-    done_path, failed_path = Inside("DONE.json"), Inside("FAILED.json")
-    log_path, checkpoints = Inside("log.txt"), Inside("checkpoints")
+    manifest_path = Inside("manifest.json")
+    lease_path = Inside("lease.json")
+    done_path = Inside("DONE.json")
+    failed_path = Inside("FAILED.json")
+    log_path = Inside("log.txt")
+    checkpoints = Inside("checkpoints")
     reopened_path = Inside("reopened.json")
     """What DONE.json said of files that are not renewed, while a finished run is added to."""
 
@@ -134,7 +138,8 @@ class RunFolder:
             with readable("read", path):
                 lines = path.read_bytes().split(b"\n")
             for line in lines:
-                if (record := parse_row(line)) is not None:
+                record = parse_row(line)
+                if record is not None:
                     steps[record["step"]] = {**record, "attempt": attempt}
         return [steps[step] for step in sorted(steps)]
 
@@ -215,7 +220,8 @@ class RunFolder:
                 damage[path.name] = why
         recorded = self.recorded()
         for name in sorted({*recorded, *self.result_files()}):
-            if why := self._damage_of(name, recorded):
+            why = self._damage_of(name, recorded)
+            if why:
                 damage[name] = why
         return damage
 

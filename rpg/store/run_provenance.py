@@ -64,7 +64,8 @@ def provenance_notes(folders: Iterable[RunFolder]) -> list[str]:
 def of_other_code(runs: Mapping[str, Sequence[Record]]) -> tuple[list[str], list[str]]:
     """(runs that were trained by older code, files that have changed since)."""
     seen: dict[str, list[str]] = {}
-    others, files = [], set()
+    others = []
+    files = set()
     for run, attempts in runs.items():
         changed = []
         for record in attempts:
@@ -102,7 +103,8 @@ def differences(runs: Mapping[str, Sequence[Record]]) -> list[str]:
     if not recorded:
         return []
     lines = []
-    if unrecorded := [run for run in runs if runs[run] and not all(runs[run])]:
+    unrecorded = [run for run in runs if runs[run] and not all(runs[run])]
+    if unrecorded:
         line = f"no record of the code that trained {_some(unrecorded, 'runs')} (by an earlier version)"
         lines.append(line)
     versions = {
@@ -112,7 +114,8 @@ def differences(runs: Mapping[str, Sequence[Record]]) -> list[str]:
         for version in record["sources"].items()
     }
     counts = Counter(name for name, _ in versions)
-    if files := sorted(name for name, count in counts.items() if count > 1):
+    files = sorted(name for name, count in counts.items() if count > 1)
+    if files:
         groups = _groups(
             recorded,
             lambda record: tuple(record["sources"].get(name) for name in files),

@@ -78,7 +78,8 @@ def write_samples(
     }
     for index, row in enumerate(rows):
         if set(row) != set(columns):
-            missing, extra = set(columns) - set(row), set(row) - set(columns)
+            missing = set(columns) - set(row)
+            extra = set(row) - set(columns)
             why = f"cannot write {path}: row {index} lacks {sorted(missing)}, has unknown {sorted(extra)}"
             raise StoreError(why)
     _write(path, rows, columns, {**about, **({} if rules is None else {"rules": rules})})

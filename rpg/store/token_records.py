@@ -33,7 +33,8 @@ _SCHEMA = pyarrow.schema(
     ]
     + [(name, pyarrow.list_(pyarrow.float32())) for name in VALUES]
 )
-TOKEN_BYTES, FILE_BYTES = 56, 12_000
+TOKEN_BYTES = 56
+FILE_BYTES = 12_000
 """At most, of a token with all its numbers and its text, and of a file without any (measured by a
 test)."""
 

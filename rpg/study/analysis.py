@@ -26,7 +26,8 @@ def held(trials: pandas.DataFrame) -> np.ndarray:
     it was pruned, its accuracy so far or the lowest that finished in its batch, whichever is lower;
     if it failed, 0 (docs/studies.md)."""
     ended = trials[trials["state"] != "pending"]
-    finished, reached = ended["state"] == "finished", ended["objective"].astype(float)
+    finished = ended["state"] == "finished"
+    reached = ended["objective"].astype(float)
     lowest = reached.where(finished).groupby(ended["batch"]).transform("min")
     values = reached.where(finished, np.fmin(reached, lowest)).where(
         ended["state"] != "failed", 0.0
@@ -140,7 +141,8 @@ def look_over_levels(
         return None
     taken = [stats.Look(**fields) for fields in looks if fields["compared"] == OVER_LEVELS]
     earlier, planned, level = stats.next_look(taken, OVER_LEVELS, scores.runs, len(registered.runs))
-    apart, benchmarks = over_levels(scores, registered.baseline, level), list(registered.benchmarks)
+    apart = over_levels(scores, registered.baseline, level)
+    benchmarks = list(registered.benchmarks)
     judged = MEAN if len(benchmarks) > 1 else benchmarks[0]
     results = outcomes({(name, judged): result for name, result in apart.items()})
     look = stats.Look(

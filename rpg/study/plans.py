@@ -64,7 +64,8 @@ def registration_plan(
 ) -> dict[str, Any]:
     """What will be compared, for rpg.study.registration.register; `winners` are the trials that
     won, by variant and search. The reported seeds take the searches in turn."""
-    report, factors = study.spec.report, study.spec.factors
+    report = study.spec.report
+    factors = study.spec.factors
     variants = {}
     for variant, settings in study.variants.items():
         first, *others = (won.settings for won in winners[variant])
@@ -109,7 +110,8 @@ def _reported_run(
 ) -> PlannedRun:
     """A run of a plan, whose variant is that of the plan at one level of every factor. The study
     says where its files lie; that their content is what was registered, the run's identity says."""
-    variant, levels = planned["variant"], planned["factors"]
+    variant = planned["variant"]
+    levels = planned["factors"]
     values = {**plan["variants"][variant], **planned["settings"], **levels}
     values |= {"evaluation.benchmarks": list(plan["benchmarks"]), "seed": planned["seed"]}
     name = "-".join([variant, *map(value_text, levels.values())])

@@ -135,7 +135,8 @@ def registration(layout: Layout, study: str) -> Registration | None:
 def deviations(layout: Layout, record: Mapping[str, Any]) -> Iterator[str]:
     """How what there is departs from the record, a sentence each."""
     study = record["study"]
-    if (now := digest({name: record[name] for name in _PLAN})) != record["digest"]:
+    now = digest({name: record[name] for name in _PLAN})
+    if now != record["digest"]:
         yield f"the record was edited after it was written: its digest is {record['digest']}, that of its content {now}"
     for number in range(1, int(record["number"])):
         former = read_record(layout, study, number)
@@ -198,14 +199,16 @@ def _of_sweep(layout: Layout, sweep: str, record: Mapping[str, Any]) -> Iterator
         first = {field: levels[0] for field, levels in record["factors"].items()}
         planned = {**record, "baseline": reported_variant(record["baseline"], first)}
         for name in ("matters", "benchmarks", "baseline", "budget"):
-            if (value := written.get(name)) != planned[name]:
+            value = written.get(name)
+            if value != planned[name]:
                 yield f"{name} of the reported sweep is {value}, {planned[name]} was registered"
     for folder in current_runs(layout, sweep):
         planned = record["runs"].get(folder.name)
         if planned is None:
             yield f"{folder.name} was not registered"
         elif folder.manifest_path.exists():
-            if (run := folder.read_manifest()["run_id"]) != planned["run_id"]:
+            run = folder.read_manifest()["run_id"]
+            if run != planned["run_id"]:
                 yield f"{folder.name} has other settings or data than registered ({run}, not {planned['run_id']})"
             rows = folder.read_metrics()
             if rows and (began := rows[0].get("time")) and began < record["registered_at"]:

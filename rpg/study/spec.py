@@ -182,7 +182,8 @@ class StudySpec(Section):
                 raise ValueError(
                     f"{field}: {name!r} is not a variant; accepted: {', '.join(names)}"
                 )
-        if (searches := self.tune.searches) and searches > len(self.report.seeds):
+        searches = self.tune.searches
+        if searches and searches > len(self.report.seeds):
             raise ValueError(
                 f"tune.searches: {searches}, and report.seeds has {len(self.report.seeds)}; accepted: at most as many"
             )
@@ -194,7 +195,8 @@ class StudySpec(Section):
                 )
             if len({canonical_json(level) for level in levels}) < len(levels):
                 raise ValueError(f"factors.{field}: {[*levels]}; accepted: each level once")
-        if shared := sorted({*self.tune.seeds} & {*self.report.seeds}):
+        shared = sorted({*self.tune.seeds} & {*self.report.seeds})
+        if shared:
             raise ValueError(
                 f"report.seeds: {shared} are seeds of tune.seeds, and what was tuned on cannot be reported"
             )
@@ -252,7 +254,8 @@ class Study:
         extremes, and every other one beside the first ones of the others. Raises ConfigError, as
         `run`."""
         for variant in self.variants:
-            space, first = self.space(variant).items(), self.first_corner(variant)
+            space = self.space(variant).items()
+            first = self.first_corner(variant)
             yield self.run(first)
             for field, values in space:
                 yield from (self.run(first | {field: value}) for value in values.ends[1:])
@@ -262,7 +265,8 @@ class Study:
     @property
     def most_runs(self) -> int:
         """Trainings, if no trial is pruned and no look ends the study."""
-        tune, report = self.spec.tune, self.spec.report
+        tune = self.spec.tune
+        report = self.spec.report
         levels = math.prod(map(len, self.spec.factors.values()))
         each = self.searches * tune.trials * len(tune.seeds) + levels * len(report.seeds)
         return len(self.variants) * each
@@ -312,7 +316,8 @@ def load_study(path: Path) -> Study:
 
 def _check_benchmarks(study: Study) -> None:
     """Tuning problems are named, exist, and leave something to report."""
-    benchmarks, tuned = study.run(study.spec.set).task_benchmarks(), study.tuning_benchmarks()
+    benchmarks = study.run(study.spec.set).task_benchmarks()
+    tuned = study.tuning_benchmarks()
     where = f"{study.path}: tune.objective.benchmarks"
     if not tuned:
         raise ConfigError(

@@ -31,7 +31,8 @@ def sentences(layout: Layout, study: str) -> Iterator[str]:
     """What a reader should know about the searches, a sentence each."""
     record = read_study(layout, study)
     for tuning in tunings_from(record):
-        if not (ended_searches := tuned(layout, study, tuning)):
+        ended_searches = tuned(layout, study, tuning)
+        if not ended_searches:
             continue
         for number, trials in enumerate(ended_searches, 1):
             if winner(trials) is None:
@@ -43,7 +44,8 @@ def sentences(layout: Layout, study: str) -> Iterator[str]:
             f"{record['searches']} search{'es' * (record['searches'] > 1)} per variant for {seeds} reported seeds: verdicts "
             "are about the settings that were found, and another search may find others"
         )
-    if registered := registration(layout, study):
+    registered = registration(layout, study)
+    if registered:
         runs = [(run["variant"], run["run_id"]) for run in registered.runs.values()]
         of_variants = {
             name: [run for of, run in runs if of == name] for name in registered.variants

@@ -47,8 +47,10 @@ class Material(NamedTuple):
 def material(layout: Layout, study: str) -> Material:
     """Raises StoreError: there is no study of this name, or a file cannot be read."""
     record = read_study(layout, study)
-    spec, spaces = record["spec"], {tuning.variant: tuning.space for tuning in tunings_from(record)}
-    matters, rows = float(spec["report"]["matters"]), trials(layout, study)
+    spec = record["spec"]
+    spaces = {tuning.variant: tuning.space for tuning in tunings_from(record)}
+    matters = float(spec["report"]["matters"])
+    rows = trials(layout, study)
     baseline = str(spec["report"].get("baseline") or next(iter(spaces)))
     return Material(
         study, str(spec["question"]), baseline, matters, rows, spaces, registration(layout, study)
@@ -69,7 +71,8 @@ def registered(material: Material) -> Section:
         )
     when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(plan.registered_at))
     changed = ", then changed: see below" if plan.deviations else ", and nothing departs from it"
-    seeds, benchmarks = ", ".join(map(str, plan.seeds)), ", ".join(plan.benchmarks)
+    seeds = ", ".join(map(str, plan.seeds))
+    benchmarks = ", ".join(plan.benchmarks)
     lines = [
         f"Registered {when}, digest {plan.digest}{changed}.",
         f"Seeds {seeds} on {benchmarks}; differences of {plan.matters:g} matter; looks: {plan.looks}; sweep {plan.sweep}.",
@@ -95,7 +98,8 @@ def search(material: Material, views: Sequence[Sequence[str]] | None = None) -> 
     a click leads there."""
     if material.trials.empty:
         return Section("Search", ["No trial has been proposed yet."])
-    log, data = numeric_fields(material), material.trials.assign(link=material.trials.get("link"))
+    log = numeric_fields(material)
+    data = material.trials.assign(link=material.trials.get("link"))
     if views is None:
         views = [list(log)[:2], *([field] for field in log if len(log) > 1)]
     drawn = []
@@ -121,7 +125,8 @@ def search(material: Material, views: Sequence[Sequence[str]] | None = None) -> 
 def _best(
     material: Material, variant: str, part: pandas.DataFrame, names: Sequence[str]
 ) -> list[str]:
-    best, space = part[part["best"]], material.spaces[variant]
+    best = part[part["best"]]
+    space = material.spaces[variant]
     counts = [len(part), *((part["state"] == state).sum() for state in ("pruned", "failed"))]
     values = [_text(sorted(best[name], key=str)) if name in space else "" for name in names]
     share = analysis.good_share(part, space, material.matters)
@@ -140,7 +145,8 @@ def fewer_trials(material: Material) -> Section:
     if len(values) < 2:
         return Section(title, ["This takes two variants with two ended trials each."])
     each_search = int(material.trials.groupby(["variant", "search"]).size().max())
-    effort, variants = searches.effort(list(values.values()), each_search), list(values)
+    effort = searches.effort(list(values.values()), each_search)
+    variants = list(values)
     count = effort.best.shape[1]
     table = {
         "label": np.repeat(variants, count),
@@ -189,7 +195,8 @@ def problems(scores: analysis.Reported, baseline: str) -> Section:
     """Ranks, interquartile means, chances of improvement, and performance profiles, over all
     problems alike."""
     together = dict(zip(scores.variants, np.concatenate(scores.strata, axis=2), strict=True))
-    rows, shares = [], []
+    rows = []
+    shares = []
     # Between scores nothing changes.
     thresholds = np.union1d(np.round(list(together.values()), 9), [0.0, 1.0])
     for rank, (variant, values) in zip(
@@ -221,7 +228,8 @@ def problems(scores: analysis.Reported, baseline: str) -> Section:
 
 def variance(scores: analysis.Reported, factors: Sequence[str]) -> Section:
     """What the spread of answers is made of."""
-    title, components = "Where the variance is", analysis.components(scores, factors)
+    title = "Where the variance is"
+    components = analysis.components(scores, factors)
     if components.empty:
         return Section(title, ["This takes two seeds, two problems and two levels of each factor."])
     deviations = components.clip(lower=0).pow(0.5).map(number).to_numpy().tolist()
@@ -265,7 +273,8 @@ def comparison(db: Database, layout: Layout, plan: Registration) -> list[Section
 
 def cost(db: Database, material: Material) -> Section:
     """Trials, tokens and seconds, of tuning and of what is reported."""
-    plan, tuning = material.registered, material.trials.groupby("variant", sort=False)
+    plan = material.registered
+    tuning = material.trials.groupby("variant", sort=False)
     runs = {name: planned["variant"] for name, planned in plan.runs.items()} if plan else {}
     spent = queries.spending(db, plan.sweep if plan else "").sort_values("step").groupby("run")
     reported = spent[["tokens", "seconds"]].last().groupby(runs).sum(min_count=1)
@@ -287,7 +296,8 @@ def write_study_report(layout: Layout, study: str) -> None:
     """
     of_study = material(layout, study)
     with connect(layout) as db:
-        parts, plan = [registered(of_study)], of_study.registered
+        parts = [registered(of_study)]
+        plan = of_study.registered
         if plan and (compared := comparison(db, layout, plan)):
             parts += [*compared, compute(db, plan, "tokens")]
         parts += [search(of_study), fewer_trials(of_study), cost(db, of_study)]
@@ -296,7 +306,8 @@ def write_study_report(layout: Layout, study: str) -> None:
         for part in parts
         for name, _, chart in part.charts
     }
-    sections, latex = [], [tables.PREAMBLE]
+    sections = []
+    latex = [tables.PREAMBLE]
     for part in [Section("", [of_study.question]), *parts]:
         specs = [(name, title, drawn[name]) for name, title, _ in part.charts]
         sections.append(part._replace(charts=specs))

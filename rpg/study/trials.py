@@ -73,11 +73,9 @@ def tunings_of(
     """How the variants of a study file are tuned; `data` gives the digest of a run's data, `before`
     has the digests that the study has been tuned under. One of the form until November 2026, which
     depended on the folder, is kept."""
-    tune, benchmarks, shared = (
-        study.spec.tune,
-        study.tuning_benchmarks(),
-        data(study.run(study.spec.set)),
-    )
+    tune = study.spec.tune
+    benchmarks = study.tuning_benchmarks()
+    shared = data(study.run(study.spec.set))
     tunings = []
     for variant, settings in study.variants.items():
         space = study.space(variant)
@@ -90,7 +88,8 @@ def tunings_of(
         run = study.run(study.first_corner(variant))
         results = results_identity(run, data(run))
         kept = former if before.get(variant) == former else digest({"results": results, **decisive})
-        count, halving = study.searches * study.batches, tune.prune != "none"
+        count = study.searches * study.batches
+        halving = tune.prune != "none"
         tunings.append(Tuning(variant, kept, space, benchmarks, tune.seeds, count, halving))
     return tunings
 
@@ -140,7 +139,8 @@ def by_search(trials: Sequence[Trial]) -> list[list[Trial]]:
 
 def tuned(layout: Layout, study: str, tuning: Tuning) -> list[list[Trial]] | None:
     """The searches of a variant whose trials have all ended; None before."""
-    record, trials = read_study(layout, study), tried(layout, study, tuning)
+    record = read_study(layout, study)
+    trials = tried(layout, study, tuning)
     ended = sum(trial.state != "pending" for trial in trials)
     return (
         by_search(trials)
@@ -207,7 +207,8 @@ def tunings_from(record: dict[str, Any]) -> list[Tuning]:
 
 def _spent(folder: RunFolder) -> tuple[float, float]:
     """(tokens, seconds) that a run has spent so far."""
-    if not (done := folder.read_done()):
+    done = folder.read_done()
+    if not done:
         return 0.0, 0.0
     rows = folder.last_metrics()
     return float(rows[-1].get("tokens", 0.0)) if rows else 0.0, float(done.get("seconds", 0.0))

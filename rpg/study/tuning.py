@@ -55,7 +55,8 @@ def judged(batch: Sequence[Trial], halving: bool) -> tuple[list[Trial], list[tup
             (at, seed) for at in left for seed in range(seeds) if _due(batch[at], seed)
         ]
     for seed in range(seeds):
-        if due := [(at, seed) for at in left if _due(batch[at], seed)]:
+        due = [(at, seed) for at in left if _due(batch[at], seed)]
+        if due:
             return [replace(trial, pruned=at not in left) for at, trial in enumerate(batch)], due
         left = [at for at in left if batch[at].state != "failed"]
         if seed < seeds - 1:
@@ -82,14 +83,16 @@ def remarks(variant: str, space: Space, searches: Sequence[Sequence[Trial]]) -> 
     for field, values in space.items():
         edges = [values.edge(best.settings[field]) for best in winners if best]
         for edge in ("smallest", "largest"):
-            if count := edges.count(edge):
+            count = edges.count(edge)
+            if count:
                 of = f" in {count} of {len(edges)} searches" if len(edges) > 1 else ""
                 between = " to ".join(f"{end:g}" for end in values.ends)
                 yield (
                     f"{variant}: the best {field} is the {edge} you allowed{of} ({between}): a wider space may hold a "
                     "better one"
                 )
-    if failed := states.count("failed"):
+    failed = states.count("failed")
+    if failed:
         yield f"{variant}: {failed} of {len(states)} trials failed and count as tried"
     least = min([trial.state for trial in trials].count("finished") for trials in searches)
     if least < (enough := FEWEST_PER_FIELD * len(space)):

@@ -202,7 +202,9 @@ def parent_mark() -> dict[str, str]:
     return {PARENT: str(os.getpid())}
 
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+_M_MMAP_MAX = -4
 
 
 def give_memory_back() -> None:

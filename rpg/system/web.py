@@ -71,7 +71,9 @@ class AccessControl:
     def __init__(
         self, app: App, address: Address, secret: str | None = None, open_paths: Iterable[str] = ()
     ) -> None:
-        self._app, self._address, self._secret = app, address, secret
+        self._app = app
+        self._address = address
+        self._secret = secret
         self._open = {address.prefix + path for path in open_paths}
         # What another server, or this one before, has signed counts for nothing.
         self._key = secrets.token_bytes(32)

@@ -63,7 +63,8 @@ def load_problems(task: TaskSection) -> Splits:
 def _with_tuning(splits: Splits, count: int) -> Splits:
     """The splits with `count` problems of each benchmark set apart for tuning, drawn once for all.
     DataError: a benchmark would be left without a problem."""
-    benchmarks, apart = {}, {}
+    benchmarks = {}
+    apart = {}
     for name, problems in splits.benchmarks.items():
         if count >= len(problems):
             raise DataError(

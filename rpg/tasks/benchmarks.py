@@ -225,7 +225,8 @@ def load_benchmark(benchmark: Benchmark, folder: str | Path | None = None) -> Lo
     if benchmark.source.chain is not None:
         # The same problems, under the same names, as a run of the chain task is evaluated on.
         held_out = make(benchmark.source.chain).benchmarks
-        if (generated := held_out.get(benchmark.name)) is None:
+        generated = held_out.get(benchmark.name)
+        if generated is None:
             made = f"source.chain makes {', '.join(held_out)}"
             raise DataError(f"{benchmark.name}: {made}; one of these has to be its name")
         return LoadedBenchmark(
@@ -336,7 +337,8 @@ def _rows(
 
 def _text(row: dict[str, Any], columns: tuple[str, ...], field: str, where: str) -> str:
     for column in columns:
-        if (text := text_of(row, column, where)) is not None:
+        text = text_of(row, column, where)
+        if text is not None:
             return text
     raise DataError(
         f"{where}: no {field}: the row has none of the columns {', '.join(columns)}. Found: {', '.join(map(str, row))}"

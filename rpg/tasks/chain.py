@@ -63,7 +63,8 @@ class Chain:
 
         A wrong value is carried on, so the response stays consistent with itself.
         """
-        value, text = self.start, ""
+        value = self.start
+        text = ""
         for label, (op, x) in zip(LABELS[1:], self.operations, strict=False):
             value = _apply(value, op, x)
             if rng is not None and rng.random() < corruption:

@@ -150,7 +150,9 @@ def leaks(
     shared = {
         part for part, count in often.items() if count > 2
     }  # `The final answer can be written ...`
-    plain, bare, alike = _Index(SHINGLE), _Index(SHINGLE), _Index(2 * SHINGLE)
+    plain = _Index(SHINGLE)
+    bare = _Index(SHINGLE)
+    alike = _Index(2 * SHINGLE)
     for i, (_, problem) in enumerate(held_out):
         plain.add(i, shingles(words(problem.text)), True)
         text = _without_layout(problem.text)
@@ -205,7 +207,8 @@ def check_gold(problems: Sequence[Problem], verifier: Verifier, where: str) -> l
     answer holds a whole solution, or something that this verifier can find in no response.
     """
     for problem in problems:
-        if why := _unanswerable(problem.answer, verifier):
+        why = _unanswerable(problem.answer, verifier)
+        if why:
             raise DataError(
                 f"{where}: {problem.id}: field answer: {shortened(problem.answer)} {why}"
             )

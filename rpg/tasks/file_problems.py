@@ -52,7 +52,9 @@ def read(task: FileTask) -> Splits:
         part.drop("leaked", {key: f"also in a benchmark: {name}" for key, name in held_out.items()})
     splits = [("train", part, source) for part, source in zip(parts, task.train, strict=True)]
     splits += [(name, tests[name], source) for name, source in task.benchmarks.items()]
-    notes, summaries, dropped = list[str](), list[DatasetSummary](), list[Dropped]()
+    notes = list[str]()
+    summaries = list[DatasetSummary]()
+    dropped = list[Dropped]()
     for name, part, source in splits:
         if task.strict and part.dropped:
             left_out = [
@@ -198,13 +200,15 @@ def _problem(
         "messages" if "messages" in row and "prompt" not in row else "prompt"
     )
     form, _, place = parsed_column(asked)
-    value, shown = value_at(row, place), None
+    value = value_at(row, place)
+    shown = None
     textual = form or value is None or isinstance(value, str | int | float)
     messages = [] if textual else conversation(value, asked, where)
     if messages and messages[-1]["role"] == "assistant":
         shown = messages.pop()["content"]
     text = messages[-1]["content"] if messages else _text(row, columns.prompt, "prompt", where)
-    answer, gold = "", parsed_column(columns.answer or "answer")[2]
+    answer = ""
+    gold = parsed_column(columns.answer or "answer")[2]
     if not isinstance(task.verifier, RewardVerifier) or value_at(row, gold) is not None:
         answer = _text(row, columns.answer, "answer", where).strip()
     demonstration = columns.demonstration or "demonstration"

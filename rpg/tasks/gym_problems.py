@@ -76,10 +76,8 @@ def _release() -> str:
 
 def _problem(task: GymTask, row: dict[str, Any], split: str, number: int) -> Problem:
     name = f"{row['name']}-{'train' if split == 'train' else 'held-out'}-{number:05d}"
-    prompt, answer = (
-        task.template.replace("{prompt}", row["text"]),
-        task.verifier.written(row["answer"]),
-    )
+    prompt = task.template.replace("{prompt}", row["text"])
+    answer = task.verifier.written(row["answer"])
     shown = "\n".join(filter(None, (row["steps"], answer))) if row["answer"] else None
     return Problem(name, row["text"], prompt, row["answer"], row["name"], shown, row["columns"])
 
@@ -173,7 +171,8 @@ def _rows(
     """`count` problems whose texts are not in `taken`; adds them to it."""
     from reasoning_gym import create_dataset  # noqa: PLC0415 - two seconds, and optional
 
-    left, why = count, ""
+    left = count
+    why = ""
     with _refusing(at, dataset):
         problems = create_dataset(dataset, **config)
     for index in range(config["size"]):
@@ -188,7 +187,8 @@ def _rows(
         if text not in taken:
             taken.add(text)
             left -= 1
-            example, metadata = entry["answer"], entry["metadata"]
+            example = entry["answer"]
+            metadata = entry["metadata"]
             example = metadata.get("example_answer") if example is None else example
             yield {
                 "text": entry["question"],

@@ -82,7 +82,8 @@ def make(task: OperatorsTask) -> Splits:
     dealt = list(
         itertools.islice(_all(task.operations, rng), task.benchmark_problems + task.train_problems)
     )
-    held_out, train = dealt[: task.benchmark_problems], dealt[task.benchmark_problems :]
+    held_out = dealt[: task.benchmark_problems]
+    train = dealt[task.benchmark_problems :]
     if len(train) < task.train_problems:
         raise DataError(
             f"task.train_problems: {task.train_problems} and {task.benchmark_problems} held out are too many: "
@@ -105,7 +106,8 @@ def _all(length: int, rng: random.Random) -> Iterator[Blank]:
 
 
 def _problem(blank: Blank, name: str) -> Problem:
-    text, answers = blank.prompt, blank.answers()
+    text = blank.prompt
+    answers = blank.answers()
     response = blank.response(answers[0])
     return Problem(f"operators-{name}", text, text, " ".join(answers), "operators", response)
 

@@ -209,7 +209,8 @@ def read_problems(path: Path) -> list[Problem]:
 
 def problem_of(row: Mapping[str, Any]) -> Problem:
     """A problem from a row of these files."""
-    extra, messages = row["extra_info"], tuple(row["prompt"])
+    extra = row["extra_info"]
+    messages = tuple(row["prompt"])
     alone = len(messages) == 1 and messages[0]["role"] == "user"
     return Problem(
         id=extra["problem_id"],

@@ -101,10 +101,12 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any] | DataError]]:
             csv.field_size_limit(MAX_LINE_MIB * 2**20)
             reader = csv.DictReader(handle, delimiter=separator, strict=True)
             names = reader.fieldnames or ()
-            if twice := [name for name in names if name and names.count(name) > 1]:
+            twice = [name for name in names if name and names.count(name) > 1]
+            if twice:
                 raise DataError(f"{path}: line 1: column {twice[0]} is named twice")
             for row in reader:
-                where, count = f"{path}: line {reader.line_num}", len(names)
+                where = f"{path}: line {reader.line_num}"
+                count = len(names)
                 torn = None in row or None in row.values()
                 why = f"{where}: {count} columns are named, but the row has a different number"
                 yield where, DataError(why) if torn else row
@@ -235,14 +237,16 @@ def text_of(row: Mapping[str, Any], column: str, where: str) -> str | None:
     empty, or not of the form that is asked for. The message names row and column.
     """
     form, argument, name = _parsed(column)
-    if (value := value_at(row, name)) is None:
+    value = value_at(row, name)
+    if value is None:
         return None
     at = f"{where}: column {name}"
     text = plain(asked(value, at) if form == "asked" else value, column, where)
     if form == "boxed":
         from rpg.answers.extraction import last_box  # noqa: PLC0415 - a fifth of a second for whoever imports it
 
-        if (boxed := last_box(text)) is None:
+        boxed = last_box(text)
+        if boxed is None:
             raise DataError(f"{at}: contains no \\boxed{{...}} answer")
         text = boxed
     elif form == "after":
@@ -250,7 +254,8 @@ def text_of(row: Mapping[str, Any], column: str, where: str) -> str | None:
         if not marker:
             raise DataError(f"{at}: contains no {argument!r}: {reprlib.repr(value)}")
     elif form == "regex":
-        if (match := re.search(argument, text, re.DOTALL)) is None:
+        match = re.search(argument, text, re.DOTALL)
+        if match is None:
             raise DataError(f"{at}: the pattern {argument!r} is not in {reprlib.repr(value)}")
         text = match[1] if match.re.groups else match[0]
     if not (text or "").strip():
@@ -292,7 +297,8 @@ def asked(conversation: Any, where: str) -> str:
             f"{where}: expected a conversation, e.g. [{{'role': 'user', 'content': 'problem'}}], got "
             f"{reprlib.repr(conversation)}"
         )
-    text, after = asked_for[-1].strip(), _AFTER.rstrip()
+    text = asked_for[-1].strip()
+    after = _AFTER.rstrip()
     whole = text.startswith(_BEFORE) and text.endswith(after)
     return text[len(_BEFORE) : -len(after)] if whole else text
 

@@ -26,7 +26,9 @@ VERSION = 1
 """Part of the data's digest: raise it when the same settings would give other problems."""
 ASK = 'Give the steps, then the result after "Answer:".'
 _VERIFIER = MarkerVerifier(marker="Answer:", match="number")
-_SMALLEST, _FACTOR, _LARGEST_RESULT = 2, 9, 4
+_SMALLEST = 2
+_FACTOR = 9
+_LARGEST_RESULT = 4
 """Smallest number; largest factor; largest result as a multiple of the largest number."""
 _TRIES = 100
 _OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
@@ -40,7 +42,8 @@ class Story:
 
 
 _DATA = read_mapping(Path(__file__).parent / "sets" / "stories" / "arithmetic.yaml")
-NAMES, THINGS = tuple(_DATA["names"]), tuple(_DATA["things"])
+NAMES = tuple(_DATA["names"])
+THINGS = tuple(_DATA["things"])
 STORIES = tuple(
     Story(text, steps, use == "held_out")
     for steps, uses in _DATA["stories"].items()
@@ -87,7 +90,8 @@ def _problems(
                 f"task.largest: {largest} leaves too few different problems for {count} of them"
             )
         taken.add(text)
-        prompt, shown = f"{text}\n{ASK}", f"{steps}\n{_VERIFIER.written(answer)}"
+        prompt = f"{text}\n{ASK}"
+        shown = f"{steps}\n{_VERIFIER.written(answer)}"
         problems.append(
             Problem(
                 id=f"words-{kind}-{number:05d}",

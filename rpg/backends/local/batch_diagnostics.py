@@ -28,7 +28,9 @@ class Diagnostics:
     def __init__(
         self, algo: Algorithm, parameters: Sequence[Tensor] = (), masters: Sequence[Tensor] = ()
     ):
-        self.algorithm, self._parameters, self._masters = algo, parameters, masters or parameters
+        self.algorithm = algo
+        self._parameters = parameters
+        self._masters = masters or parameters
         self._sums = [torch.zeros_like(p, dtype=torch.float32) for p in parameters]
         has_kl = isinstance(algo.kl, LossKL | ObjectiveKL | AdvantageKL) and algo.beta > 0
         self._without = algo.model_copy(update={"beta": 0.0}) if has_kl else None
@@ -49,20 +51,24 @@ class Diagnostics:
         unbiased = {**inputs, "old_log_prob": drawn, "rollout_weights": None}
         if inputs["ref_log_prob"] is None:  # the reference is `old`, whichever that is
             unbiased["ref_log_prob"] = inputs["old_log_prob"]
-        algo, weights = self.algorithm, self._parameters
+        algo = self.algorithm
+        weights = self._parameters
         divergence = "none" if algo.kl.type in ("reward", "distribution") else divergence_of(algo)
         own: dict[str, Any] = {"loss_agg_mode": algo.loss_agg_mode, "reference": algo.reference}
         if algo.surrogate == "rpg":  # its objective may be that of prefixes or whole responses
             own["ratio"] = algo.ratio
         target = exact_loss(divergence, algo.beta, **own)
-        outputs, slopes = [log_prob], [slope_of(target, log_prob.detach(), unbiased)]
+        outputs = [log_prob]
+        slopes = [slope_of(target, log_prob.detach(), unbiased)]
         if bonus is not None:
-            outputs, slopes = [*outputs, bonus], [*slopes, -torch.ones_like(bonus)]
+            outputs = [*outputs, bonus]
+            slopes = [*slopes, -torch.ones_like(bonus)]
         add_gradients(self._sums, weights, outputs, slopes)
 
     def add(self, log_prob: Tensor, inputs: dict[str, Any]) -> None:
         """Add a micro-batch: `log_prob` (N, T) and the other arguments of `policy_loss`."""
-        log_prob, mask = log_prob.detach(), inputs["response_mask"]
+        log_prob = log_prob.detach()
+        mask = inputs["response_mask"]
         self._log_ratios.append((log_prob - inputs["old_log_prob"])[mask])
         if self._without is not None:
             both = (self.algorithm, self._without)
@@ -80,7 +86,8 @@ class Diagnostics:
         levels = ratios.new_tensor(list(QUANTILES.values()))
         metrics = dict(zip(QUANTILES, torch.quantile(ratios, levels).tolist(), strict=True))
         if self._without is not None:
-            kl, rest = self._kl**0.5, self._rest**0.5
+            kl = self._kl**0.5
+            rest = self._rest**0.5
             metrics["kl_gradient_share"] = kl / (kl + rest) if kl + rest > 0 else 0.0
         if not self._parameters:
             return metrics

@@ -114,8 +114,11 @@ def fidelity(
     )
     gradients = _Gradients(spec, trainer.policy, initial_policy(spec, home, say))
     after = spec.training.steps + staleness
-    off_policy, exact = [], []
-    responses, kl, tokens = 0, 0.0, 0
+    off_policy = []
+    exact = []
+    responses = 0
+    kl = 0.0
+    tokens = 0
     for block in range(1, blocks + 1):
         say(f"block {block} of {blocks}")
         graded = roller.roll(sampler, after + 2 * block).first
@@ -160,7 +163,8 @@ def _whole_checkpoint(folder: RunFolder, step: int) -> Path:
     if not (path / "checkpoint.json").exists():
         existing = ", ".join(map(str, folder.checkpoint_steps())) or "none"
         raise ModelError(f"{folder.path}: no checkpoint of step {step}; there are: {existing}")
-    if damage := damaged(path):
+    damage = damaged(path)
+    if damage:
         raise ModelError(f"{path}: {damage}")
     return path
 
@@ -196,7 +200,9 @@ class _Gradients:
     """Of losses at a policy, for its trained parameters; of a large policy only some coordinates."""
 
     def __init__(self, spec: RunSpec, policy: Policy, initial: Policy):
-        self.spec, self.policy, self.initial = spec, policy, initial
+        self.spec = spec
+        self.policy = policy
+        self.initial = initial
         self.limits = Limits.of(spec.training, policy)
         self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
         self.size = sum(p.numel() for p in self.parameters)
@@ -209,7 +215,8 @@ class _Gradients:
     def of(self, algos: Losses, graded: Graded, source: Policy) -> tuple[dict[str, Tensor], float]:
         """(minus the gradient of each loss on these responses of `source`, KL(source || policy)
         summed over tokens)."""
-        batch, temperature = graded.samples.batch, self.spec.rollout.temperature
+        batch = graded.samples.batch
+        temperature = self.spec.rollout.temperature
         old = graded.samples.log_prob
         if not self.policy.exact_samples:
             old = score(source, batch, temperature, self.limits)
@@ -228,7 +235,8 @@ class _Gradients:
         }
         for rows in self.limits.split(batch, range(len(batch))):
             part = batch.rows(rows)
-            log_prob, width = self.policy.log_probs(part, temperature), part.tokens.shape[1]
+            log_prob = self.policy.log_probs(part, temperature)
+            width = part.tokens.shape[1]
             for name, slope in slopes.items():
                 add_gradients(sums[name], self.parameters, [log_prob], [slope[rows, :width]])
         flat = {name: torch.cat([g.flatten() for g in parts]).cpu() for name, parts in sums.items()}

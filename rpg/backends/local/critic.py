@@ -35,7 +35,8 @@ class Critic:
                 f"algorithm.advantage gae: a critic needs a model of type Llama, Mistral, Qwen2 or Qwen3, not "
                 f"{type(policy.model).__name__}; choose another advantage, e.g. {{type: group}}"
             )
-        self.setting, self.spec = spec.algorithm.advantage, spec
+        self.setting = spec.algorithm.advantage
+        self.spec = spec
         self.policy = policy.frozen_copy()
         self.policy.recompute = policy.recompute
         model = self.policy.model.requires_grad_(True)
@@ -71,7 +72,9 @@ class Critic:
         an infinite gradient."""
         self.optimizer.update_mode()
         self.optimizer.zero_grad()
-        counts, total, mask = Counts.of(batch.mask), 0.0, batch.mask
+        counts = Counts.of(batch.mask)
+        total = 0.0
+        mask = batch.mask
         for rows in limits.split(batch, range(len(batch))):
             part = batch.rows(rows)
             width = slice(part.tokens.shape[1])
@@ -88,8 +91,10 @@ class Critic:
         self.updates += 1
         self.optimizer.step(self.updates, self.spec.training.max_grad_norm)
         self.optimizer.rollout_mode()
-        wanted, errors = targets[mask], (targets - old)[mask]
-        metrics, spread = {"value_loss": total}, float(wanted.var(correction=0))
+        wanted = targets[mask]
+        errors = (targets - old)[mask]
+        metrics = {"value_loss": total}
+        spread = float(wanted.var(correction=0))
         if spread > 1e-6:  # of targets that are all the same nothing can be explained
             metrics["value_explained"] = 1 - float(errors.var(correction=0)) / spread
         return metrics

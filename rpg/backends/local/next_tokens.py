@@ -37,7 +37,8 @@ def token_kl(
     """
     assert ours.states is not None and theirs.states is not None
     both = ((ours.states, ours.weight), (theirs.states, theirs.weight))
-    count, entries = len(ours.states), min(s.shape[-1] if w is None else len(w) for s, w in both)
+    count = len(ours.states)
+    entries = min(s.shape[-1] if w is None else len(w) for s, w in both)
 
     def chunk(rows: slice) -> tuple[Tensor, Tensor]:
         log_p = (ours.logits(rows, entries) / temperature).log_softmax(-1)

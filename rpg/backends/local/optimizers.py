@@ -96,7 +96,8 @@ class Optimizer:
 
         With `half_weights` the model's weights are bfloat16 from now on.
         """
-        self.settings, self.total = settings, total
+        self.settings = settings
+        self.total = total
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.names = [name for name, p in model.named_parameters() if p.requires_grad]
         self.masters = make_master_weights(model) if half_weights else self.parameters

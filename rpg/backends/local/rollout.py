@@ -122,7 +122,8 @@ class Roller:
 
     def _roll(self, policy: Policy, step: int) -> Rollout:
         spec = self.spec
-        wanted, size = spec.training.prompts_per_step, spec.rollout.group_size
+        wanted = spec.training.prompts_per_step
+        size = spec.rollout.group_size
         seconds = {"rollout": 0.0, "reward": 0.0}
         refills = Refills(self.order, step, wanted, spec.rollout.max_refills)
         first = self._round(policy, refills.first(), step, 0, seconds)
@@ -153,7 +154,8 @@ class Roller:
         """
         if self.demonstrations is None:
             return graded
-        size, seed = self.spec.rollout.group_size, self.spec.seed
+        size = self.spec.rollout.group_size
+        seed = self.spec.seed
         order = seeds.permutation(len(graded) // size, seed, "demonstrations", step)
         replaced = round(self.spec.algorithm.demonstrations * len(order))
         rng = random.Random(f"demonstrations {seed} {step}")
@@ -170,14 +172,17 @@ class Roller:
     def _round(
         self, policy: Policy, numbers: list[int], step: int, round_: int, seconds: Seconds
     ) -> Graded:
-        spec, rollout = self.spec, self.spec.rollout
+        spec = self.spec
+        rollout = self.spec.rollout
         began = time.perf_counter()
         problems = [self.problems[i] for i in numbers]
         given = [p.given() for p in problems]
         rows = len(given) * rollout.group_size
-        progress, limit = self.progress, rollout.max_response_tokens
+        progress = self.progress
+        limit = rollout.max_response_tokens
         progress.begin("rollout", rows, "responses")
-        at_once, before = min(rows, self.rows_at_once or rows), 0
+        at_once = min(rows, self.rows_at_once or rows)
+        before = 0
 
         def tell(finished: int, position: int) -> None:
             nonlocal before
@@ -211,7 +216,8 @@ class Roller:
         else:
             keys = [f"{spec.seed} rollout {step} {round_} {row}" for row in range(rows)]
             columns = [p.columns for p in problems]
-            longest, sample = rollout.max_prompt_tokens, self.conversations.sample
+            longest = rollout.max_prompt_tokens
+            sample = self.conversations.sample
             samples, talks = sample(policy, given, columns, keys, max_prompt_tokens=longest, **how)
         sampled = time.perf_counter()
         progress.begin("reward", rows, "responses")
@@ -224,7 +230,8 @@ class Roller:
         self, policy: Policy, samples: Samples, problems: Sequence[Problem], talks: Sequence[Talk]
     ) -> Graded:
         spec = self.spec
-        truncated, lengths = samples.truncated.tolist(), samples.batch.written.tolist()
+        truncated = samples.truncated.tolist()
+        lengths = samples.batch.written.tolist()
         answered = []
         for row, text in enumerate(policy.text(samples.batch)):
             p = problems[row // spec.rollout.group_size]
@@ -239,7 +246,8 @@ class Roller:
             ]
         scored = self.scorer.score(answered)
         earned = rewards = [response.reward for response in scored]
-        if overlong := spec.algorithm.overlong:
+        overlong = spec.algorithm.overlong
+        if overlong:
             limit = spec.rollout.max_response_tokens
             rewards = [
                 value

@@ -98,11 +98,9 @@ class Trainer:
         alone = (
             advantage.critic_warmup * training.updates_per_step if isinstance(advantage, GAE) else 0
         )
-        settings, total, half = (
-            training.optimizer,
-            training.optimizer_steps - alone,
-            spec.half_weights(),
-        )
+        settings = training.optimizer
+        total = training.optimizer_steps - alone
+        half = spec.half_weights()
         self.optimizer = Optimizer(policy.model, settings, total, half)
         self.reference, self.sampler = Reference(spec.algorithm, teacher), Sampler(spec.rollout)
         self.critic = Critic(spec, policy) if isinstance(advantage, GAE) else None
@@ -133,7 +131,8 @@ class Trainer:
         self.progress.begin_step(step, self.spec.training.steps)
         self.optimizer.rollout_mode()
         self.reference.begin_rollout(self.optimizer_step)
-        sampler, age = self.sampler.policy(self.policy), len(self.sampler.past)
+        sampler = self.sampler.policy(self.policy)
+        age = len(self.sampler.past)
         rollout = self.roller.roll(sampler, step)
         self.sampler.keep(self.policy, step)
         self.tokens += rollout.tokens
@@ -167,7 +166,8 @@ class Trainer:
                 metrics |= self._moved(experience)
             self.reference.end_updates(self.policy)
             self.last_batch = experience.batch
-            log_prob, update = scored - start, time.perf_counter() - scored
+            log_prob = scored - start
+            update = time.perf_counter() - scored
         self.progress.begin("", 0, "")
         total = time.perf_counter() - began
         metrics |= {f"seconds_{name}": value for name, value in rollout.seconds.items()}
@@ -176,7 +176,8 @@ class Trainer:
         return {"step": step, "optimizer_step": self.optimizer_step, **metrics}
 
     def _recorder(self, graded: Graded) -> Recorder:
-        spec, batch = self.spec, graded.samples.batch
+        spec = self.spec
+        batch = graded.samples.batch
         prompts = [batch.prompts[number] for number in batch.prompt_of.tolist()]
         responses = [ids[:n] for ids, n in zip(batch.tokens, batch.lengths.tolist(), strict=True)]
         given = prompts, responses, graded.rewards.tolist(), self.policy.tokenizer.decode
@@ -215,10 +216,13 @@ class Trainer:
     def _score(self, graded: Graded, sampler: Policy) -> tuple[Experience, Tensor]:
         """Old and reference log-probabilities, advantages and weights; and log(policy / sampler) of
         each token, (N, T)."""
-        spec, batch = self.spec, graded.samples.batch
+        spec = self.spec
+        batch = graded.samples.batch
         self.progress.begin("log-probabilities", 0, "")
-        limits, temperature = Limits.of(spec.training, self.policy), spec.rollout.temperature
-        drawn, nobody_drew = graded.samples.log_prob, spec.algorithm.demonstrations > 0
+        limits = Limits.of(spec.training, self.policy)
+        temperature = spec.rollout.temperature
+        drawn = graded.samples.log_prob
+        nobody_drew = spec.algorithm.demonstrations > 0
         exact = self._exact_samples and not nobody_drew
         sampled = drawn if exact else score(sampler, batch, temperature, limits)
         drawn = sampled if nobody_drew else drawn
@@ -260,12 +264,12 @@ class Trainer:
 
     def _update(self, step: int, experience: Experience) -> dict[str, float]:
         """All epochs and mini-batches of one rollout."""
-        training, size, device = (
-            self.spec.training,
-            self.spec.rollout.group_size,
-            experience.old.device,
-        )
-        meter, norms, rate = Meter(), [], 0.0
+        training = self.spec.training
+        size = self.spec.rollout.group_size
+        device = experience.old.device
+        meter = Meter()
+        norms = []
+        rate = 0.0
         groups = len(experience.batch) // size
         self.progress.begin("update", training.epochs * len(experience.batch), "responses")
         every = training.fidelity_every
@@ -327,7 +331,8 @@ class Trainer:
             leaf = log_prob.detach().requires_grad_()
             out = policy_loss(spec.algorithm, log_prob=leaf, token_kl=divergence, **inputs)
             if self.recorder is not None:
-                marks, at_step = self.recorder.marks[micro.row], self.optimizer_step + 1
+                marks = self.recorder.marks[micro.row]
+                at_step = self.optimizer_step + 1
                 given = out.loss, micro.drawn, {**inputs, "log_prob": leaf}, divergence
                 self.recorder.values |= token_values(spec.algorithm, marks, at_step, *given)
             if diagnostics is not None:
@@ -337,7 +342,8 @@ class Trainer:
             # Not for groups without a signal, or where all is clipped.
             outputs, slopes = ([log_prob], [leaf.grad]) if leaf.grad.any() else ([], [])
             if bonus is not None:
-                outputs, slopes = [*outputs, bonus], [*slopes, -torch.ones_like(bonus)]
+                outputs = [*outputs, bonus]
+                slopes = [*slopes, -torch.ones_like(bonus)]
             if outputs:
                 torch.autograd.backward(outputs, slopes)
             del log_prob, bonus, outputs  # and with them what was kept for the backward pass
@@ -358,15 +364,16 @@ class Trainer:
         T), without a gradient, and what the objective adds beside the loss of the sampled tokens, a
         scalar; and their metrics.
         """
-        algorithm, batch, temperature = (
-            self.spec.algorithm,
-            micro.batch,
-            self.spec.rollout.temperature,
-        )
-        mode, coefficient = algorithm.loss_agg_mode, self.spec.training.entropy_coeff
+        algorithm = self.spec.algorithm
+        batch = micro.batch
+        temperature = self.spec.rollout.temperature
+        mode = algorithm.loss_agg_mode
+        coefficient = self.spec.training.entropy_coeff
         whole = isinstance(algorithm.kl, DistributionKL) and algorithm.beta > 0
         scored = self.policy.scored(batch, temperature, entropy=coefficient > 0, states=whole)
-        metrics, bonuses, divergence = dict[str, float](), list[Tensor](), None
+        metrics = dict[str, float]()
+        bonuses = list[Tensor]()
+        divergence = None
         if scored.entropy is not None:
             bonuses.append(coefficient * aggregate(scored.entropy, batch.mask, mode, counts))
             metrics["policy_entropy"] = float(scored.entropy.detach().sum() / batch.mask.sum())
@@ -377,7 +384,8 @@ class Trainer:
         if whole:
             values, measured = self.reference.token_kl(self.policy, scored, batch, temperature)
             bonuses.append(-algorithm.beta * aggregate(values, batch.mask, mode, counts))
-            metrics, divergence = metrics | measured, values.detach()
+            metrics = metrics | measured
+            divergence = values.detach()
         return scored.log_prob, divergence, torch.stack(bonuses).sum() if bonuses else None, metrics
 
 
@@ -389,9 +397,11 @@ def means(rows: list[dict[str, float]]) -> dict[str, float]:
 
 def _rollout_metrics(rollout: Rollout, group_size: int) -> dict[str, float]:
     """Metrics of the first round's groups, except for the counts of groups."""
-    graded, samples = rollout.first, rollout.first.samples
+    graded = rollout.first
+    samples = rollout.first.samples
     lengths = samples.batch.written
-    entropy, right = samples.entropy.sum(-1), graded.correct
+    entropy = samples.entropy.sum(-1)
+    right = graded.correct
     by_answer = {
         name: float(entropy[rows].sum() / lengths[rows].sum())
         for name, rows in (("entropy_correct", right), ("entropy_wrong", ~right))

@@ -40,7 +40,8 @@ def train(folder: RunFolder, home: Path, say: Say) -> None:
     configure_torch(spec)
     configure_memory(spec)
     trainer, checkpoints, done = _begin(folder, spec, home, say)
-    attempt, steps = folder.next_attempt(), spec.training.steps
+    attempt = folder.next_attempt()
+    steps = spec.training.steps
     with Reporter(trainer.progress, folder.path / TRAINING, say):
         for step in range(done + 1, steps + 1):
             metrics = trainer.step(step)
@@ -130,11 +131,13 @@ def _resumed(
     state, tensors = files.load_training(checkpoint)
     trainer = _trainer(spec, _policy(spec, checkpoint, home, say), roller, home, say)
     trainer.optimizer.load(tensors["optimizer"], state["optimizer"])
-    reference, weights = trainer.reference, tensors.get("reference")
+    reference = trainer.reference
+    weights = tensors.get("reference")
     reference.restore(
         state["reference"], weights, trainer.policy, lambda: _initial(spec, home, say)
     )
-    past, device = files.load_past(checkpoint), spec.backend.device
+    past = files.load_past(checkpoint)
+    device = spec.backend.device
     trainer.sampler.past = [
         (step, {k: v.to(device) for k, v in kept.items()}) for step, kept in past
     ]
@@ -194,7 +197,8 @@ def _room(trainer: Trainer) -> float:
 
 
 def _save(checkpoints: Checkpoints, step: int, trainer: Trainer) -> None:
-    optimizer, critic = trainer.optimizer, trainer.critic
+    optimizer = trainer.optimizer
+    critic = trainer.critic
     numbers, reference = trainer.reference.state()
     state: dict[str, object] = {
         "optimizer_step": trainer.optimizer_step,

@@ -71,23 +71,25 @@ class VllmRollout(Vllm):
         (*key, i), with the log-probabilities that vLLM computed. Their negatives, of the same mean,
         stand in for the entropies, which it does not tell.
         """
-        rows, limit = len(prompts) * self.group_size, self.sampling.max_response_tokens
+        rows = len(prompts) * self.group_size
+        limit = self.sampling.max_response_tokens
         asked = [prompt for prompt in prompts for _ in range(self.group_size)]
-        tokens, lengths = (
-            torch.zeros(rows, limit, dtype=torch.long),
-            torch.zeros(rows, dtype=torch.long),
-        )
-        log_prob, truncated = torch.zeros(rows, limit), torch.zeros(rows, dtype=torch.bool)
+        tokens = torch.zeros(rows, limit, dtype=torch.long)
+        lengths = torch.zeros(rows, dtype=torch.long)
+        log_prob = torch.zeros(rows, limit)
+        truncated = torch.zeros(rows, dtype=torch.bool)
         numbers = [seeds.number(*key, row) for row in range(rows)]
         for row, output in chain.from_iterable(self.drawn(asked, numbers, logprobs=0)):
-            ids, size = output.token_ids, len(output.token_ids)
+            ids = output.token_ids
+            size = len(output.token_ids)
             lengths[row], truncated[row] = size, output.finish_reason == "length"
             tokens[row, :size] = torch.tensor(ids)
             values = [at[i].logprob for at, i in zip(output.logprobs, ids, strict=True)]
             log_prob[row, :size] = torch.tensor(values)
             progress.done, progress.tokens = progress.done + 1, progress.tokens + size
             progress.share = progress.done / rows
-        width, device = int(lengths.max()), policy.device
+        width = int(lengths.max())
+        device = policy.device
         prompt_of = torch.arange(rows, device=device) // self.group_size
         batch = Batch(
             [list(p) for p in prompts], prompt_of, tokens[:, :width].to(device), lengths.to(device)

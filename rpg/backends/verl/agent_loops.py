@@ -43,7 +43,8 @@ class SeededWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
             parameters["stop"] = list(self.settings.stop)
         if self.settings.validation_min_p and trajectory["validate"]:
             parameters["min_p"] = self.settings.validation_min_p
-        if name := _NAME.fullmatch(str(kwargs["uid"])):
+        name = _NAME.fullmatch(str(kwargs["uid"]))
+        if name:
             step, round_, place = map(int, name.groups())
             row = place * self.settings.group_size + kwargs["session_id"]
             parameters |= self._randomness(step, round_, row)
@@ -58,7 +59,8 @@ class SeededWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
         """As verl's `_run_agent_loop`, with turns of an environment."""
         del kwargs["agent_name"], kwargs["trace"]  # nobody else gets them there, either
         try:
-            problem, name = problem_in(kwargs), str(kwargs["uid"])
+            problem = problem_in(kwargs)
+            name = str(kwargs["uid"])
             output = await turns.draw(self.llm_client, parameters, problem, name, key)
         except UserError as error:
             write_error(self.config, error)

@@ -32,7 +32,8 @@ class AgentTurns:
         task: EnvironmentTask,
         tokenizer: PreTrainedTokenizerBase,
     ):
-        self.settings, self.tokenizer = settings, tokenizer
+        self.settings = settings
+        self.tokenizer = tokenizer
         kept = read_json_object(settings.manifest).get("rewards") if settings.manifest else None
         self.conversations = Conversations(task, kept)
         self.ended = Endings(tokenizer, config.actor_rollout_ref.model.path, settings.stop)
@@ -51,7 +52,9 @@ class AgentTurns:
         EnvironmentFault; DataError: the prompt is too long.
         """
         apart = functools.partial(asyncio.get_running_loop().run_in_executor, self._executor)
-        row, talk, limit = next(self._rows), Talk(), self.settings.max_response_tokens
+        row = next(self._rows)
+        talk = Talk()
+        limit = self.settings.max_response_tokens
         ids = await apart(self._begin, row, problem, prompt, key)
         goes_on = True
         while goes_on:

@@ -86,7 +86,8 @@ class VerlCheckpoints(CheckpointFolder):
         self, folder: RunFolder, steps: Collection[int], state: Path, keep: Keep, bfloat16: bool
     ):
         super().__init__(folder, steps, keep)
-        self.state, self.bfloat16 = state, bfloat16
+        self.state = state
+        self.bfloat16 = bfloat16
 
     def adopt(self, step: int, source: Path) -> None:
         """Publish verl's checkpoint `source`, then drop what is no longer needed. Raises

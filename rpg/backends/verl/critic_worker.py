@@ -61,7 +61,8 @@ class ValueLoss:
         advantage = self.settings.algorithm.advantage
         assert isinstance(advantage, GAE)
         fields = data.select("response_mask", "values", "returns").to_padded_tensor()
-        tokens, sequences = tu.get(data, "mini_batch_tokens"), tu.get(data, "mini_batch_sequences")
+        tokens = tu.get(data, "mini_batch_tokens")
+        sequences = tu.get(data, "mini_batch_sequences")
         counts = Counts(tokens, sequences, self.settings.max_response_tokens)
         values = no_padding_2_padding(model_output["values"], data)
         loss = value_loss(

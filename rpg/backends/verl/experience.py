@@ -61,7 +61,8 @@ def experience(
         written["old_log_probs"] = old
         if reference is not None:
             written["ref_log_prob"] = reference
-    counted, apart = mask != 0, begin - drawn
+    counted = mask != 0
+    apart = begin - drawn
     # Within float32's rounding they differ by which requests a server happened to decode together:
     # that is no distance.
     apart = torch.where(

@@ -126,7 +126,8 @@ def _rows_of(mine: DTensor, olds: Sequence[Tensor]) -> Tensor:
     whole = torch.cat([old.to_local() if isinstance(old, DTensor) else old for old in olds])
     assert whole.shape == mine.shape, f"{tuple(whole.shape)} is not {tuple(mine.shape)}"
     mesh = mine.device_mesh
-    chunks, rank = whole.chunk(mesh.size()), mesh.get_local_rank()
+    chunks = whole.chunk(mesh.size())
+    rank = mesh.get_local_rank()
     return chunks[rank] if rank < len(chunks) else whole[:0]
 
 

@@ -7,7 +7,8 @@ from typing import Generic, TypeVar
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
-_SECONDS, _PATIENT_SECONDS = 0.02, 0.1
+_SECONDS = 0.02
+_PATIENT_SECONDS = 0.1
 """Requests that arrive within this time are answered together."""
 
 
@@ -20,7 +21,8 @@ class Gathering(Generic[Request, Answer]):
     """
 
     def __init__(self, work: Callable[[list[Request]], Sequence[Answer]], patient: bool = False):
-        self._work, self._patient = work, patient
+        self._work = work
+        self._patient = patient
         self._waiting: list[tuple[Request, asyncio.Future[Answer]]] = []
         self._task: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(max_workers=1)
@@ -40,7 +42,8 @@ class Gathering(Generic[Request, Answer]):
             while come < len(self._waiting) and (self._patient or not come):
                 come = len(self._waiting)
                 await asyncio.sleep(_PATIENT_SECONDS if self._patient else _SECONDS)
-            batch, self._waiting = self._waiting, []
+            batch = self._waiting
+            self._waiting = []
             requests = [request for request, _ in batch]
             try:
                 found = await loop.run_in_executor(self._thread, self._work, requests)

@@ -39,8 +39,11 @@ class Stream:
     restarted."""
 
     def __init__(self, folder: RunFolder, attempt: int, source: Path):
-        self.folder, self.attempt, self.source = folder, attempt, source
-        self._offset, self._last = 0, -1
+        self.folder = folder
+        self.attempt = attempt
+        self.source = source
+        self._offset = 0
+        self._last = -1
         if attempt in folder.attempts():
             rows = folder.read_metrics()
             self._last = max((row["step"] for row in rows if row["attempt"] == attempt), default=-1)

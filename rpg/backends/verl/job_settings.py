@@ -93,10 +93,8 @@ class JobSettings(RpgOverrides):
         """From verl's composed configuration with the overrides below `rpg` (as dicts and lists).
         Raises SettingsError: an override of ours is missing or refused.
         """
-        actor, rollout = (
-            config["actor_rollout_ref"]["actor"],
-            config["actor_rollout_ref"]["rollout"],
-        )
+        actor = config["actor_rollout_ref"]["actor"]
+        rollout = config["actor_rollout_ref"]["rollout"]
         theirs = {
             "device": config["trainer"]["device"],
             "steps": config["trainer"]["total_training_steps"],

@@ -54,12 +54,14 @@ def train(folder: RunFolder, home: Path, say: Say) -> None:
     one line.
     """
     spec = spec_of(folder)
-    if wrong := unknown(_backend(spec).verl):
+    wrong = unknown(_backend(spec).verl)
+    if wrong:
         raise ConfigError("\n".join(wrong))
     require(_backend(spec), say)
     data = prepare_data(spec, home)
     end(folder)  # what an earlier launcher left
-    run, steps = _Run(folder, spec, say), spec.training.steps
+    run = _Run(folder, spec, say)
+    steps = spec.training.steps
     done, resume = run.collect_and_choose()
     if done >= steps:
         say(f"trained: all {steps} steps")
@@ -98,10 +100,13 @@ class _Run:
     """The files of a run, and how they grow."""
 
     def __init__(self, folder: RunFolder, spec: RunSpec, say: Say):
-        self.folder, self.spec, self.say = folder, spec, say
+        self.folder = folder
+        self.spec = spec
+        self.say = say
         self.backend = _backend(spec)
         self.state = folder.path / STATE
-        keep, half = spec.training.keep_checkpoints, bfloat16(spec.model)
+        keep = spec.training.keep_checkpoints
+        half = bfloat16(spec.model)
         self.checkpoints = VerlCheckpoints(folder, spec.eval_steps(), self.state, keep, half)
         logs = (path.stem.rpartition("-")[2] for path in self.state.glob("log-*.txt"))
         self.attempt = max(map(int, logs), default=0)
@@ -134,12 +139,17 @@ class _Run:
         ended without having trained every step, or showed no progress for too long; TrainingLost if
         it was killed, or never got a Ray to train on.
         """
-        stream, log, steps = self._stream(), self.log, self.spec.training.steps
+        stream = self._stream()
+        log = self.log
+        steps = self.spec.training.steps
         limit = self.backend.hang_minutes * 60
-        moved, where, at = time.monotonic(), self.folder.path / TRAINING, None
+        moved = time.monotonic()
+        where = self.folder.path / TRAINING
+        at = None
         while True:
             code = driver.poll()  # first, so that what was written before the end is seen below
-            before, at = at, moving(where)
+            before = at
+            at = moving(where)
             if (
                 self._collect(stream) or at != before
             ):  # a step, a phase, or a prompt with all its responses
@@ -198,7 +208,8 @@ def initial_model(spec: RunSpec, home: Path, say: Say) -> Path:
 def with_teacher(spec: RunSpec, model: Path, home: Path, say: Say) -> RunSpec:
     """The run with its teacher's folder for the name. Raises ConfigError: no usable folder, nor an
     id the hub knows; ModelError: its tokens are not those of `model`."""
-    if (path := teacher_path(spec.algorithm)) is None:
+    path = teacher_path(spec.algorithm)
+    if path is None:
         return spec
     from rpg.models.teacher import FIELD, check_teacher  # noqa: PLC0415 (torch: after all checks)
 

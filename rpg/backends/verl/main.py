@@ -105,7 +105,8 @@ def derive(config: Any) -> None:
             OmegaConf.update(config, name, value, force_add=True)
         config.critic.enable = settings.algorithm.advantage.type == "gae"
         if config.critic.enable:  # trained as the policy is
-            actor, critic = config.actor_rollout_ref.actor, config.critic
+            actor = config.actor_rollout_ref.actor
+            critic = config.critic
             critic.model = config.actor_rollout_ref.model
             critic.optim, critic.fsdp = actor.optim, actor.fsdp_config
             for name in ("strategy", "use_dynamic_bsz", "ulysses_sequence_parallel_size"):

@@ -73,7 +73,8 @@ class Paths:
         resume: Path | None = None,
     ) -> Self:
         """Of one attempt at the run in folder `run`."""
-        state, benchmarks = run / STATE, tuple(data.benchmarks.values())
+        state = run / STATE
+        benchmarks = tuple(data.benchmarks.values())
         return cls(
             str(model), data.train, benchmarks, state, state / f"metrics-{attempt}.jsonl", resume
         )
@@ -157,7 +158,8 @@ def _data(paths: Paths) -> dict[str, Any]:
 def _model(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
     wait = max(LEAST_WAIT, math.ceil(60 * backend.hang_minutes))
     keys = {f"{MODEL}.path": paths.model, "actor_rollout_ref.nccl_timeout": wait}
-    if (lora := spec.model.lora) is None:
+    lora = spec.model.lora
+    if lora is None:
         return keys
     return keys | {
         f"{MODEL}.lora_rank": lora.rank,
@@ -170,7 +172,8 @@ def _model(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
 
 
 def _actor(spec: RunSpec) -> dict[str, Any]:
-    training, optimizer = spec.training, spec.training.optimizer
+    training = spec.training
+    optimizer = spec.training.optimizer
     keys: dict[str, Any] = {
         f"{ACTOR}.use_dynamic_bsz": True,
         f"{ACTOR}.optim.betas": list(optimizer.betas),
@@ -201,7 +204,8 @@ def _engine(spec: RunSpec, role: str) -> dict[str, Any]:
 
 
 def _rollout(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
-    rollout, server = spec.rollout, backend.rollout
+    rollout = spec.rollout
+    server = backend.rollout
     keys: dict[str, Any] = {
         f"{ROLLOUT}.name": HUGGINGFACE,
         f"{ROLLOUT}.top_k": -1,
@@ -241,7 +245,8 @@ def _ours(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
     environment = spec.task if isinstance(spec.task, EnvironmentTask) else None
     if environment or any(isinstance(part, PythonReward) for part in spec.reward):
         keys["rpg.manifest"] = str(paths.state.parent / "manifest.json")
-    optimizer, stop = spec.training.optimizer, list(spec.rollout.stop)
+    optimizer = spec.training.optimizer
+    stop = list(spec.rollout.stop)
     if environment and environment.reply is not None:
         stop.append(environment.markers[1])
     records = spec.training.token_records

@@ -68,7 +68,8 @@ class PolicyWorker(ActorRolloutRefWorker):
     def ref_worker_cls(self, config: TrainingWorkerConfig) -> TrainingWorker:
         """verl makes the worker of the reference by this name, with the policy's model; a teacher
         is another one."""
-        if (teacher := teacher_path(self.settings.algorithm)) is not None:
+        teacher = teacher_path(self.settings.algorithm)
+        if teacher is not None:
             other = OmegaConf.merge(self.config.model, {"path": teacher})
             config = replace(config, model_config=omega_conf_to_dataclass(other))
         return TrainingWorker(config=config)

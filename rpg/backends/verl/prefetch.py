@@ -33,7 +33,8 @@ from rpg.backends.verl.rollout import Group, Rollout
 from rpg.errors import UserError
 from rpg.store.atomic_files import atomic_write_json, read_json_object
 
-TENSORS, REST = "ahead.safetensors", "ahead.json"
+TENSORS = "ahead.safetensors"
+REST = "ahead.json"
 
 
 class Prefetch:
@@ -56,8 +57,10 @@ class Prefetch:
     ):
         """`ask(step, problem numbers, names)` makes the servers begin; `collect(names, round)`
         waits for the responses."""
-        self.settings, self.problems = settings, problems
-        self.ask, self.collect = ask, collect
+        self.settings = settings
+        self.problems = problems
+        self.ask = ask
+        self.collect = collect
         self.beside = beside and settings.staleness > 0
         self.waiting: deque[Rollout] = deque()
         self.drawn = 0
@@ -109,8 +112,11 @@ class Prefetch:
             return
         if not (folder / REST).is_file():
             raise UserError(f"{folder}: the rollouts drawn ahead are not in it: {REST} is missing")
-        record, flat = read_json_object(folder / REST), load_file(folder / TENSORS)
-        keys, tags, fields = record["keys"], record["tags"], {}
+        record = read_json_object(folder / REST)
+        flat = load_file(folder / TENSORS)
+        keys = record["keys"]
+        tags = record["tags"]
+        fields = {}
         for name in (name for name in flat if not name.endswith(".lengths")):
             rows = torch.split(flat[name], flat[f"{name}.lengths"].tolist())
             fields[name] = torch.nested.as_nested_tensor(list(rows), layout=torch.jagged)

@@ -110,7 +110,8 @@ _ok, _note, _wrong = (partial(Finding, good) for good in (True, None, False))
 
 def judge(backend: VerlBackend, f: Facts) -> list[Finding]:
     """What these facts mean for a run on verl whose driver is on this machine."""
-    findings, on_gpus = [*_packages(backend, f), *_machine(f)], backend.device == "cuda"
+    findings = [*_packages(backend, f), *_machine(f)]
+    on_gpus = backend.device == "cuda"
     findings += [_attention(backend, f)] if on_gpus else []
     return findings + list(
         _of_gpus(backend, f) if on_gpus and isinstance(backend.ray, LocalRay) else ()
@@ -124,7 +125,8 @@ def require(backend: VerlBackend, say: Callable[[str], None]) -> None:
     for finding in findings:
         if finding.good is None:
             say(f"note: {finding.text}")
-    if missing := [finding.text for finding in findings if finding.good is False]:
+    missing = [finding.text for finding in findings if finding.good is False]
+    if missing:
         raise ConfigError("this machine cannot run backend.type verl: " + "; ".join(missing))
 
 
@@ -170,7 +172,8 @@ def _attention(backend: VerlBackend, f: Facts) -> Finding:
 
 
 def _of_gpus(backend: VerlBackend, f: Facts) -> Iterator[Finding]:
-    if problem := gpu_problem(f):
+    problem = gpu_problem(f)
+    if problem:
         yield _wrong(problem)
     wanted = backend.gpus_per_node
     if len(f.gpus) < wanted:
@@ -215,7 +218,8 @@ def gpu_problem(f: Facts) -> str | None:
     """Why torch cannot compute on the NVIDIA GPUs of this machine, with one command that mends it;
     None if nothing is known to be wrong.
     """
-    torch, has = f.versions.get("torch"), int(f.driver.partition(".")[0] or 0)
+    torch = f.versions.get("torch")
+    has = int(f.driver.partition(".")[0] or 0)
     update = f"install driver {_DRIVERS['13']} or newer on the host and restart it: sudo apt-get install nvidia-driver-580"
     if f.no_driver:
         return f"{f.no_driver}; {update}"

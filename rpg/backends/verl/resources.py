@@ -36,7 +36,8 @@ def lacking(
 ) -> str | None:
     """Why verl would wait for ever on nodes with these free resources, `{"CPU": .., "GPU": ..}`;
     None if it would not."""
-    gpus, cpus = wanted * gpus_per_node, PER_GPU * gpus_per_node
+    gpus = wanted * gpus_per_node
+    cpus = PER_GPU * gpus_per_node
     have_gpus = [node for node in nodes if node.get("GPU", 0) >= gpus_per_node]
     if len(have_gpus) < wanted:
         free = ", ".join(f"{node.get('GPU', 0):g}" for node in nodes) or "none"
@@ -45,7 +46,8 @@ def lacking(
             f"{gpus_per_node} free GPUs (free on its nodes: {free})"
         )
     roomy = [node for node in have_gpus if node.get("CPU", 0) >= cpus]
-    total, need = sum(node.get("CPU", 0) for node in nodes), cpus_reserved(gpus, units)
+    total = sum(node.get("CPU", 0) for node in nodes)
+    need = cpus_reserved(gpus, units)
     if len(roomy) >= wanted and total >= need:
         return None
     lacks = f"{need} CPUs for {gpus} GPUs, and the Ray cluster has {total:g} free"

@@ -49,7 +49,8 @@ class VerifierManager(RewardManagerBase):
         row = data[-1]
         response = row.batch["responses"]
         length = int(row.batch["attention_mask"][-response.shape[-1] :].sum())
-        tokens, fields = response[:length].tolist(), row.non_tensor_batch
+        tokens = response[:length].tolist()
+        fields = row.non_tensor_batch
         turns = (fields.get("tool_extra_fields") or {}).get("turns")
         return await self.gathering.ask(VerlResponse(tokens, problem_in(fields), turns))
 
@@ -75,7 +76,8 @@ class VerifierManager(RewardManagerBase):
         tokens, problem, turns = response
         asked = problem.answer, problem.asked(), problem.columns
         if turns is not None:
-            said, written = turns["said"], len(tokens) - turns["heard"]
+            said = turns["said"]
+            written = len(tokens) - turns["heard"]
             return Answered(
                 "".join(said), written, turns["truncated"], *asked, said[-1], turns["earned"]
             )
@@ -85,7 +87,8 @@ class VerifierManager(RewardManagerBase):
     def _result(
         self, scored: Scored, answered: Answered, parts: dict[str, float]
     ) -> dict[str, Any]:
-        reward, overlong = scored.reward, self.settings.algorithm.overlong
+        reward = scored.reward
+        overlong = self.settings.algorithm.overlong
         if overlong:
             limit = self.settings.max_response_tokens
             reward += overlong_punishment(

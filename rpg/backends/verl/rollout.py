@@ -164,13 +164,16 @@ class Groups(ReplayBuffer):
         `progress` shows how many of the prompts have all their responses. Raises UserError: a
         reward could not be computed; RuntimeError: a response could not be generated or graded.
         """
-        began, wanted = time.monotonic(), set(names)
+        began = time.monotonic()
+        wanted = set(names)
         while True:
             self._sync_metadata_from_transfer_queue()
             progress.done = len(self.finished_keys["train"] & wanted)
             progress.share = progress.done / max(1, len(wanted))
-            if failed := self.failure_keys["train"] & wanted:
-                if why := self.why_failed():
+            failed = self.failure_keys["train"] & wanted
+            if failed:
+                why = self.why_failed()
+                if why:
                     raise UserError(why)
                 raise RuntimeError(
                     f"{len(failed)} of {len(names)} prompts got no response: the rollout server or the grader failed; "
@@ -211,8 +214,10 @@ def _read(keys: list[str], tags: list[dict[str, Any]]) -> list[Response]:
     extras = list(fields["extra_fields"])
     responses = []
     for key, tag, reward, extra, nats in zip(keys, tags, rewards, extras, surprise, strict=True):
-        info, turns = extra["reward_extra_info"], extra.get("turns") or {}
-        right, truncated = bool(info["acc"]), bool(info["truncated"])
+        info = extra["reward_extra_info"]
+        turns = extra.get("turns") or {}
+        right = bool(info["acc"])
+        truncated = bool(info["truncated"])
         parts = {name: value for name, value in info.items() if name.startswith("reward_")}
         responses.append(
             Response(key, tag, reward, right, truncated, nats, info["earned"], parts, turns)
@@ -222,7 +227,8 @@ def _read(keys: list[str], tags: list[dict[str, Any]]) -> list[Response]:
 
 def discard(groups: list[Group]) -> None:
     """Remove responses that are not trained on from verl's queue."""
-    if keys := [response.key for group in groups for response in group]:
+    keys = [response.key for group in groups for response in group]
+    if keys:
         tq.kv_clear(partition_id="train", keys=keys)
 
 

@@ -22,7 +22,8 @@ def run(config: Any) -> None:
     is no such Ray, or its processes took longer to start than Ray waits (30 s, on a machine under
     load).
     """
-    reference, critic = need_reference_policy(config), need_critic(config)
+    reference = need_reference_policy(config)
+    critic = need_critic(config)
     validate_config(config, use_reference_policy=reference, use_critic=critic)
     # On GPUs the runner stays an actor: Ray hides the GPUs from one that asks for none, so nothing
     # starts there by mistake.
@@ -81,7 +82,8 @@ def require_files(config: Any) -> None:
 
 def require_resources(config: Any) -> None:
     """Raises UserError: Ray does not have what a job needs, and no node is promised."""
-    nodes, gpus = config.trainer.nnodes, config.trainer.n_gpus_per_node
+    nodes = config.trainer.nnodes
+    gpus = config.trainer.n_gpus_per_node
     needs = [{"CPU": PER_GPU * gpus, "GPU": gpus}] * nodes
     await_nodes(ray, partial(_lacking, config), needs, partial(print, flush=True))
 

@@ -66,7 +66,8 @@ class Trainer(PPOTrainerSync):
         next rollout."""
         self.ours: dict[str, Any] = {}
         """Metrics of the current step, by the project's names."""
-        self.step_tokens, self.trains = 0, False
+        self.step_tokens = 0
+        self.trains = False
         """Response tokens that it sampled, and whether a group was left to train on."""
         self.saved: Path | None = None
         """A checkpoint that lacks only rpg.json, because the metrics of its step are not written
@@ -200,7 +201,8 @@ class Trainer(PPOTrainerSync):
     def _arrange(self, groups: list[rollout.Group]) -> tuple[KVBatchMeta, list[int]]:
         """(rows in the order of workers and mini-batches, rows of each mini-batch on a worker)."""
         workers = max(self.actor_rollout_wg._query_dispatch_info("actor")) + 1  # data-parallel ones
-        batch, end = rollout.as_batch(groups), self.tokenizer.eos_token_id
+        batch = rollout.as_batch(groups)
+        end = self.tokenizer.eos_token_id
         batch = upsample_batch_to_divisible_size(batch, workers, end)
         lengths = [tag["seq_len"] for tag in batch.tags]
         order, sizes = arrange(self.settings, self.global_steps, len(groups), lengths, workers)
@@ -236,7 +238,8 @@ class Trainer(PPOTrainerSync):
 
     def _recorder(self, batch: KVBatchMeta, groups: list[rollout.Group]) -> Recorder:
         """Of the tokens of this step's rollout, whose rows are in the order of `groups`."""
-        size, names = self.settings.group_size, ["prompts", "responses"]
+        size = self.settings.group_size
+        names = ["prompts", "responses"]
         data = tq.kv_batch_get(
             keys=batch.keys, partition_id=batch.partition_id, select_fields=names
         )
@@ -274,8 +277,10 @@ class Trainer(PPOTrainerSync):
     ) -> dict[str, float]:
         """All optimizer steps on `groups`, whose rows `batch` has in another order; returns their
         metrics."""
-        s, step = self.settings, self.global_steps
-        recorder, marks = None, list[int]()
+        s = self.settings
+        step = self.global_steps
+        recorder = None
+        marks = list[int]()
         if s.token_records.every and step % s.token_records.every == 0:
             kept = rollout.as_batch(groups)
             recorder = self._recorder(kept, groups)

@@ -59,7 +59,8 @@ class ActorLoss:
         fields = data.select(
             "response_mask", "old_log_probs", "advantages", *optional
         ).to_padded_tensor()
-        tokens, sequences = tu.get(data, "mini_batch_tokens"), tu.get(data, "mini_batch_sequences")
+        tokens = tu.get(data, "mini_batch_tokens")
+        sequences = tu.get(data, "mini_batch_sequences")
         reference = fields.get("ref_log_prob", None)
         if reference is None and self.algorithm.needs_reference:
             reference = fields[
@@ -74,21 +75,22 @@ class ActorLoss:
         inputs |= {name: fields[name] for name in ("advantages", "response_mask")}
         weights = fields.get("rollout_is_weights", None)
         out = policy_loss(self.algorithm, rollout_weights=weights, counts=counts, **inputs)
-        loss, metrics, values = out.loss, out.metrics, Values()
+        loss = out.loss
+        metrics = out.metrics
+        values = Values()
         if "lm_weights" in optional:
             loss = loss - weighted_likelihood(
                 log_prob, fields["lm_weights"], fields["response_mask"], counts
             )
         if "marks" in optional:
-            marks, step, drawn = (
-                fields["marks"],
-                tu.get(data, "optimizer_step"),
-                fields["rollout_log_probs"],
-            )
+            marks = fields["marks"]
+            step = tu.get(data, "optimizer_step")
+            drawn = fields["rollout_log_probs"]
             values = token_values(self.algorithm, marks, step, out.loss, drawn, inputs)
         if self.entropy_coeff:
             entropy = no_padding_2_padding(model_output["entropy"], data)
-            mask, mode = fields["response_mask"], self.algorithm.loss_agg_mode
+            mask = fields["response_mask"]
+            mode = self.algorithm.loss_agg_mode
             loss = loss - self.entropy_coeff * aggregate(entropy, mask, mode, counts)
             held = torch.where(mask != 0, entropy.detach(), 0)
             metrics = metrics | {
@@ -139,10 +141,14 @@ def update(worker: TrainingWorker, data: TensorDict, plan: Plan, settings: JobSe
     FloatingPointError: a loss or a gradient is not finite; the optimizer step it belongs to was not
     taken.
     """
-    engine, group = worker.engine, worker.engine.get_data_parallel_group()
+    engine = worker.engine
+    group = worker.engine.get_data_parallel_group()
     bounds = torch.tensor([0, *plan.sizes]).cumsum(0).tolist()
-    done, rate = plan.optimizer_step, 0.0
-    counts, parts, norms = list[int](), Parts(), list[float]()
+    done = plan.optimizer_step
+    rate = 0.0
+    counts = list[int]()
+    parts = Parts()
+    norms = list[float]()
     if plan.marks:
         share = torch.tensor(plan.marks).chunk(engine.get_data_parallel_size())
         data["marks"] = share[engine.get_data_parallel_rank()]
@@ -225,7 +231,9 @@ def _gather(
     """Metrics and values of all workers together."""
     everywhere: list[Any] = [None] * torch.distributed.get_world_size(group)
     torch.distributed.all_gather_object(everywhere, parts, group=group)
-    meter, token_kls, values = Meter(), [0.0] * len(counts), Values()
+    meter = Meter()
+    token_kls = [0.0] * len(counts)
+    values = Values()
     for worker in everywhere:
         for step, (tokens, micro_batches) in enumerate(zip(counts, worker, strict=True)):
             for metrics, weight, of_tokens in micro_batches:

@@ -14,7 +14,8 @@ import random
 from pathlib import Path
 
 LETTERS = "abcdefgh"
-TRAINING, HELD_OUT = 2000, 64
+TRAINING = 2000
+HELD_OUT = 64
 
 
 def problem(word: str) -> dict[str, str]:

@@ -46,7 +46,8 @@ class LocalEngine:
             policy = Policy(weights.to(self.device), tokenizer, bfloat16=self.bfloat16)
         elif self.bfloat16 and has_adapters(model):
             separate(policy.model, model)
-        self.policy, self._shape = policy, shape
+        self.policy = policy
+        self._shape = shape
 
     def complete(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
         for start in range(0, len(requests), self.rows):

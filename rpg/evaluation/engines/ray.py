@@ -67,7 +67,10 @@ class RayEngine:
     def __init__(
         self, start: StartEngine, sampling: Sampling, place: OnRay, say: Callable[[str], None]
     ):
-        self.start, self.sampling, self.place, self.say = start, sampling, place, say
+        self.start = start
+        self.sampling = sampling
+        self.place = place
+        self.say = say
         self._model: tuple[str, str | None] | None = None
         try:
             self._ray = connect(place.address, "evaluation.place")
@@ -81,9 +84,11 @@ class RayEngine:
         self._workers = [self._start() for _ in range(place.workers)]
 
     def _lacking(self) -> str | None:
-        place, total = self.place, self._ray.cluster_resources()
+        place = self.place
+        total = self._ray.cluster_resources()
         for kind, field, unit in _RESOURCES:
-            each, available = getattr(place, field) or 0, total.get(kind, 0) / unit
+            each = getattr(place, field) or 0
+            available = total.get(kind, 0) / unit
             if each * place.workers > available:
                 return (
                     f"evaluation.place: {place.workers} workers with {field} {each:g} each, but the cluster at "
@@ -106,7 +111,8 @@ class RayEngine:
     def _loaded(self, workers: Sequence[Any]) -> None:
         """Make these workers load the model, and wait until they have."""
         assert self._model is not None
-        waiting, waited = [worker.load.remote(*self._model) for worker in workers], 0.0
+        waiting = [worker.load.remote(*self._model) for worker in workers]
+        waited = 0.0
         while waiting:
             ready, waiting = self._ray.wait(waiting, timeout=_SAY_SECONDS)
             for reference in ready:

@@ -27,7 +27,8 @@ def first_samples(spec: RunSpec, home: Path, say: Callable[[str], None]) -> list
     if isinstance(spec.model, PretrainedModel) and model is None:
         model = pretrained_folder(spec.model.path, home, say)
     assert model is not None
-    group, limit = spec.rollout.group_size, spec.rollout.max_response_tokens
+    group = spec.rollout.group_size
+    limit = spec.rollout.max_response_tokens
     say(
         f"sampling {group} responses to each of {len(problems)} problems, at most {limit} tokens each"
     )

@@ -46,7 +46,8 @@ class Source:
         self, values: dict[str, Any], key: str, table: str, default: str, otherwise: str
     ) -> str:
         """What a table of settings.toml has for the value of `key`; a remark where it has nothing."""
-        if (name := str(values.get(key, default))) not in _KNOWN[table]:
+        name = str(values.get(key, default))
+        if name not in _KNOWN[table]:
             self.remarks.append(
                 f"{key}={name} has no counterpart that is taken over: {otherwise} is taken"
             )
@@ -82,7 +83,8 @@ def read_source(given: str) -> Source:
 def _taken(foreign: ForeignSettings, name: str) -> Source:
     """The trainer's settings that have a counterpart, its defaults where nothing is said; a remark
     about all others that are not read elsewhere, and about what only the proposal says."""
-    table, defaults = _KNOWN[foreign.trainer], _KNOWN[f"{foreign.trainer}-defaults"]
+    table = _KNOWN[foreign.trainer]
+    defaults = _KNOWN[f"{foreign.trainer}-defaults"]
     values = {
         key: _SAME.get(f"{key}={value}", value)
         for key, value in foreign.values.items()
@@ -93,12 +95,14 @@ def _taken(foreign: ForeignSettings, name: str) -> Source:
     }  # None: nothing said
     source = Source(name, [], settings=defaults | given, foreign=foreign)
     source.remarks.append(f"read as {foreign.trainer}: {foreign.evidence}")
-    if proposed := sorted({"training.steps", "rollout.group_size"} - source.settings.keys()):
+    proposed = sorted({"training.steps", "rollout.group_size"} - source.settings.keys())
+    if proposed:
         source.remarks.append(f"proposed, not read from {foreign.trainer}: {', '.join(proposed)}")
     read = table.keys() | set(_KNOWN["read"][foreign.trainer])
     if foreign.trainer == "verl":
         read |= _TRANSLATED.keys()
-    if others := sorted(foreign.values.keys() - read):
+    others = sorted(foreign.values.keys() - read)
+    if others:
         source.remarks.append(f"settings that are not taken over: {', '.join(others)}")
     source.remarks += [f"{key} is not taken over: {why}" for key, why in foreign.unresolved.items()]
     return source
@@ -115,7 +119,8 @@ def _verl(path: Path) -> Source:
     for key, files in (("train", source.train), ("val", source.held_out)):
         value = foreign.values.get(f"data.{key}_files", [])
         files += [value] if isinstance(value, str) else map(str, value)
-    settings, values = source.settings, foreign.values
+    settings = source.settings
+    values = foreign.values
     name = source.counterpart(values, "algorithm.adv_estimator", "advantages", "gae", "grpo")
     settings["algorithm.name"] = name
     if name in ("grpo", "grpo-passk"):
@@ -141,7 +146,8 @@ def _verl_policy_loss(settings: dict[str, Any], values: dict[str, Any]) -> None:
 
 def _verl_kl(source: Source, values: dict[str, Any]) -> None:
     """The KL in verl's loss or reward, under whichever advantages."""
-    settings, actor = source.settings, "actor_rollout_ref.actor."
+    settings = source.settings
+    actor = "actor_rollout_ref.actor."
     if values.get(f"{actor}use_kl_loss"):
         kind = source.counterpart(values, f"{actor}kl_loss_type", "estimators", "low_var_kl", "k3")
         settings["algorithm.kl"] = {"type": "loss", "estimator": kind}
@@ -266,10 +272,8 @@ class _Script:
         values = self.given.values
         source = _taken(self.given, self.path.stem)
         average = source.counterpart(values, "loss_type", "losses", "dapo", "token-mean")
-        group, rows = (
-            source.settings["rollout.group_size"],
-            int(values.get("per_device_train_batch_size", 8)),
-        )
+        group = source.settings["rollout.group_size"]
+        rows = int(values.get("per_device_train_batch_size", 8))
         parts = int(values.get("gradient_accumulation_steps", 1))
         drawn = (
             (values.get("steps_per_generation") or 0) * rows
@@ -294,11 +298,13 @@ class _Script:
         source.remarks += ["scale_rewards 'batch' is not taken over: a group is scaled"] * (
             scale == "batch"
         )
-        if (low := source.settings.get("algorithm.clip.low")) is not None:
+        low = source.settings.get("algorithm.clip.low")
+        if low is not None:
             source.settings["algorithm.clip.high"] = (
                 source.settings.get("algorithm.clip.high") or low
             )
-        if (steps := source.settings.get("training.steps")) is not None:
+        steps = source.settings.get("training.steps")
+        if steps is not None:
             updates *= source.settings.get("training.epochs", 1)
             source.settings["training.steps"] = -(-steps // updates)
         sets = [name for call in self.calls("load_dataset") for name in self._data(call)]
@@ -380,7 +386,8 @@ class _Script:
                 "eval_dataset",
                 "processing_class",
             }
-            if others := sorted(arguments.keys() - read):
+            others = sorted(arguments.keys() - read)
+            if others:
                 remark = f"arguments of the trainer that are not taken over: {', '.join(others)}"
                 source.remarks.append(remark)
         source.code = self._needed(list(source.rewards))
@@ -389,7 +396,8 @@ class _Script:
         """The source of these functions and of what they name, in the order of the script."""
         nodes: set[ast.stmt] = set()
         while names:
-            if (node := self.top.get(names.pop())) and node not in nodes:
+            node = self.top.get(names.pop())
+            if node and node not in nodes:
                 nodes.add(node)
                 names += [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
         return "\n\n\n".join(
@@ -411,7 +419,8 @@ class _Script:
                 for key, value in zip(node.keys, node.values, strict=True)
                 if key
             }
-            role, content = self.value(entry.get("role")), entry.get("content")
+            role = self.value(entry.get("role"))
+            content = entry.get("content")
             if role == "system":
                 source.system = self.value(content)
             elif role == "user" and content:

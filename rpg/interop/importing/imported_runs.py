@@ -104,7 +104,9 @@ def register(
 ) -> None:
     """Write the manifest, and name the run in its sweep's record, which is made if there is none.
     Raises StoreError: the record exists and cannot be read (then nothing is written)."""
-    origin, variant, seed = manifest["imported"], manifest["variant"], manifest["seed"]
+    origin = manifest["imported"]
+    variant = manifest["variant"]
+    seed = manifest["seed"]
     identity = {
         "run_id": _identity(origin["from"], folder.sweep, variant, seed),
         "display_name": variant,

@@ -58,7 +58,8 @@ def _samples(layout: Layout, other: Layout) -> None:
 
 def _take(layout: Layout, theirs: RunFolder, merged: Merged) -> bool:
     """Whether the run is here afterwards: copied, or already present."""
-    name, ours = f"{theirs.sweep}/{theirs.name}", layout.run(theirs.sweep, theirs.name)
+    name = f"{theirs.sweep}/{theirs.name}"
+    ours = layout.run(theirs.sweep, theirs.name)
     if theirs.state() == "running":
         merged.left[name] = "it is still running there"
         return False
@@ -69,7 +70,8 @@ def _take(layout: Layout, theirs: RunFolder, merged: Merged) -> bool:
     if ours.read_manifest()["run_id"] != theirs.read_manifest()["run_id"]:
         merged.left[name] = "the run of that name here has other settings or data"
         return False
-    if (why := _difference(ours, theirs)) is not None:
+    why = _difference(ours, theirs)
+    if why is not None:
         merged.left[name] = why
         return True
     if theirs.state() == "done" and ours.state() not in ("done", "running"):
@@ -88,7 +90,8 @@ def _difference(ours: RunFolder, theirs: RunFolder) -> str | None:
     for row in ours.read_metrics():
         other = rows.get(row["step"], {})
         for name in sorted(row.keys() & other.keys()):
-            here, there = row[name], other[name]
+            here = row[name]
+            there = other[name]
             same = here == there or (here != here and there != there)  # NaN equals NaN
             if not same and not by_clock(name):
                 what = f"{name} is {here!r} here and {there!r} there"

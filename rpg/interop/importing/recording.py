@@ -187,7 +187,9 @@ class Recording:
         `log`.
         """
         _check("evaluate", step)
-        ids, counts, rows = self._ids(benchmark_name(benchmark)), Counter[str](), []
+        ids = self._ids(benchmark_name(benchmark))
+        counts = Counter[str]()
+        rows = []
         samples = list(samples)
         accepted = [*EVAL_COLUMNS, CLUSTER]
         defaults = dict(_DEFAULTS)

@@ -41,7 +41,8 @@ class Log:
 _NAMES: dict[str, dict[str, str]] = tomllib.loads(
     Path(__file__).with_name("names.toml").read_text("utf-8")
 )
-TRL, VERL = _NAMES["trl"], _NAMES["verl"]
+TRL = _NAMES["trl"]
+VERL = _NAMES["verl"]
 """Name in the log -> our name of the same quantity."""
 
 
@@ -72,7 +73,8 @@ def read(
         raise LogError(f"{path}: contains no step; expected {expected}")
     names = dict.fromkeys(name for row in rows for name in row if name != "step")
     columns = columns_of(our_names, names)
-    if (name := min(COUNTED & set(mapping or {}), default=None)) is not None:
+    name = min(COUNTED & set(mapping or {}), default=None)
+    if name is not None:
         advice = f"give the column another name, e.g. their_{name}"
         raise LogError(f"--map {name}: this name is reserved; {advice}")
     columns |= dict(mapping or {})
@@ -139,7 +141,8 @@ def _require_measured(path: Path, rows: list[Row], column: str, *, once: bool) -
     have `once` one."""
     found: dict[int, Any] = {}
     for row in rows:
-        step, value = row["step"], row.get(column)
+        step = row["step"]
+        value = row.get(column)
         if _is_logged(value) and str(found.setdefault(step, value)) != str(value) and once:
             raise LogError(f"{path}: step {step}: {column} is both {found[step]} and {value}")
     if not found:
@@ -263,7 +266,8 @@ def _table(text: str, path: Path) -> Iterable[Row]:
     else:
         table = csv.DictReader(io.StringIO(text))
         header = list(table.fieldnames or ())
-        if twice := sorted({name for name in header if name and header.count(name) > 1}):
+        twice = sorted({name for name in header if name and header.count(name) > 1})
+        if twice:
             raise LogError(f"{path}: several columns have the same name: {', '.join(twice)}")
         rows = [{k: _value(v) for k, v in row.items() if k} for row in table]
     rows = [_of_one_run(row, f"{path}: row {number}") for number, row in enumerate(rows, 1)]

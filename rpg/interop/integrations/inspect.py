@@ -50,7 +50,8 @@ def _files(layout: Layout, sweeps: Sequence[str]) -> Iterator[tuple[str, Path]]:
 
 
 def _as_log(name: str, path: Path) -> log.EvalLog:
-    rows, about = read_samples(path).to_pylist(), metadata(path)
+    rows = read_samples(path).to_pylist()
+    about = metadata(path)
     of, _, benchmark = name.rpartition("/")
     ids = list(dict.fromkeys(row["problem_id"] for row in rows))
     k = max((row["sample"] for row in rows), default=0) + 1
@@ -108,7 +109,8 @@ def import_log(layout: Layout, file: Path) -> Path:
         )
     [k] = set(counts.values())
     digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
-    folder, benchmark = layout.evaluations / _as_name(whole.eval.model), _as_name(whole.eval.task)
+    folder = layout.evaluations / _as_name(whole.eval.model)
+    benchmark = _as_name(whole.eval.task)
     path = folder / f"{benchmark}.parquet"
     judge = next(iter(samples[0].scores or ()))
     with in_turn(folder / ".lock"):
@@ -134,7 +136,8 @@ def _row(sample: log.EvalSample, file: Path) -> Mapping[str, Any]:
     if not sample.scores:
         why = f": {sample.error.message.splitlines()[0][:200]}" if sample.error else ""
         raise ConfigError(f"{file}: sample {sample.id!r}, epoch {sample.epoch}, has no score{why}")
-    score, output = next(iter(sample.scores.values())), sample.output
+    score = next(iter(sample.scores.values()))
+    output = sample.output
     text = (
         sample.input if isinstance(sample.input, str) else "\n\n".join(m.text for m in sample.input)
     )

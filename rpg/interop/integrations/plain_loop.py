@@ -29,7 +29,8 @@ def steps(run: Recording, last: int, *, every: int = 1, **parts: Any) -> Iterato
     done = 0
     if path.exists():
         kept = torch.load(path, weights_only=True)
-        if (had := sorted(kept["parts"])) != sorted(parts):
+        had = sorted(kept["parts"])
+        if had != sorted(parts):
             raise UserError(f"{path}: holds {', '.join(had)}; expected {', '.join(sorted(parts))}")
         for name, part in parts.items():
             part.load_state_dict(kept["parts"][name])

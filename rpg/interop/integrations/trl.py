@@ -83,7 +83,8 @@ class RPGTrainer(GRPOTrainer):
         mask = self.accelerator.gather(self.accelerator.pad_across_processes(mask, dim=1))
         rewards = self._earned.to(mask.device)
         size = self.num_generations if self.model.training else self.num_generations_eval
-        group, scored = torch.arange(len(rewards), device=mask.device) // size, ~rewards.isnan()
+        group = torch.arange(len(rewards), device=mask.device) // size
+        scored = ~rewards.isnan()
         given = {"rewards": rewards[scored], "group": group[scored], "response_mask": mask[scored]}
         values = torch.zeros(mask.shape, device=mask.device)
         values[scored] = advantages_of(self.algorithm, **given).to(values)
@@ -194,11 +195,11 @@ not."""
 
 def _check(algorithm: Algorithm, config: Any) -> None:
     """Raises AlgorithmError for what TRL's trainer cannot give an algorithm."""
-    kl, reference, lm = algorithm.kl.type, algorithm.reference.type, algorithm.positive_lm_loss
-    absent, other = (
-        "is not available in GRPOTrainer",
-        algorithm.needs_reference and reference != "fixed",
-    )
+    kl = algorithm.kl.type
+    reference = algorithm.reference.type
+    lm = algorithm.positive_lm_loss
+    absent = "is not available in GRPOTrainer"
+    other = algorithm.needs_reference and reference != "fixed"
     of_trl = "is of TRL's own loss and advantages, and would do nothing"
     given = {name: getattr(config, name, default) for name, default in _NOT_READ.items()}
     rules = [

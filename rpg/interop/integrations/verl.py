@@ -69,7 +69,8 @@ def advantage(
     """verl's contract of an advantage estimator: (advantages, returns), (B, T); `index` names each
     row's prompt."""
     numbers = {name: number for number, name in enumerate(dict.fromkeys(index))}
-    rewards, group = token_level_rewards.sum(-1), torch.tensor([numbers[name] for name in index])
+    rewards = token_level_rewards.sum(-1)
+    group = torch.tensor([numbers[name] for name in index])
     result = advantages_of(algorithm, rewards=rewards, group=group, response_mask=response_mask)
     return result, result
 
@@ -131,7 +132,8 @@ class Tracker:
 
 def _with_tracker() -> None:
     """Add `rpg` to the loggers of verl, whose list is fixed."""
-    begin, end = Tracking.__init__, Tracking.finish
+    begin = Tracking.__init__
+    end = Tracking.finish
 
     def init(
         self: Any,

@@ -64,7 +64,8 @@ def records(folder: RunFolder, sent: set[str]) -> Iterator[Record]:
                 yield Record(key, step, changed, evaluated(folder, benchmark, step))
     for benchmark, scores in scores_of(folder).items():
         for step in sorted(set(map(int, scores)) - set(folder.eval_steps(benchmark))):
-            if (key := f"{benchmark} {step}") not in sent:
+            key = f"{benchmark} {step}"
+            if key not in sent:
                 yield Record(key, step, last, {f"eval/{benchmark}/accuracy": scores[str(step)]})
 
 
@@ -180,7 +181,8 @@ class Mlflow:
         with _needs("mlflow"):
             from mlflow import MlflowClient
             from mlflow.entities import Metric, Param
-        self._client, self._metric = MlflowClient(tracking_uri=tracker.uri), Metric
+        self._client = MlflowClient(tracking_uri=tracker.uri)
+        self._metric = Metric
         name = tracker.experiment or run.sweep
         existing = self._client.get_experiment_by_name(name)
         experiment = existing.experiment_id if existing else self._client.create_experiment(name)

@@ -104,15 +104,17 @@ def trials(
 ) -> Iterator[dict[str, Any]]:
     """TRL with the model and the prompts of `work`, with passes of `sizes`, or of those that fit
     into `room` GiB."""
-    clip, training, rollout = spec.algorithm.clip, spec.training, spec.rollout
+    clip = spec.algorithm.clip
+    training = spec.training
+    rollout = spec.rollout
     if clip is None:
         raise BenchError("algorithm.clip: TRL's loss has one; leave it as it is")
-    optimizer, batch = training.optimizer, training.mini_batch_prompts * rollout.group_size
-    updates, tokens = (
-        training.prompts_per_step // training.mini_batch_prompts,
-        rollout.max_response_tokens,
-    )
-    if bad := [size for size in sizes if size < 1 or batch % size]:
+    optimizer = training.optimizer
+    batch = training.mini_batch_prompts * rollout.group_size
+    updates = training.prompts_per_step // training.mini_batch_prompts
+    tokens = rollout.max_response_tokens
+    bad = [size for size in sizes if size < 1 or batch % size]
+    if bad:
         raise BenchError(
             f"--rows {bad[0]}: expected a divisor of the {batch} responses of an update"
         )

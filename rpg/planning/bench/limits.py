@@ -18,12 +18,16 @@ _LEAST = 0.2
 
 def seconds(call: Callable[[], object], least: float = _LEAST) -> float:
     """Processor seconds of a call: the fastest of three or more."""
-    best, total, calls = math.inf, 0.0, 0
+    best = math.inf
+    total = 0.0
+    calls = 0
     while calls < 3 or total < least:
         began = time.process_time()
         call()
         used = time.process_time() - began
-        best, total, calls = min(best, used), total + used, calls + 1
+        best = min(best, used)
+        total = total + used
+        calls = calls + 1
     return best
 
 
@@ -117,7 +121,9 @@ def pass_seconds(
 
 def _products(shape: Sequence[int], tokens: int, per_pass: int, backward: bool) -> float:
     rows = min(tokens, per_pass)
-    x, weight, slope = torch.randn(rows, shape[1]), torch.randn(*shape), torch.randn(rows, shape[0])
+    x = torch.randn(rows, shape[1])
+    weight = torch.randn(*shape)
+    slope = torch.randn(rows, shape[0])
     with torch.inference_mode():
         used = seconds(lambda: F.linear(x, weight), _LEAST / 4)
         if backward:

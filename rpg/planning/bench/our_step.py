@@ -119,8 +119,10 @@ def measure(spec: RunSpec, home: Path, scratch: Path, steps: int) -> dict[str, A
 
 def _generate(policy: Policy, prompts: list[list[int]], spec: RunSpec) -> float:
     """Processor seconds of transformers' own sampling, of the rows of one step."""
-    rows, length = spec.rollout.group_size, spec.rollout.max_response_tokens
-    width, pad = max(map(len, prompts)), int(policy.tokenizer.pad_token_id or 0)
+    rows = spec.rollout.group_size
+    length = spec.rollout.max_response_tokens
+    width = max(map(len, prompts))
+    pad = int(policy.tokenizer.pad_token_id or 0)
     ids = torch.tensor([[pad] * (width - len(p)) + p for p in prompts for _ in range(rows)])
     mask = torch.tensor(
         [[0] * (width - len(p)) + [1] * len(p) for p in prompts for _ in range(rows)]
@@ -144,7 +146,8 @@ def _checkpoint(trainer: Trainer, scratch: Path, clock: Clock) -> int:
     """Bytes of a checkpoint, written once."""
     folder = RunFolder(scratch / "runs" / "bench" / "run")
     folder.path.mkdir(parents=True)
-    optimizer, save = trainer.optimizer, timed(clock, "checkpoint", Checkpoints(folder, ()).save)
+    optimizer = trainer.optimizer
+    save = timed(clock, "checkpoint", Checkpoints(folder, ()).save)
     tensors = {"optimizer": optimizer.tensors()}
     save(1, trainer.policy, {"optimizer_step": 1}, tensors, (), optimizer.weights())
     return sum(path.stat().st_size for path in folder.path.rglob("*") if path.is_file())
@@ -154,10 +157,15 @@ def _limits(
     policy: Policy, prompts: list[list[int]], spec: RunSpec
 ) -> tuple[dict[str, float], list[dict[str, Any]]]:
     """Seconds of the bare products of each phase; and rates of single products, by precision."""
-    model, length, group = policy.model, spec.rollout.max_response_tokens, spec.rollout.group_size
-    first, rows, per_pass = sum(map(len, prompts)), len(prompts) * group, policy.tokens_per_pass
+    model = policy.model
+    length = spec.rollout.max_response_tokens
+    group = spec.rollout.group_size
+    first = sum(map(len, prompts))
+    rows = len(prompts) * group
+    per_pass = policy.tokens_per_pass
     prefill = limits.pass_seconds(model, first, len(prompts), per_pass, False)
-    tokens, outputs = first + rows * length, rows * length
+    tokens = first + rows * length
+    outputs = rows * length
     bare = {
         "sample": prefill + (length - 1) * limits.decode_seconds(model, rows),
         "update": spec.training.epochs

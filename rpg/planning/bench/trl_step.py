@@ -55,11 +55,9 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(settings["model"], trust_remote_code=False)
     load = AutoModelForCausalLM.from_pretrained
     model = load(settings["model"], dtype=torch.float32, trust_remote_code=False)
-    passes, steps, updates = (
-        settings["batch"] // settings["rows"],
-        settings["steps"],
-        settings["updates"],
-    )
+    passes = settings["batch"] // settings["rows"]
+    steps = settings["steps"]
+    updates = settings["updates"]
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         config = GRPOConfig(

@@ -71,7 +71,8 @@ def _key(name: str) -> str:
 
 def tables() -> RenderableType:
     """Every table as printed, with the error due to sampling alone."""
-    entries, parts = published(), list[RenderableType]()
+    entries = published()
+    parts = list[RenderableType]()
     for name in dict.fromkeys(entry.table for entry in entries):
         of_table = [entry for entry in entries if entry.table == name]
         heading = f"{name}: {of_table[0].model}, {of_table[0].context} context; last / best"

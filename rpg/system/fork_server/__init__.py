@@ -45,7 +45,8 @@ class ForkedProcess:
     """A child of the server, with as much of Popen's interface as a sweep uses; any thread may ask."""
 
     def __init__(self, pid: int, status: int, stdin: IO[bytes] | None) -> None:
-        self.pid, self.stdin = pid, stdin
+        self.pid = pid
+        self.stdin = stdin
         self.returncode: int | None = None
         self._status, self._lock = status, threading.Lock()
         weakref.finalize(self, os.close, status)

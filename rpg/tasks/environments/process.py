@@ -127,7 +127,8 @@ class Environments(AbstractContextManager["Environments"]):
         """What an event comes to. Raises Failed; EnvironmentFault: the class cannot be imported or
         made."""
         try:
-            if error := self._process.start().get("error"):
+            error = self._process.start().get("error")
+            if error:
                 raise EnvironmentFault(f"task.factory: {error}")
             answer = self._process.ask(event, seconds or self.task.seconds)
         except BaseException:

@@ -51,7 +51,8 @@ def asked(text: str, tools: Mapping[str, Callable[..., Any]], form: str) -> Any:
     if form == "json":
         try:
             call = json.loads(text)
-            name, arguments = str(call["name"]), {**(call.get("arguments") or {})}
+            name = str(call["name"])
+            arguments = {**(call.get("arguments") or {})}
         except (ValueError, TypeError, KeyError, AttributeError):
             raise ValueError('expected {"name": ..., "arguments": {...}}') from None
         if name not in tools:
@@ -72,7 +73,8 @@ class _Conversations:
         self.begin = begin
         self.factory = load(begin["function"], begin["sources"])
         self.there: dict[int, Any] = {}
-        tools, name = tools_of(self.factory()), begin["function"]
+        tools = tools_of(self.factory())
+        name = begin["function"]
         if not tools and not hasattr(self.factory, "get_reward"):
             raise BadReward(f"{name}: has no tool: a public method beside reset and get_reward")
         parameters = [len(inspect.signature(tool).parameters) for tool in tools.values()]
@@ -82,7 +84,8 @@ class _Conversations:
 
     def answer(self, event: Mapping[str, Any]) -> Any:
         """What an event comes to; raises what the environment raises."""
-        what, row = event["what"], event.get("row", 0)
+        what = event["what"]
+        row = event.get("row", 0)
         if (
             what == "schemas"
         ):  # descriptions of the tools from their docstrings, for a chat template

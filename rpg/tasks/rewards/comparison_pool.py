@@ -36,7 +36,9 @@ class Pool:
     """
 
     def __init__(self, workers: int, cpu_seconds: float, memory_bytes: int, module: str = _WORKER):
-        self.workers, self.cpu_seconds, self.memory_bytes = workers, cpu_seconds, memory_bytes
+        self.workers = workers
+        self.cpu_seconds = cpu_seconds
+        self.memory_bytes = memory_bytes
         self.module = module
         self._idle: list[JsonProcess] = []
 

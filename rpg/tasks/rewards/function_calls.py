@@ -51,7 +51,9 @@ class Batch:
     def row(self, number: int) -> "Batch":
         """One response alone."""
         columns = {name: [values[number]] for name, values in self.columns.items()}
-        prompt, response, tokens = self.prompts[number], self.responses[number], self.tokens[number]
+        prompt = self.prompts[number]
+        response = self.responses[number]
+        tokens = self.tokens[number]
         return Batch([prompt], [response], [tokens], columns, [self.answers[number]])
 
 

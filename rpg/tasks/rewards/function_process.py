@@ -39,7 +39,9 @@ class UserProcess:
     def __init__(self, module: str, begin: Mapping[str, Any], section: str):
         """`begin` is what `module` is told first; `section` of a run's file has its limits
         `seconds` and `memory_gib`."""
-        self.module, self.begin, self.section = module, begin, section
+        self.module = module
+        self.begin = begin
+        self.section = section
         self._process: JsonProcess | None = None
         self._mark = uuid.uuid4().hex
 
@@ -70,7 +72,8 @@ class UserProcess:
 
     def close(self) -> None:
         """End the process and all that it has started."""
-        process, self._process = self._process, None
+        process = self._process
+        self._process = None
         if process is not None:
             process.process.kill()
             while members := marked(
@@ -83,7 +86,8 @@ class UserProcess:
 
     def _check_memory(self) -> None:
         """What its processes use together; pages they share count for each."""
-        total, most = 0, self.begin["memory_gib"]
+        total = 0
+        most = self.begin["memory_gib"]
         for pid in marked(_MARK, self._mark):
             with contextlib.suppress(psutil.Error):
                 total += psutil.Process(pid).memory_info().rss

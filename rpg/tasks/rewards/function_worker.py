@@ -45,7 +45,8 @@ class _Kept(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         return self.sources[name]["text"]
 
     def exec_module(self, module: ModuleType) -> None:
-        text, path = self.sources[module.__name__]["text"], self.sources[module.__name__]["path"]
+        text = self.sources[module.__name__]["text"]
+        path = self.sources[module.__name__]["path"]
         linecache.cache[path] = len(text), None, text.splitlines(keepends=True), path
         exec(compile(text, path, "exec"), module.__dict__)
 

@@ -118,7 +118,8 @@ class Grader(Grading):
                     f"longer than {MAX_ANSWER_CHARACTERS} characters",
                 )
                 continue
-            if (verdict := quick(gold, answer, tolerance)) is None:
+            verdict = quick(gold, answer, tolerance)
+            if verdict is None:
                 hard.append((gold, answer))
             else:
                 self._verdicts[gold, answer] = verdict
@@ -141,7 +142,8 @@ class Each(Grading):
         return [self._grade(Item(*item)) for item in items]
 
 
-GYM_SECONDS, GYM_BYTES = 10.0, 2 << 30
+GYM_SECONDS = 10.0
+GYM_BYTES = 2 << 30
 """Processor time and memory for one answer to a problem of Reasoning Gym, which is made again for
 it."""
 
@@ -156,7 +158,8 @@ class GymGrader(Grading):
     def grade(self, items: Iterable[Gradable]) -> list[Grade]:
         """Grades in the order of `items`. Raises GradingError: the workers cannot be started, or a
         problem's columns do not name the data set that made it."""
-        gradables, marker = [Item(*item) for item in items], self.verifier.marker
+        gradables = [Item(*item) for item in items]
+        marker = self.verifier.marker
         answers = [
             after_marker(marker, i.response, i.truncated, "\n" in i.truth) for i in gradables
         ]
@@ -189,7 +192,8 @@ def grade(verifier: MarkerVerifier, response: str, truth: str, truncated: bool =
     if answer is None or why:
         return Grade(answer, False, why)
     if verifier.match == "number":
-        stated, expected = number(answer), number(truth)
+        stated = number(answer)
+        expected = number(truth)
         if expected is not None:
             if stated is None:
                 return Grade(answer, False, "not a number")

@@ -51,8 +51,10 @@ class JsonProcess:
     def ask(self, question: Any, seconds: float, look: Callable[[], None] = lambda: None) -> Any:
         """The answer to a question; `look` is called about once a second until it is there. Raises
         Late and Ended."""
-        deadline, answer = time.monotonic() + seconds, b""
-        if unsent := self._send(memoryview(json.dumps(question).encode() + b"\n")):
+        deadline = time.monotonic() + seconds
+        answer = b""
+        unsent = self._send(memoryview(json.dumps(question).encode() + b"\n"))
+        if unsent:
             self._selector.register(self._in, selectors.EVENT_WRITE)
         while not answer.endswith(b"\n"):
             ready = self._selector.select(min(_LOOK_SECONDS, max(0.0, deadline - time.monotonic())))

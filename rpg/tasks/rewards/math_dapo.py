@@ -11,7 +11,8 @@ import re
 from rpg.tasks.rewards.grades import Grade
 
 VERSION = "0.9.1"
-_RESPONSE, _BOX = 300, 100
+_RESPONSE = 300
+_BOX = 100
 """Characters from a response's end that are looked at, and of these for a box."""
 _NONE = "[INVALID]"
 _MARKER = re.compile(r"(?i)Answer\s*:\s*([^\n]+)")
@@ -91,7 +92,8 @@ def _last_box(text: str) -> str | None:
     start = text.rfind("\\boxed{")
     if start < 0:
         return None
-    begin, depth = start + len("\\boxed{"), 1
+    begin = start + len("\\boxed{")
+    depth = 1
     for i in range(begin, len(text)):
         depth += (text[i] == "{") - (text[i] == "}")
         if depth == 0:

@@ -86,7 +86,9 @@ class Scorer(AbstractContextManager["Scorer"]):
         """`prefix` is how the assistant's first turn begins, or every one: the whole turn is
         scored. `max_response_tokens` is where a length reward is zero by default; `workers` compare
         mathematical answers."""
-        self.reward, self.limit, self.prefix = tuple(reward), max_response_tokens, prefix
+        self.reward = tuple(reward)
+        self.limit = max_response_tokens
+        self.prefix = prefix
         self._every_turn = prefix_every_turn
         right_or_wrong = [*map(type, self.reward)] == [CorrectnessReward]
         self.plain = right_or_wrong and not isinstance(verifier, GymVerifier)
@@ -222,7 +224,8 @@ def _batch(answered: Sequence[Answered]) -> Batch:
     names = dict.fromkeys(name for response in answered for name in response.columns)
     columns = {name: [response.columns.get(name) for response in answered] for name in names}
     columns["answer"] = [a.answer for a in answered]
-    prompts, responses = [a.prompt for a in answered], [a.response for a in answered]
+    prompts = [a.prompt for a in answered]
+    responses = [a.response for a in answered]
     answers = [a.columns.get("answer", a.answer) for a in answered]
     return Batch(prompts, responses, [a.tokens for a in answered], columns, answers)
 
