@@ -8,7 +8,7 @@ from rpg.report.equal_spending import NOT_MEASURED
 from rpg.report.selection import MEAN
 from rpg.report.spending import UNEQUAL
 from rpg.report.summary import Summary
-from rpg.report.verdicts import REAL, TOO_FEW
+from rpg.report.verdicts import REAL, TOO_FEW, TOO_FEW_MOVE
 from rpg.stats import MINIMUM_SEEDS
 
 NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
@@ -34,6 +34,9 @@ def conclusion(summary: Summary) -> str:
     label = row["label"]
     size = _size(summary, row, table)
     largest = f"The largest difference from {baseline} is {label}, {size}."
+    if compared["verdict"].eq(TOO_FEW_MOVE).all():
+        measured = largest if count > 1 else f"{label} minus {baseline} is {size}."
+        return f"Too few problems move for a verdict. {measured}"
     if compared["verdict"].eq(TOO_FEW).all():
         seeds = int(compared["seeds"].min())
         few = f"{_words(seeds).capitalize()} seed{'s' * (seeds > 1)} give{'s' * (seeds == 1)} no verdict"

@@ -42,7 +42,9 @@ def single(error: float, comparisons: int, correlation: float) -> float:
 
 def several(p: ArrayLike, families: float) -> np.ndarray:
     """Sidak's correction (1967) of p-values that hold within a family, for so many families."""
-    return np.asarray(-np.expm1(families * np.log1p(-np.minimum(np.asarray(p, float), 1 - 1e-12))))
+    p = np.asarray(p, float)
+    below = np.minimum(p, 1 - 1e-12)
+    return np.asarray(np.where(p >= 1, 1.0, -np.expm1(families * np.log1p(-below))))
 
 
 def dunnett(t: ArrayLike, df: ArrayLike, comparisons: int, correlation: float) -> np.ndarray:

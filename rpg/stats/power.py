@@ -126,7 +126,7 @@ def detectable(design: Design, spread: Spreads) -> float:
     (variant, variant_df), (baseline, baseline_df) = parts[:2]
     together = variant * baseline / differences**2 / math.sqrt(variant_df * baseline_df)
     squares = sum(part**2 / df for part, df in parts) + 2 * together
-    df = of_seeds**2 / max(squares, 1e-300)
+    df = of_seeds**2 / squares if squares > 0 else 1.0
     of_problems = 2 * spread.problems**2 * _per_problem(design.problems)
     total = of_seeds + of_problems
     share = of_seeds / max(total, 1e-300)

@@ -202,7 +202,7 @@ def test_runs_that_took_the_place_of_others_are_judged_by_themselves(tmp_path):
         shutil.copytree(layout.run("demo", name).path, layout.run("demo", f"{name}-new").path)
     for run in layout.run_folders("demo"):
         right = run.name.startswith("grpo") == run.name.endswith("new")
-        answered(run, 8, lambda problem, sample, right=right: problem or right)
+        answered(run, 8, lambda problem, sample, right=right: problem % 2 or right)
     assert "RPG-URKL is better than GRPO" in shown(layout)
     layout.write_sweep(layout.read_sweep("demo") | {"runs": [f"{name}-new" for name in runs]})
     assert "RPG-URKL is worse than GRPO" in (text := shown(layout)) and "This is look" not in text
@@ -346,10 +346,11 @@ def test_runs_that_did_not_finish_are_left_out_and_named(layout):
     numbers = row(found, "rpg-urkl", "easy")
     assert numbers["seeds"] == 2
     assert numbers["last"] == pytest.approx(array(layout, "rpg-urkl", "easy", 8, (0, 2)).mean())
-    expected = array(layout, "rpg-urkl", "easy", 8, (0, 2)) - array(
-        layout, "grpo", "easy", 8, (0, 2)
-    )
-    assert numbers["difference"] == pytest.approx(expected.mean())  # only the seeds that both have
+    mine = array(layout, "rpg-urkl", "easy", 8, (0, 2))
+    base = array(layout, "grpo", "easy", 8, (0, 2))
+    further = array(layout, "grpo", "easy", 8, (1,))
+    expected = stats.family([np.stack([base, mine])[None]], further=[further[None]])
+    assert numbers["difference"] == pytest.approx(expected.difference.item())
     assert "rpg-urkl-seed1 failed at step 8: ValueError: loss is nan at step 3" in found.notes
     assert "not started: dapo-seed0" in found.notes
     assert "RPG-URKL: numbers without rpg-urkl-seed1" in found.notes
@@ -513,3 +514,14 @@ def test_a_collapsed_seed_is_named_and_compared_with_and_without(tmp_path):
     assert (other["collapsed"], other["collapsed_low"]) == ("", 0.0)
     assert other["without_difference"] == pytest.approx(other["difference"])
     assert any("dapo" in note.lower() and "seed 1 collapsed" in note for note in found.notes)
+
+
+def test_where_too_few_problems_move_nothing_is_said_to_be_noise(tmp_path):
+    layout = demo(tmp_path)
+    for run in layout.run_folders("demo"):
+        right = run.name.startswith("rpg")
+        answered(run, 8, lambda problem, sample, right=right: problem or right)
+    one = row(summary(layout), "rpg-urkl", "mean")
+    assert one["verdict"] == one["these_verdict"] == "too few problems move"
+    assert math.isnan(one["difference_low"]) and math.isnan(one["p_corrected"])
+    assert "Too few problems move for a verdict. RPG-URKL minus GRPO is" in shown(layout)

@@ -115,3 +115,10 @@ def test_further_seeds_of_the_baseline_find_smaller_differences_for_fewer_runs()
     nine = plain._replace(baseline_seeds=9)
     assert "3 seeds (9 of the baseline)" in stats.sentence(nine, spreads, 0.02)
     assert stats.baseline_sentence(nine, spreads) == ""
+
+
+def test_spreads_without_seeds_and_answers_are_no_error():
+    """All answers of a problem agree, and seeds do not differ: problems alone vary."""
+    found = stats.detectable(DESIGN, stats.Spreads(0.0, 0.0, 0.05))
+    assert 0 < found < 0.1
+    assert stats.detectable(DESIGN, stats.Spreads(0.0, 0.0, 0.0)) == 0
