@@ -14,6 +14,7 @@ from rpg.store.live_status import write_problems
 from rpg.store.run_writer import append_metrics
 from rpg.store.samples import read_eval, write_eval
 from tests.dashboard.driver import HOSTILE, PAGES, SHAPE, markup, show, texts
+from tests.report.sweeps import finished_again
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +152,7 @@ def test_samples_that_were_drawn_anew_are_shown_anew(demo):
     assert not any("drawn anew" in text for text in shown())
     rows = read_eval(run, "easy", 6).to_pylist()
     write_eval(run, "easy", 6, [row | {"response": "drawn anew"} for row in rows])
+    finished_again(run)
     assert any("drawn anew" in text for text in shown())
 
 

@@ -181,12 +181,12 @@ FAULTS = {
     "intervals": (
         stats.Family,
         "intervals",
-        lambda real: lambda self, level: real(self, level / 2),
+        lambda real: lambda self, level, *how: real(self, level / 2, *how),
     ),
     "the verdict's bound": (
         stats,
         "verdict",
-        lambda real: lambda difference, p: real(difference, p * 2),
+        lambda real: lambda low, high: real(low - 1, high + 1),
     ),
     "the power of a design": (stats, "detectable", lambda real: lambda *a: real(*a) + 1e-6),
     "mean accuracy": (stats, "accuracy", lambda real: lambda a: real(a)._replace(mean=0.5)),

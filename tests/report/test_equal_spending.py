@@ -15,6 +15,7 @@ class Simulated(ProblemScores):
 
     def __init__(self, index, values):
         self._tables = {"only": (index, np.array(values))}
+        self._clusters = {"only": np.arange(len(values[0]) if values else 0)}
 
 
 class Pair:

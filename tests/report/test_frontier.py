@@ -10,8 +10,9 @@ from benchmarks.synthetic import Shape, write_sweep
 from rpg import stats
 from rpg.evaluation.benchmark_summary import summarise
 from rpg.report import frontier
-from rpg.store.database import build, connect
+from rpg.store.database import connect
 from rpg.store.samples import read_eval, read_samples, write_samples
+from tests.report.sweeps import rebuild
 
 SHAPE = Shape(steps=4, eval_every=4, problems=5, samples=6, benchmarks=("easy", "hard"))
 
@@ -22,7 +23,7 @@ def test_over_k_is_what_the_evaluation_says(tmp_path):
         rows = read_samples(path).to_pylist()
         ways = [f"{row['extracted']}.{'0' * row['sample']}" for row in rows]
         write_samples(path, [row | {"extracted": way} for row, way in zip(rows, ways, strict=True)])
-    build(layout)
+    rebuild(layout)
     with connect(layout) as db:
         found = frontier.over_k(db, "demo", {"grpo": "GRPO"})
     of = {
@@ -48,7 +49,7 @@ def test_over_k_is_what_the_evaluation_says(tmp_path):
     for seed in (0, 1):
         path = layout.run("demo", f"grpo-seed{seed}").eval_path("hard", 4)
         write_samples(path, [one for one in read_samples(path).to_pylist() if one["sample"] < 3])
-    build(layout)
+    rebuild(layout)
     with connect(layout) as db:
         assert set(frontier.over_k(db, "demo", {"grpo": "GRPO"})["k"]) == {1, 2, 3}, "those of both"
 
