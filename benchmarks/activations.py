@@ -56,7 +56,9 @@ class LiveBytes(TorchDispatchMode):
 class Tokenizer:
     """All that a policy asks of one here."""
 
-    eos_token_id, pad_token_id = 2, 0
+    eos_token_id = 2
+    pad_token_id = 0
+    chat_template = None
 
 
 def peak(policy: Policy, rows: Batch, recompute: bool) -> int:

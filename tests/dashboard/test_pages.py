@@ -136,6 +136,7 @@ def test_ten_megabytes_of_text_are_cut_and_can_be_saved(demo):
     rows = read_eval(run, "easy", 6).to_pylist()
     rows[0]["response"] = "<b>word</b> " * 900_000
     write_eval(run, "easy", 6, rows)
+    finished_again(run)
     app = show("run", sweep="demo", run="grpo-seed0", benchmark="easy")
     assert any("more characters" in text for text in texts(app))
     assert max(len(code.value) for code in app.code) <= 20_000

@@ -44,7 +44,8 @@ def test_a_benchmark_has_no_more_problems_than_its_limit_and_one_greedy_answer_t
         spec = RunSpec(task=task, evaluation={"temperature": temperature, "samples_per_problem": 8})
         assert problems_of(spec, Assumptions()) == [7, 50, 3]
         runs = [SimpleNamespace(variant=name, spec=spec) for name in "ab"]
-        assert design(SimpleNamespace(runs=runs)) == (2, 1, (7, 50, 3), samples)
+        sweep = SimpleNamespace(runs=runs, baseline="a")
+        assert design(sweep) == (2, 1, (7, 50, 3), samples, 1)
 
 
 def test_runs_of_one_size_do_the_same_work_in_a_step():
