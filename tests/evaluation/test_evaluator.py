@@ -45,9 +45,9 @@ def test_one_engine_serves_all_checkpoints_and_an_old_name_means_the_same(layout
         model = {"type": "pretrained", "path": str(checkpoints[0])}
         spec = resolve({"task": {"type": "file", "chat": chat, **files}, "model": model}, "x")
         assert evaluator._scorer(one, spec).prefix == prefix
-        assert ("Answer:" in evaluator._drift._model("same", spec).tokenizer.chat_template) is bool(
-            prefix
-        )
+        drift = evaluator._drift
+        initial = drift._model(drift._initial(spec), spec)
+        assert ("Answer:" in initial.tokenizer.chat_template) is bool(prefix)
 
 
 def test_samples_drawn_before_an_end_are_kept(layout, checkpoints, monkeypatch):
