@@ -316,7 +316,7 @@ def remedy(layout: Layout, summary: _Summarised) -> list[str]:
             )
             continue
         source = _source(layout, summary.sweep)
-        again = command("sweep", source, "--set", setting, layout=layout)
+        again = f"{command('sweep', source, layout=layout)} --set {setting}"
         lines.append(f"equal {equal.axis}: checkpoints in between are evaluated by: {again}")
     return lines
 
