@@ -118,7 +118,7 @@ class Report:
     def _row(self, result: Result) -> list[str]:
         if result.note:
             return [result.name, result.note]
-        name = result.name + " †" * (result.batch > 1)
+        name = f"{result.name} †" if result.batch > 1 else result.name
         always = result.exact_off_policy
         only_on_policy = _objectives(n for n in result.exact_on_policy if n not in always)
         cells = _cells(result, self.settings.shown_drift)

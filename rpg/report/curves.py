@@ -270,9 +270,8 @@ def explanation(data: pandas.DataFrame, each: bool = False) -> list[str]:
     if data["label"].nunique() > BANDED and not each:
         training = ""
     elif seeds > 2:
-        training += ", where two seeds are left from one to the other" * bool(
-            data["seeds"].eq(2).any()
-        )
+        if data["seeds"].eq(2).any():
+            training += ", where two seeds are left from one to the other"
         training += ", on logarithmic axes from lowest to highest seed where it reaches zero"
     parts.append(f"Bands: accuracy: 95 % interval over {over}{training}.")
     width = data["width"].max() if "width" in data else 1
