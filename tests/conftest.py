@@ -125,8 +125,11 @@ def bench(tmp_path_factory, prefect):
 @pytest.fixture
 def command_line(capfd, monkeypatch):
     """`rpg` in this process: a function of its words that returns (exit code, output, errors as one
-    line)."""
+    line). The console is as wide as that of `tests.real_sweep`, whatever runs the tests."""
     from rpg.cli import main
+    from rpg.cli.app import console
+
+    monkeypatch.setattr(console, "width", 160)
 
     def run(*words):
         monkeypatch.setattr(sys, "argv", ["rpg", *map(str, words)])

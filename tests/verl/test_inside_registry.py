@@ -77,6 +77,6 @@ def test_micro_batches_and_workers_add_up(core, mode):
 
 def test_the_script_of_the_documentation_runs(core):
     library = blocks(ROOT / "docs" / "library.md")
-    (script,) = [block for block in library if "rpg.interop.integrations.verl" in block.text]
+    (script,) = [block for block in library if "rpg.integrations.verl" in block.text]
     exec(compile(script.text, script.where, "exec"), {"__name__": "__main__"})
     assert len(script.text.splitlines()) <= 30
