@@ -256,16 +256,10 @@ def test_a_run_waits_for_a_node_that_is_promised_or_for_as_long_as_it_is_told(
         assert "refused" in promised.answer
         said("; refused in 9.")
         assert folder.waiting().startswith("waits: backend.place: a run needs cpus 1 on one node")
-        log, command = tmp_path / "node.log", node_command(address, "127.0.0.11")
-        for _ in range(
-            3
-        ):  # Ray gives the start of a node 30 seconds, whatever else the machine does
-            with log.open("wb") as output:
-                node = stack.enter_context(subprocess.Popen(command, stdout=output, stderr=output))
-            stack.callback(node.terminate)
-            until(lambda node=node: is_up(log) or is_over(node), "the start of a node")
-            if is_up(log):
-                break
+        node = stack.enter_context(
+            started_node(node_command(address, "127.0.0.11"), tmp_path / "node.log")
+        )
+        stack.callback(node.terminate)
         assert told.wait() == 0 and folder.waiting() is None
 
 
@@ -361,15 +355,9 @@ class Hosts:
     def start(self, *names):
         for name in names:
             self.count += 1
-            log = self.folder / f"{name}.log"
-            with log.open("wb") as output:
-                node = node_command(self.address, f"127.0.0.{self.count}")
-                command = on_host(name, self.folder / name, *node)
-                host = subprocess.Popen(
-                    command, stdout=output, stderr=output, start_new_session=True
-                )
-            self.started[name] = host
-            until(partial(is_up, log), f"the start of {name}", partial(is_over, host))
+            node = node_command(self.address, f"127.0.0.{self.count}")
+            command = on_host(name, self.folder / name, *node)
+            self.started[name] = started_node(command, self.folder / f"{name}.log")
 
     def kill(self, *names):
         """A power cut: all processes of the host are gone at once."""
@@ -377,6 +365,18 @@ class Hosts:
             host = self.started.pop(name)
             host.kill()
             host.wait()
+
+
+def started_node(command, log):
+    """The process of a node that is up. Ray gives the start of a node 30 seconds, whatever else the
+    machine does: what it gave up is started again, twice."""
+    for _ in range(3):
+        with log.open("wb") as output:
+            node = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+        until(lambda node=node: is_up(log) or is_over(node), "the start of a node")
+        if is_up(log):
+            return node
+    raise AssertionError(f"no node started: {log.read_text()}")
 
 
 def is_up(log):
