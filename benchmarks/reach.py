@@ -4,7 +4,7 @@ problems.
 
     python -m benchmarks.reach reach.jsonl --home rpg-data                 # all of LADDER, those in the file left out
     python -m benchmarks.reach reach.jsonl --only word_sorting countdown   # some of them
-    python -m benchmarks.reach reach.jsonl --table                         # the table of docs/tasks.md
+    python -m benchmarks.reach reach.jsonl --table                         # the table of docs/data.md
 
 One set takes a minute or two of processor time. Results are appended, so a stopped measurement goes
 on where it was. Reinforcement learning needs groups with right and wrong responses: 10 to 60 % is

@@ -40,7 +40,7 @@ BY_OBJECT = {
     "verl.workers.engine.base:BaseEngine.get_per_tensor_param",
     "verl.utils.checkpoint.fsdp_checkpoint_manager:FSDPCheckpointManager.load_checkpoint",
 }
-"""Used of objects that verl hands us, or that it makes itself (docs/verl-inside.md)."""
+"""Used of objects that verl hands us, or that it makes itself (docs/verl.md)."""
 
 
 def names() -> set[str]:

@@ -6,7 +6,7 @@ Both train from the same policy on the same prompts in processes of their own, o
 responses differ, since vLLM has random numbers of its own. Printed are each step's accuracy, tokens
 and KL(sampler || policy), and the processor seconds of its rollout (weights handed over, responses
 drawn and graded) and of the rest. vLLM's first rollout starts it. Needs an environment with vLLM
-(docs/verl-inside.md, "On a CPU").
+(docs/verl.md, "On a CPU").
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 #   sh benchmarks/elsewhere/verl_run.sh elsewhere 0
 #
 # Of this project there is only what verl needs on a machine without a GPU: the CPU platform and the rollout server (verl-cpu),
-# which rpg.backends.verl.plugin adds to verl's registries (docs/verl-inside.md). Four minutes on a machine that does other things. The lines of verl's
+# which rpg.backends.verl.plugin adds to verl's registries (docs/verl.md). Four minutes on a machine that does other things. The lines of verl's
 # file logger are ELSEWHERE/verl-s0.jsonl, those of its console ELSEWHERE/verl-s0.log; trimmed (trim.py) they are
 # tests/interop/importing/verl.jsonl and verl.log.
 set -e

@@ -90,7 +90,7 @@ def _tasks(name: str | None) -> None:
     from rpg.tasks.gym_problems import examples
 
     columns = ("task.type", "problem", "answer")
-    table = Table(*columns, show_lines=True, caption=see("tasks").strip(" ()"))
+    table = Table(*columns, show_lines=True, caption=see("data").strip(" ()"))
     for kind, section in TASKS.items() if name is None else ():
         prompt = "your own"
         answer = ""

@@ -146,7 +146,7 @@ def teacher_shape(spec: RunSpec) -> Shape | None:
 PROCESS = 0.5e9
 """A process that has imported PyTorch, transformers and what tasks need, and has read a task."""
 CONTEXT = 0.8e9
-"""On a GPU: the context of CUDA, with workspaces and recorded graphs. docs/one-gpu.md compares the
+"""On a GPU: the context of CUDA, with workspaces and recorded graphs. docs/trainer.md compares the
 whole."""
 ROOM = 0.9
 """Share of the memory that a run plans with when it chooses how many responses it draws at a time.

@@ -1,5 +1,4 @@
-"""The files of docs/from-trl.md and docs/from-verl.md train and are evaluated, as `rpg train` has
-them do it."""
+"""The run files of docs/other-trainers.md train and are evaluated, as `rpg train` does it."""
 
 import pytest
 
@@ -14,11 +13,9 @@ from rpg.tasks.preparation import data_digest
 from tests.docs.pages import ROOT, blocks
 
 
-@pytest.mark.parametrize(
-    ("page", "file"), [("from-trl.md", "letters.yaml"), ("from-verl.md", "gsm8k-cpu.yaml")]
-)
-def test_the_page_is_a_training(tmp_path, page, file):
-    for block in blocks(ROOT / "docs" / page):
+@pytest.mark.parametrize("file", ["letters.yaml", "gsm8k-cpu.yaml"])
+def test_a_file_for_those_who_come_from_another_trainer_trains(tmp_path, file):
+    for block in blocks(ROOT / "docs" / "other-trainers.md"):
         if block.file:
             (tmp_path / block.file).write_text(block.text)
     sweep = single_run(tmp_path / file, {}, data_digest)
@@ -31,7 +28,7 @@ def test_the_page_is_a_training(tmp_path, page, file):
     assert pending_evaluations(folder) == []
     (benchmark,) = folder.benchmarks()
     samples = read_eval(folder, benchmark, 2).to_pylist()
-    if page == "from-trl.md":
+    if file == "letters.yaml":
         assert rows[0]["reward"] == pytest.approx(rows[0]["reward_reward_num_unique_letters"])
         assert all(row["reward"] == len(set(row["response"])) for row in samples)
         assert all(row["correct"] == (row["reward"] >= 5) for row in samples)

@@ -1,5 +1,5 @@
 """The smoke test for GPUs starts what verl accepts; it is run itself by hand
-(docs/gpu-readiness.md)."""
+(docs/verl.md)."""
 
 import pytest
 import yaml

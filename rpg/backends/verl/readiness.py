@@ -27,7 +27,7 @@ from rpg.config.errors import ConfigError
 from rpg.errors import first_line, install_command, pip_install
 
 VERL = "0.9.1"
-"""Its internals are relied on (docs/verl-inside.md)."""
+"""Its internals are relied on (docs/verl.md)."""
 LEAST_SHM = 2**30
 """NCCL and vLLM share buffers there between GPUs; a container has 64 MiB unless told otherwise
 (docker run --shm-size)."""

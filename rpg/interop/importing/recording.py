@@ -152,7 +152,7 @@ class Recording:
 
     def log(self, step: int, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
         """Append one step's metrics. Names of ours, of TRL and of verl get their meaning here
-        (docs/importing.md); any other number keeps its name. More values for the step last logged
+        (docs/other-trainers.md); any other number keeps its name. More values for the step last logged
         are added to it.
 
         step: the trainer's own, from 0; with `updates`, that number of them is one step here. None

@@ -273,7 +273,7 @@ def callback(monkeypatch):
 @pytest.mark.slow
 def test_a_trainer_of_transformers_is_recorded_and_goes_on_from_its_checkpoint(tmp_path, callback):
     """transformers' own Trainer, which TRL's are made of; TRL itself is in an environment of its
-    own (docs/importing.md)."""
+    own (docs/other-trainers.md)."""
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
     def train(steps, resume):
