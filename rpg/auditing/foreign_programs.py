@@ -114,6 +114,8 @@ _OTHERS = {
     "SkyRL": "generator",
 }
 _NEMO = frozenset("grpo ppo dpo sft rm distillation loss_fn policy cluster checkpointing".split())
+_DICTIONARIES = re.compile(r"\w+_kwargs|(fsdp|accelerator|deepspeed|liger_kernel)_config|deepspeed")
+"""Arguments of transformers and TRL that hold keys and values: no sections."""
 _SHOWN = 6
 
 
@@ -141,6 +143,12 @@ def _entry(words: list[str], position: int) -> str | None:
     if before in {"--module", "-m"}:
         return word if re.fullmatch(r"[\w.]+", word) else None
     return word if re.fullmatch(r"[^\s=-][^\s=]*\.py", word) else None
+
+
+def script_of(words: list[str]) -> str:
+    """The last module or script that a command starts, whichever it is; "" for none."""
+    entries = [_entry(words, position) for position in range(len(words))]
+    return next((entry for entry in reversed(entries) if entry is not None), "")
 
 
 def _program(entry: str, arguments: tuple[str, ...]) -> Program | None:
@@ -187,7 +195,11 @@ def of_document(content: Mapping[str, Any], name: str) -> Program:
     keys = [str(key) for key in content]
     if "actor_rollout_ref" in content:
         return Program("verl", "", "it has the section actor_rollout_ref")
-    nested = [key for key in keys if isinstance(content[key], Mapping)]
+    nested = [
+        key
+        for key in keys
+        if isinstance(content[key], Mapping) and not _DICTIONARIES.fullmatch(key)
+    ]
     nemo = sorted(_NEMO & set(nested))
     if nemo:
         raise OtherProgram(f"it looks like NeMo-RL (sections {', '.join(nemo)})")
@@ -210,7 +222,7 @@ def of_toml(content: Mapping[str, Any]) -> Program:
         which = [name for name in ("orchestrator", "trainer") if name in tables]
         return Program("prime-rl", "", f"it has the tables {', '.join(which)} of prime-rl's `rl`")
     if "data" in tables:
-        what = "prime-rl's supervised fine-tuning"
+        what = "prime-rl's supervised fine-tuning, or its trainer alone"
         raise OtherProgram(f"it looks like {what} (tables {_listed(tables)})")
     raise OtherProgram(
         "it has no table orchestrator, and looks like a part of prime-rl's settings "

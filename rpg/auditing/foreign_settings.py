@@ -34,7 +34,7 @@ class ForeignSettings:
 
     evidence: what says that it is this trainer. program: the Python module, or TRL's trainer, that
     a script starts. configuration: the name of verl's configuration, if another than its default is
-    named. remarks: what else was not read.
+    named. warnings: what was not read and may change the loss. remarks: what else was not read.
     """
 
     trainer: str
@@ -43,6 +43,7 @@ class ForeignSettings:
     program: str = ""
     evidence: str = ""
     configuration: str = ""
+    warnings: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
     @classmethod
@@ -122,10 +123,18 @@ def _toml(text: str, _file: Path) -> ForeignSettings:
     content = tomllib.loads(text)
     settings = ForeignSettings.of(foreign_programs.of_toml(content))
     settings.values = dict(leaves(content))
+    algorithm = settings.values.get("orchestrator.algo.type", "grpo")
     for source in settings.values.get("orchestrator.train.source", []):
-        if isinstance(source, dict) and "algo" in source:
-            algo = f"the algo of the source {source.get('name')!r}"
-            settings.remarks.append(f"{algo} is not part of this measurement")
+        own = source.get("algo", {}) if isinstance(source, dict) else {}
+        if own.get("type", algorithm) != algorithm:
+            name = source.get("name")
+            raise OtherProgram(
+                f"it trains by several losses: {algorithm}, and {own['type']} for the source {name}"
+            )
+        if own:
+            settings.warnings.append(
+                f"the algo of the source {source.get('name')!r} is not part of this measurement"
+            )
     return settings
 
 
@@ -189,9 +198,10 @@ def _started(command: Command) -> Program | None:
 
 def _by_keys(command: Command) -> Program | None:
     keys = [match[1] for word in command.words if (match := _OVERRIDE.fullmatch(word))]
-    if any(key.startswith("actor_rollout_ref.") for key in keys):
-        return Program("verl", "", "it has overrides of actor_rollout_ref")
-    return None
+    if not any(key.startswith("actor_rollout_ref.") for key in keys):
+        return None
+    script = foreign_programs.script_of(command.words)
+    return Program("verl", script, "it has overrides of actor_rollout_ref")
 
 
 def _overrides(words: list[str], settings: ForeignSettings) -> None:
@@ -215,6 +225,11 @@ def _configuration(words: list[str], settings: ForeignSettings, file: Path) -> N
     if not name:
         return
     settings.configuration = name
+    if not is_known(name):
+        raise OtherProgram(
+            f"which configuration its command names ({plain(name)}) depends on a branch or on the "
+            "environment, and decides the loss, too: write the name out"
+        )
     if name in VERL_CONFIGURATIONS:
         return
     path = _below(file, named.get("path", "config"), name)
@@ -236,7 +251,7 @@ def _configuration(words: list[str], settings: ForeignSettings, file: Path) -> N
 def _below(file: Path, folder: str, name: str) -> Path | None:
     """The configuration beside the script, or in the folder of this name below one of those that
     the script is in."""
-    relative = re.sub(r"^(\$\{?\w+\}?|\.)?/*", "", folder)
+    relative = re.sub(r"^(\$\{?\w+\}?|\$\([^()]*\)|\.)?/*", "", folder)
     places = [file.parent, *(parent / relative for parent in file.resolve().parents)]
     return next(
         (place / f"{name}.yaml" for place in places if (place / f"{name}.yaml").is_file()), None
@@ -248,7 +263,7 @@ def _unreached(run: list[Command], trainings: list[Command], settings: ForeignSe
     for command in run:
         keys = [match[1] for word in command.words if (match := _OVERRIDE.fullmatch(word))]
         if keys and command not in trainings:
-            settings.remarks.append(
+            settings.warnings.append(
                 f"{len(keys)} overrides do not reach the command, whose line ends before them: "
                 f"{keys[0]}, ..."
             )

@@ -20,6 +20,7 @@ from rpg.errors import UserError, install_command
 _LIKE_A_LOSS = re.compile(
     r"loss|clip|\bkl|_kl|adv_|beta\b|ratio|entropy|epsilon|delta\b|\bis_|\brs_|_rs\b|_is\b"
 )
+_OF_AN_ENGINE = re.compile(r"\.(engine_kwargs|override_transformer_config|override_config)\.")
 DRIFTS = (0.1, 0.4)  # at which a loss is measured off-policy, in standard deviations of a logit
 
 
@@ -130,10 +131,12 @@ def _missing(
             f"{file}: {key} could not be resolved ({why}); measured with {source}'s default, "
             f"{defaults.get(key)!r}."
         )
+    yield from (f"{file}: {warning}." for warning in given.warnings)
     unknown = _unknown(given, defaults, trainer, like_a_loss=True)
     if unknown:
         yield f"{file}: {source} has no such keys: {', '.join(unknown)}. They look like the loss's."
-    if given.trainer == "verl" and given.program.split(".")[0] not in ("", "verl"):
+    package = re.split(r"[./]", given.program.removeprefix("./"))[0]
+    if given.trainer == "verl" and package not in ("", "verl"):
         yield (
             f"{file} starts {given.program}, which can replace {given.trainer}'s losses; the "
             f"figures are for {source}'s own."
@@ -148,8 +151,14 @@ def _unknown(
     return [
         key
         for key in unknown
-        if like_a_loss == bool(trainer.loss_keys.match(key) or _LIKE_A_LOSS.search(key))
+        if like_a_loss == bool(trainer.loss_keys.match(key) or _looks_like_a_loss(key))
     ]
+
+
+def _looks_like_a_loss(key: str) -> bool:
+    """Whether an unknown key's name is like those of a loss; keys that are handed on to an engine
+    are its own."""
+    return bool(_LIKE_A_LOSS.search(key)) and not _OF_AN_ENGINE.search(key)
 
 
 def _not_read(

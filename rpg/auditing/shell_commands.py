@@ -1,10 +1,11 @@
 """The commands of a shell script, read as text: nothing is executed.
 
 Variables and arrays that the script sets itself are put in where their value is known: from the
-last assignment that is certain to be reached. What depends on a branch, on the environment, on
-another command or on arithmetic is not known, and stays as it is written.
+last assignment that is certain to be reached, whole-number arithmetic included. What depends on a
+branch, on the environment or on another command is not known, and stays as it is written.
 """
 
+import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ _VARIABLE = re.compile(r"\$\{(\w+)(?::?[-=]((?:[^${}]|\$\{?\w+\}?)*))?\}|\$(\w+)
 _ARRAY = re.compile(r"\$\{(\w+)\[[@*]\]\}")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
+_ARITHMETIC = re.compile(r"\$\(\((.*?)\)\)", re.DOTALL)
 _OPENING = ("if", "for", "while", "until", "case", "select")
 _CLOSING = ("fi", "done", "esac")
 _LEADING = ("then", "else", "elif", "do", "{", "}", "!", "time", "export", "local", "declare")
@@ -39,7 +41,14 @@ class Command:
     certain: bool
 
 
-Statement = list[str | Array]
+@dataclass(frozen=True)
+class Document:
+    """The text of a here document, `<<EOF ... EOF`."""
+
+    text: str
+
+
+Statement = list[str | Array | Document]
 
 
 def commands(text: str) -> list[Command]:
@@ -69,6 +78,7 @@ class _Reader:
         for statement in statements(text):
             words = self._control(statement)
             words = self._assigned(words)
+            self._read_document(words)
             if not words:
                 continue
             expanded = [
@@ -113,12 +123,19 @@ class _Reader:
             first = words[0]
             if isinstance(first, Array):
                 self._array(first)
-            elif match := _ASSIGNMENT.fullmatch(first):
+            elif isinstance(first, str) and (match := _ASSIGNMENT.fullmatch(first)):
                 self._variable(match[1], bool(match[2]), match[3])
             else:
                 break
             words = words[1:]
         return words
+
+    def _read_document(self, words: Statement) -> None:
+        """`read NAME <<EOF` assigns the text of the document."""
+        names = [word for word in words if isinstance(word, str)]
+        documents = [word for word in words if isinstance(word, Document)]
+        if names[:1] == ["read"] and len(names) > 1 and documents:
+            self._variable(names[-1], False, documents[0].text.replace("\\\n", " "))
 
     def _array(self, array: Array) -> None:
         words = [part for word in array.words for part in self._word(word)]
@@ -156,7 +173,7 @@ class _Reader:
 
     def substituted(self, text: str) -> str:
         for _ in range(_NESTED):
-            replaced = _VARIABLE.sub(self._value, text)
+            replaced = _ARITHMETIC.sub(self._calculated, _VARIABLE.sub(self._value, text))
             if replaced == text:
                 break
             text = replaced
@@ -168,6 +185,37 @@ class _Reader:
         known = self.variables.get(name, match[2])
         return match[0] if known is None else known
 
+    def _calculated(self, match: re.Match[str]) -> str:
+        """The value of `$((...))`; as it is written where a part of it is not known."""
+        try:
+            return str(self._number(ast.parse(match[1].strip(), mode="eval").body))
+        except (SyntaxError, ValueError, ArithmeticError):
+            return match[0]
+
+    def _number(self, node: ast.expr) -> int:
+        """Raises ValueError: not known, or no sum, difference, product, quotient or remainder of
+        whole numbers."""
+        match node:
+            case ast.Constant(value=int(number)):
+                return number
+            case ast.Name(id=name):
+                return int(self.substituted(self.variables.get(name) or ""))
+            case ast.BinOp(left=left, op=operator, right=right):
+                a = self._number(left)
+                b = self._number(right)
+                match operator:
+                    case ast.Add():
+                        return a + b
+                    case ast.Sub():
+                        return a - b
+                    case ast.Mult():
+                        return a * b
+                    case ast.Div() if a >= 0 and b > 0:
+                        return a // b
+                    case ast.Mod() if a >= 0 and b > 0:
+                        return a % b
+        raise ValueError("not known")
+
 
 def _uncertain(word: str) -> str:
     """A word that may not be there: its value is unknown."""
@@ -176,7 +224,7 @@ def _uncertain(word: str) -> str:
 
 
 def statements(text: str) -> Iterator[Statement]:
-    """The words of each simple command, without quotes, comments and here documents."""
+    """The words of each simple command, without quotes and comments."""
     scanner = _Scanner(text)
     while not scanner.at_end():
         statement = scanner.statement()
@@ -207,7 +255,7 @@ class _Scanner:
             elif char == "#":
                 self._to_end_of_line()
             elif match := _HEREDOC.match(self.text, self.at):
-                self._skip_document(match[2])
+                words.append(self._document(match))
             else:
                 words.append(self._word())
         return words
@@ -216,11 +264,17 @@ class _Scanner:
         end = self.text.find("\n", self.at)
         self.at = len(self.text) if end < 0 else end
 
-    def _skip_document(self, delimiter: str) -> None:
-        end = re.compile(rf"^\s*{delimiter}\s*$", re.MULTILINE).search(self.text, self.at + 2)
+    def _document(self, opening: re.Match[str]) -> Document:
+        """The text up to the delimiter, and past it. What else is on the line of the opening is not
+        read."""
+        end = re.compile(rf"^\s*{opening[2]}\s*$", re.MULTILINE).search(self.text, opening.end())
         line = self.text.find("\n", self.at)
-        found = end is not None and line >= 0 and end.start() > line
-        self.at = end.end() if found and end else len(self.text)
+        if end is None or line < 0 or end.start() <= line:
+            self.at = len(self.text)
+            return Document("")
+        self.at = end.end()
+        text = self.text[line + 1 : end.start()]
+        return Document(_as_it_is(text) if opening[1] else text)
 
     def _word(self) -> str | Array:
         word = ""

@@ -33,6 +33,12 @@ def read(tmp_path, name, text):
         ("a.sh", "python my_grpo.py --num_generations 4", "trl", "GRPOConfig's num_generations"),
         ("a.yaml", "loss_type: dr_grpo", "trl", "loss_type dr_grpo"),
         ("a.yaml", "{epsilon: 0.1, learning_rate: 1e-6}", "trl", "GRPOConfig's epsilon"),
+        (
+            "a.yaml",
+            "num_generations: 4\noptim_args: a\nmodel_kwargs: {a: 1}\nfsdp_config: {b: 2}",
+            "trl",
+            "GRPOConfig's num_generations",
+        ),
         ("a.py", "from trl import GRPOTrainer\nGRPOTrainer('m')", "trl", "calls GRPOTrainer"),
         ("a.toml", "[orchestrator]\ngroup_size = 4", "prime-rl", "orchestrator"),
         ("a.sh", "python open_instruct/grpo_fast.py --beta 0.1", "open-instruct", "grpo_fast.py"),
@@ -54,6 +60,17 @@ def test_evidence(tmp_path, name, text, trainer, evidence):
         ("a.sh", f"python -m verl.experimental.fully_async_policy.main {VERL}", "asynchronous"),
         ("a.sh", f"python -m verl.trainer.main_ppo --config-name mine {VERL}", "mine is not there"),
         ("a.sh", "python -m openrlhf.cli.train_ppo_ray --algo.kl.init_coef 0.01", "OpenRLHF"),
+        ("a.sh", "python -m verl.trainer.main_ppo --config-name $WHICH", "($WHICH) depends on"),
+        (
+            "a.sh",
+            "read -d '' C <<EOF\nopenrlhf.cli.train_kto --lr 1\nEOF\ndeepspeed --module $C",
+            "openrlhf.cli.train_kto: OpenRLHF",
+        ),
+        (
+            "a.toml",
+            "[[orchestrator.train.source]]\nname = 's'\nalgo.type = 'opd'\n[orchestrator.algo]",
+            "several losses: grpo, and opd for the source s",
+        ),
         ("a.sh", "swift rlhf --rlhf_type grpo --beta 0.01", "ms-swift"),
         ("a.sh", "megatron rlhf --rlhf_type grpo", "ms-swift on Megatron"),
         ("a.sh", "trl rloo --beta 0.01", "another trainer of TRL"),
@@ -97,12 +114,13 @@ def test_other_programs_are_refused_with_what_they_look_like(tmp_path, name, tex
     assert looks_like in str(refused.value)
 
 
-def test_a_configuration_beside_the_script_is_read_under_the_command(tmp_path):
+@pytest.mark.parametrize("root", ["$ROOT", "$(pwd)", "."])
+def test_a_configuration_beside_the_script_is_read_under_the_command(tmp_path, root):
     folder = tmp_path / "examples" / "config"
     folder.mkdir(parents=True)
     text = "actor_rollout_ref: {actor: {use_kl_loss: true, kl_loss_coef: 0.5}}"
     (folder / "mine.yaml").write_text(text)
-    flags = "--config-path=$ROOT/examples/config --config-name=mine"
+    flags = f"--config-path={root}/examples/config --config-name=mine"
 
     settings = read(tmp_path, "a.sh", f"python -m verl.trainer.main_ppo {flags} {VERL}")
 
@@ -117,4 +135,23 @@ def test_overrides_behind_the_end_of_the_command_are_named(tmp_path):
     settings = read(tmp_path, "a.sh", text)
 
     assert "actor_rollout_ref.actor.use_kl_loss" not in settings.values
-    assert "do not reach the command" in settings.remarks[-1]
+    assert "do not reach the command" in settings.warnings[-1]
+
+
+@pytest.mark.parametrize(
+    ("script", "program"),
+    [("my_main.py", "my_main.py"), ("-m mine.train", "mine.train")],
+)
+def test_a_script_with_overrides_of_verl_is_named(tmp_path, script, program):
+    settings = read(tmp_path, "a.sh", f"python3 {script} {VERL}")
+
+    assert settings.trainer == "verl"
+    assert settings.program == program
+
+
+def test_a_source_with_the_same_algorithm_is_read_and_named(tmp_path):
+    text = "[[orchestrator.train.source]]\nname = 's'\nalgo = {type = 'grpo', x = 1}\n"
+
+    settings = read(tmp_path, "a.toml", text)
+
+    assert settings.warnings == ["the algo of the source 's' is not part of this measurement"]

@@ -17,10 +17,10 @@ GRPO = """
 #!/bin/bash
 kl=low_var_kl
 steps=${STEPS:-4}
-MAX=$((1024 * 2))
+MAX=$((1024 * SCALE))
 # data.train_batch_size=7 \\
 python3 -m verl.trainer.main_ppo \\
-    algorithm.adv_estimator=grpo data.train_batch_size=$((256)) \\
+    algorithm.adv_estimator=grpo data.train_batch_size=$((NODES * 8)) \\
     actor_rollout_ref.actor.use_kl_loss=True \\
     actor_rollout_ref.actor.kl_loss_type="${kl}" +actor_rollout_ref.actor.kl_loss_coef=1e-3 \\
     actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.ppo_epochs=$steps \\
@@ -44,7 +44,7 @@ def hit(sentences, pattern):
 
 def test_a_variable_may_hold_several_overrides(tmp_path):
     text = "MORE='data.train_batch_size=128 trainer.nonsense=1'\n" + GRPO.replace("$@", "$MORE")
-    sentences = said(tmp_path, text.replace("data.train_batch_size=$((256))", ""))
+    sentences = said(tmp_path, text.replace("data.train_batch_size=$((NODES * 8))", ""))
     assert hit(sentences, r"There are 8 optimizer steps")
     assert hit(sentences, r"no such keys: .*trainer\.nonsense")
 
@@ -193,7 +193,7 @@ kl_tau = 0.0
 kl_tua = 1.0
 [[orchestrator.train.source]]
 name = "math"
-algo = {type = "opd"}
+algo = {bonus = 1}
 """
 
 

@@ -105,6 +105,7 @@ def _taken(foreign: ForeignSettings, name: str) -> Source:
     if others:
         source.remarks.append(f"settings that are not taken over: {', '.join(others)}")
     source.remarks += [f"{key} is not taken over: {why}" for key, why in foreign.unresolved.items()]
+    source.remarks += [*foreign.warnings, *foreign.remarks]
     return source
 
 
