@@ -369,8 +369,8 @@ class Hosts:
 
 def started_node(command, log):
     """The process of a node that is up. Ray gives the start of a node 30 seconds, whatever else the
-    machine does: what it gave up is started again, twice."""
-    for _ in range(3):
+    machine does: what it gave up is started again, for four minutes."""
+    for _ in range(8):
         with log.open("wb") as output:
             node = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
         until(lambda node=node: is_up(log) or is_over(node), "the start of a node")
