@@ -3,6 +3,7 @@ and simulations."""
 
 import math
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,62 @@ def test_further_seeds_of_the_baseline_count_as_far_as_seeds_are_not_shared():
     paired = means[1:].mean(1) - means[0].mean()
     assert together.difference[0] == pytest.approx(paired, abs=3e-3)
     assert apart.correlation == 40 / 160
+
+
+@dataclass(frozen=True)
+class OfFurther:
+    """Three variants with three seeds each, four further ones of the baseline, and their formulas
+    written out for one table."""
+
+    means: np.ndarray
+    further: np.ndarray
+    found: stats.Family
+
+    @property
+    def weight(self):
+        rest = self.means - self.means.mean(1, keepdims=True)
+        rest = rest - rest.mean(axis=0)
+        within = (rest**2).sum() / (2 * 2)
+        between = 3 * self.means.mean(0).var(ddof=1)
+        correlation = (between - within) / (between + 2 * within)
+        assert 0.1 < correlation < 0.9
+        return 4 / 7 * (1 - correlation)
+
+
+@pytest.fixture
+def of_further():
+    rng = np.random.default_rng(15)
+    scores = seeds_only(rng, 3, 3) + 0.03 * rng.standard_normal((1, 1, 3, 1))
+    more = 0.5 + 0.1 * rng.standard_normal((1, 4, 1)) + np.zeros(20)
+    return OfFurther(
+        means=scores[0].mean(axis=2),
+        further=more[0].mean(axis=1),
+        found=stats.family([scores], [more]),
+    )
+
+
+def test_further_seeds_weigh_as_the_mean_squares_say(of_further):
+    weight = of_further.weight
+    baseline = (1 - weight) * of_further.means[0].mean() + weight * of_further.further.mean()
+    expected = of_further.means[1:].mean(1) - baseline
+    assert of_further.found.difference[0] == pytest.approx(expected)
+
+
+def test_further_seeds_add_an_error_of_their_own(of_further):
+    weight = of_further.weight
+    rows = of_further.means * np.array([1 - weight, 1, 1])[:, None]
+    rows = rows - rows.mean(1, keepdims=True) - rows.mean(0) + rows.mean()
+    own = (rows**2).sum(axis=1) / (2 * 2 / 3)
+    prior = comparisons.prior_df(2)
+    baseline = (prior / 4 * own[1:].mean() + 2 * own[0]) / (prior / 4 + 2) / 3
+    variant = (prior * own.mean() + 2 * own[1:]) / (prior + 2) / 3
+    everyone = np.concatenate([of_further.means[0], of_further.further])
+    further = weight**2 * everyone.var(ddof=1) / 4
+    expected = baseline + variant + further
+    assert of_further.found.of_seeds.variance[0] == pytest.approx(expected)
+    spread = baseline**2 / (prior / 4 + 2) + variant**2 / (prior + 2) + further**2 / 6
+    spread += 2 * baseline * variant / 4 / math.sqrt((prior / 4 + 2) * (prior + 2))
+    assert of_further.found.of_seeds.df[0] == pytest.approx(expected**2 / spread)
 
 
 def test_intervals_of_further_seeds_cover():
