@@ -6,8 +6,8 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
+from rpg.backends.gaps import kl_and_error
 from rpg.backends.local import checkpoints, training_loop
-from rpg.backends.local.roundings import kl_and_error
 from rpg.backends.local.training_loop import train
 from rpg.config.run_spec import RunSpec
 from rpg.evaluation.engines.local import LocalEngine

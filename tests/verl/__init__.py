@@ -9,6 +9,8 @@ NOT_ON_VERL = {
     "ratio_p50",
     "ratio_p99",
     "kl_gradient_share",
+    "kl_old_to_new",
+    "kl_old_to_new_error",
 }
 """Metrics that only the embedded trainer measures."""
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import rpg
-from rpg.backends.local.roundings import kl_and_error
+from rpg.backends.gaps import kl_and_error
 from rpg.errors import UserError
 from rpg.models.micro_batches import Limits, score
 from tests.tiny import make_trainer
@@ -188,8 +188,9 @@ def test_the_loss_reads_what_the_embedded_trainers_reads(home, model, tmp_path, 
         1
     ].keys():
         assert metrics[name] == pytest.approx(rows[1][name], rel=1e-5)
-    kl, _ = kl_and_error(log_ratio, batch.mask)
+    kl, error = kl_and_error(log_ratio, batch.mask)
     assert metrics["kl_sampler_to_policy"] == pytest.approx(kl, rel=1e-3, abs=1e-7)
+    assert metrics["kl_sampler_to_policy_error"] == pytest.approx(error, rel=1e-3, abs=1e-7)
     near = fields | {"rollout_log_probs": begins * (1 + 1e-7)}
     assert experience(settings, near, prompts)[1]["kl_sampler_to_policy"] == 0, (
         "rounding is no distance"

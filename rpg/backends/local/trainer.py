@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import save_on_cpu
 
+from rpg.backends.gaps import gap_metrics
 from rpg.backends.local.batch_diagnostics import Diagnostics
 from rpg.backends.local.critic import Critic
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Graded, Roller, Rollout
-from rpg.backends.local.roundings import export_gap, first_rows, gap_metrics
+from rpg.backends.local.roundings import export_gap, first_rows
 from rpg.backends.local.sampler import Sampler, Weights
 from rpg.backends.optimizer_steps import Meter
 from rpg.backends.token_recorder import Recorder, token_values

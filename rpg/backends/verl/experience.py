@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rpg.backends.gaps import gap_metrics
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.losses.advantages import advantages, positive_lm_weights, value_targets
-from rpg.losses.kl_terms import k3
 from rpg.losses.policy_loss import rollout_weights, weight_metrics
 from rpg.models import seeds
 
@@ -68,8 +68,7 @@ def experience(
     apart = torch.where(
         apart.abs() <= 16 * torch.finfo(torch.float32).eps * (1 + begin.abs()), 0.0, apart
     )
-    kl = torch.where(counted, k3(apart), 0).sum() / counted.sum().clamp(min=1)
-    metrics = {"kl_sampler_to_policy": float(kl)}
+    metrics = gap_metrics("kl_sampler_to_policy", apart, counted)
     weights = rollout_weights(
         correction, old_log_prob=old, sampler_log_prob=drawn, response_mask=mask
     )

@@ -1,0 +1,30 @@
+"""How far two policies are from each other on a batch, as metrics of both back ends."""
+
+import torch
+from torch import Tensor
+
+from rpg.losses.kl_terms import k3
+
+
+def kl_and_error(log_ratio: Tensor, mask: Tensor) -> tuple[float, float]:
+    """KL(p || q) per token from tokens drawn from p, and its standard error over responses.
+
+    log_ratio (N, T): log q - log p; mask (N, T). The estimator is k3 (J. Schulman, 2020); the error
+    is that of a ratio of sums over responses.
+    """
+    terms = torch.where(mask, k3(log_ratio.double()), 0.0).sum(-1)
+    tokens = mask.sum(-1).double()
+    total = tokens.sum().clamp(min=1)
+    mean = terms.sum() / total
+    rows = int((tokens > 0).sum())
+    if rows < 2:
+        return float(mean), 0.0
+    off = terms - mean * tokens
+    variance = rows / (rows - 1) * off.square().sum() / total.square()
+    return float(mean), float(variance.sqrt())
+
+
+def gap_metrics(name: str, log_ratio: Tensor, mask: Tensor) -> dict[str, float]:
+    """A KL and its standard error, as two metrics."""
+    kl, error = kl_and_error(log_ratio, mask)
+    return {name: kl, f"{name}_error": error}
