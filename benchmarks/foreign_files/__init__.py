@@ -1,0 +1,1 @@
+"""Real files of other trainers, held to the reading that is expected of each."""
