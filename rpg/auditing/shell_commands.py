@@ -2,13 +2,15 @@
 
 Variables and arrays that the script sets itself are put in where their value is known: from the
 last assignment that is certain to be reached, whole-number arithmetic included. What depends on a
-branch, on the environment or on another command is not known, and stays as it is written.
+branch, on the environment (but for HOME) or on another command is not known, and stays as it is
+written.
 """
 
 import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 LITERAL = "\x00"
 """Stands for a dollar sign or back tick that the shell takes as it is."""
@@ -68,7 +70,7 @@ def plain(word: str) -> str:
 
 @dataclass
 class _Reader:
-    variables: dict[str, str | None] = field(default_factory=dict)
+    variables: dict[str, str | None] = field(default_factory=lambda: {"HOME": _home()})
     """None: without one value that can be known."""
     arrays: dict[str, list[str]] = field(default_factory=dict)
     conditions: list[str] = field(default_factory=list)
@@ -215,6 +217,13 @@ class _Reader:
                     case ast.Mod() if a >= 0 and b > 0:
                         return a % b
         raise ValueError("not known")
+
+
+def _home() -> str | None:
+    try:
+        return str(Path.home())
+    except RuntimeError:
+        return None
 
 
 def _uncertain(word: str) -> str:

@@ -7,6 +7,7 @@ of them before anything is trained.
 """
 
 from rpg.interop.adopting.proposal import propose
-from rpg.interop.adopting.sources import Source, read_source
+from rpg.interop.adopting.sources import read_source
+from rpg.interop.adopting.taken_over import Source
 
 __all__ = ["Source", "propose", "read_source"]

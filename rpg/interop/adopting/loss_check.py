@@ -6,7 +6,7 @@ from rpg.auditing.linter import read_loss
 from rpg.auditing.translations import checked
 from rpg.config.run_spec import RunSpec
 from rpg.errors import UserError
-from rpg.interop.adopting.sources import Source
+from rpg.interop.adopting.taken_over import Source
 
 
 def check_loss(source: Source, given: str, spec: RunSpec) -> str:

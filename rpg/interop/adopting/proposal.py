@@ -13,7 +13,8 @@ import yaml
 from rpg.config.load import assign
 from rpg.config.task import RECIPE_TEMPLATE, MarkerVerifier, MathVerifier, RewardVerifier, Verifier
 from rpg.errors import UserError
-from rpg.interop.adopting.sources import HUB, Source
+from rpg.interop.adopting.sources import HUB
+from rpg.interop.adopting.taken_over import Source
 from rpg.tasks.checks import WORKED
 from rpg.tasks.problems import DataError
 from rpg.tasks.rewards import Item, grader_for
@@ -79,7 +80,7 @@ def _rows(name: str, bad: list[DataError]) -> Iterator[tuple[str, Row]]:
         return hub_rows(
             "rpg adopt", hub[1], (hub[2] or None,), hub[3] or "train", None, otherwise=hint
         )
-    return read_rows(Path(name), bad=bad)
+    return read_rows(Path(name).expanduser(), bad=bad)
 
 
 def _listed(bad: list[DataError]) -> str:
@@ -122,7 +123,7 @@ def _columns(source: Source, rows: list[Row], bad: list[DataError]) -> dict[str,
 
     prompt = next((name for name in filter(None, [source.prompt, *PROMPTS]) if has(name)), None)
     answer = next((name for name in ANSWERS if name != prompt and has(name)), None)
-    if prompt is None or (answer is None and not source.rewards):
+    if prompt is None or (answer is None and not source.rewards and not source.reward_models):
         answers = ("answers, and no function gives rewards", ANSWERS)
         what, names = ("prompts", PROMPTS) if prompt is None else answers
         existing = ", ".join(dict.fromkeys(name for row in rows for name in row)) or "none"
@@ -215,11 +216,16 @@ def _run(
         },
         "evaluation": {"every": 4, "samples_per_problem": 4},
     }
-    if source.rewards:
-        parts = [(f"adopted_rewards:{name}", weight) for name, weight in source.rewards.items()]
-        run["reward"] = [
-            {"type": "python", "function": name, "weight": weight} for name, weight in parts
-        ]
+    rewards = [
+        {"type": "python", "function": f"adopted_rewards:{name}", "weight": weight}
+        for name, weight in source.rewards.items()
+    ]
+    rewards += [
+        {"type": "model", "path": name, "weight": weight}
+        for name, weight in source.reward_models.items()
+    ]
+    if rewards:
+        run["reward"] = rewards
     if not path:  # a model of characters, made from scratch
         response = longest.get("demonstration", 16) + 16
         run["rollout"] |= {"max_prompt_tokens": prompt, "max_response_tokens": response}
