@@ -3,6 +3,7 @@ benchmarks/grading), by the classes of benchmarks/grading/generated, and every g
 real benchmarks in other forms (right) and near misses (wrong)."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from benchmarks.grading.generated import Gold, cases, real_golds, sample_golds
 from benchmarks.grading.judges import OURS
 from benchmarks.grading.variants import equivalents, near_misses
 from rpg.answers.comparison import equivalent
-from rpg.answers.extraction import boxed_answer
+from rpg.answers.extraction import answer_line, boxed_answer, last_box
 from rpg.config.task import MathVerifier
 from rpg.tasks.benchmarks import benchmark, load_benchmark
 from rpg.tasks.rewards import Grader, Item
@@ -219,6 +220,29 @@ def mistakes_in(grader, name, forms, expected):
         for (answer, how, text), grade in zip(labels, grades, strict=True)
         if grade.correct is not expected and (name, answer, how) not in NOT_RECOGNISED
     ]
+
+
+NOT_READ = {
+    "decimals": r"\bpoint (?:zero|one|two|three|four|five|six|seven|eight|nine)\b",
+    "arithmetic": r"(?<=\w) (?:squared|cubed|plus|minus|times|factorial)\b",
+    "half a dozen": r"\bhalf a dozen\b",
+    "roots and powers": r"\b(?:square|cube) root of\b|\bto the power\b",
+    "ratios": r"\d to \d",
+    "currencies": r"\b(?:USD|EUR|GBP|INR|JPY|Rs)\.? ?\d",
+    "groups of two digits": r"\d,\d\d,\d{3}",
+    "days before months": r"\d(?:st|nd|rd|th)? (?:of )?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)",
+}
+"""Quantities in words that no rule reads: no real response states its answer in them."""
+
+
+@pytest.mark.parametrize("way", NOT_READ)
+def test_no_real_response_states_its_answer_in_words_that_are_not_read(way):
+    """One that does is the reason for a rule."""
+    lines = (exam.DATA / "responses.jsonl").read_text().splitlines()
+    responses = [json.loads(line)["response"] for line in lines]
+    stated = [answer_line(text)[0] or last_box(text) or "" for text in responses]
+    assert sum(map(bool, stated)) > 200
+    assert [answer for answer in stated if re.search(NOT_READ[way], answer)] == []
 
 
 @needs_data

@@ -105,6 +105,15 @@ def test_token_ratios_are_biased_for_whole_responses_and_the_others_are_not(repo
             assert result.exact_off_policy == (target,)
 
 
+@pytest.mark.parametrize("drift", [0.1, 0.4, 0.8])
+@pytest.mark.parametrize("divergence", RELEASED)
+def test_prefix_is_less_noisy_than_sequence(report, divergence, drift):
+    token = report[f"{divergence} token"].point(drift).variance
+    prefix = report[f"{divergence} prefix"].point(drift).variance
+    sequence = report[f"{divergence} sequence"].point(drift).variance
+    assert token < prefix < sequence
+
+
 def test_normalised_and_unnormalised_forms_differ_in_variance_only(report):
     for normalised, unnormalised in (("rpg-fkl", "rpg-ufkl"), ("rpg-rkl", "rpg-urkl")):
         a, b = report[normalised], report[unnormalised]
@@ -123,6 +132,30 @@ def test_urkl_is_weighted_k3(report):
     torch.testing.assert_close(*slopes, rtol=1e-12, atol=1e-15)
 
 
+def weighted_reverse_kl(sign=1.0, scale=1.0, kl=0.3):
+    """RPG-RKL, whose slope is the reverse KL's where all three numbers are the defaults."""
+
+    def loss(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
+        ref = old_log_prob if ref_log_prob is None else ref_log_prob
+        w = (log_prob - old_log_prob).exp()
+        value = -sign * scale * w * advantages + kl * w * (log_prob - ref)
+        return torch.where(response_mask, value, 0).sum() / response_mask.sum()
+
+    return loss
+
+
+def test_a_loss_with_the_right_gradient_is_exact():
+    report = rpg.audit(weighted_reverse_kl(), beta=0.3, name="right")
+    assert report["right"].exact_off_policy == (TOKEN_RKL,)
+
+
+@pytest.mark.parametrize("fault", [{"sign": -1.0}, {"scale": 0.99}, {"kl": 0.29}])
+def test_a_loss_with_a_wrong_sign_scale_or_kl_is_exact_for_nothing(fault):
+    result = rpg.audit(weighted_reverse_kl(**fault), beta=0.3, name="wrong")["wrong"]
+    assert result.exact_off_policy == ()
+    assert result.exact_on_policy == ()
+
+
 def test_per_response_means():
     def summed(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
         value = (log_prob - old_log_prob).exp() * advantages
@@ -138,6 +171,33 @@ def test_mistakes_in_a_callable_are_raised():
 
     with pytest.raises(AttributeError, match="meen"):
         rpg.audit(broken)
+
+
+def test_a_loss_that_mixes_its_batch_is_measured_over_all_batches_of_two():
+    """The expectation over pairs of responses is a sum over 8 x 8 pairs, differentiated through
+    the policy itself."""
+
+    def mixed(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
+        centred = advantages[:, 0] - advantages[:, 0].mean()
+        return -(torch.where(response_mask, log_prob, 0).sum(-1) * centred).mean()
+
+    w = world(vocabulary=2, length=3, seed=0)
+    logits = w.policy(0.0).requires_grad_()
+    probability = w.probabilities(w.old)
+    log_prob = w.log_probs(logits).sum(-1)
+    surrogate = 0.0
+    for i in range(8):
+        for j in range(8):
+            # The mean over the two responses of log_prob times (reward - mean reward).
+            value = (w.rewards[i] - w.rewards[j]) / 2 * (log_prob[i] - log_prob[j]) / 2
+            surrogate = surrogate + probability[i] * probability[j] * value
+    (enumerated,) = torch.autograd.grad(surrogate, logits)
+    half = 0.5 * gradients(w, w.policy(0.0), w.ref, "sequence")["reward"]
+    assert torch.allclose(enumerated.flatten(), half, atol=1e-12), "half of the reward's gradient"
+
+    result = rpg.audit(mixed, per_token=False)["mixed"]
+    assert result.batch == 2
+    assert result.point(0.0).bias[RESPONSE] == pytest.approx(0.5)
 
 
 def test_expected_gradient_against_finite_differences():
@@ -184,6 +244,25 @@ def test_worlds_are_complete():
         assert (w.probabilities(w.old) @ w.rewards).item() == pytest.approx(0.0, abs=1e-12)
     with pytest.raises(ValueError, match="at most 2,000 responses"):
         world(vocabulary=9)
+
+
+@pytest.mark.parametrize("size", [2, 4, 8, 16])
+def test_baselines_scale_the_gradient_as_their_formulas_say(report, size):
+    results = {(one.name, one.setting): one for one in report.studies}
+    others = results["mean of the others (RLOO)", f"group of {size}"]
+    assert others.scale == pytest.approx(1.0, abs=1e-12)
+    assert others.bias < EXACT
+    mean = results["group mean (RPG, Dr. GRPO)", f"group of {size}"]
+    assert mean.scale == pytest.approx(1 - 1 / size, abs=1e-12)
+    assert mean.bias < EXACT
+
+
+def test_dividing_by_the_std_of_a_group_turns_the_gradient(report):
+    """It weighs prompts by their difficulty. In groups of two all stds are equal: only the scale
+    changes."""
+    results = {(one.name, one.setting): one for one in report.studies}
+    assert results["group mean and std (GRPO, DAPO)", "group of 16"].bias > 0.05
+    assert results["group mean and std (GRPO, DAPO)", "group of 2"].bias < 1e-10
 
 
 def test_aggregation(report):

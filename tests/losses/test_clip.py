@@ -45,6 +45,14 @@ def test_urkl_reinforce_by_hand():
         assert one(rpg_clip("urkl", "reinforce"), w, reward)[:2] == pytest.approx(numbers, abs=1e-6)
 
 
+def test_branch_is_on_the_regularised_advantage():
+    """R = 0.1 > 0, but A = 0.1 - 0.5 ln 2 < 0. A decides, so w = 2 is not clipped, as in released
+    code."""
+    _, slope, metrics = one(rpg_clip("urkl", "reinforce"), 2.0, 0.1)
+    assert metrics["clip_fraction"] == 0
+    assert slope == pytest.approx(0.4931472, abs=1e-7)  # -2 (0.1 - 0.5 ln 2)
+
+
 GRID = [
     *product((0.3, 0.7, 0.79, 0.81, 1.0, 1.27, 1.29, 2.0, 2.9, 3.1, 6.0), (-2.0, -0.3, 0.2, 2.0))
 ]
@@ -91,6 +99,34 @@ def test_algorithm_1_on_a_grid(divergence, mode, log_ref):
         value, grad, _ = one(rpg_clip(divergence, "differentiable", mode), w, r, log_ref=log_ref)
         assert grad == pytest.approx(oracle.gradient(loss, lp).item(), abs=1e-12)
         assert value == pytest.approx(loss.item(), abs=1e-12)
+
+
+def test_through_cancels_a_forward_kl():
+    """Why `exact` is the default: -w A = -w R - beta v for FKL, whose KL part is constant in the
+    policy."""
+    without_kl = rpg.algorithm("rpg-fkl", beta=0.0, clip={"low": LOW, "high": HIGH, "c": C})
+    expected = one(without_kl, 1.1, 1.0)[1]
+    assert one(rpg_clip("fkl", "differentiable", "through"), 1.1, 1.0)[1] == expected
+    assert one(rpg_clip("fkl", "differentiable", "exact"), 1.1, 1.0)[1] != expected
+
+
+@pytest.mark.parametrize(
+    ("w", "advantage", "value", "slope"),
+    [
+        (1.2, 2.0, -2.4, -2.4),
+        (1.5, 2.0, -2.56, 0.0),  # -1.28 A
+        (0.5, -2.0, 1.6, 0.0),  # -0.8 A
+        (2.0, -2.0, 4.0, 4.0),
+        (5.0, -2.0, 6.0, 0.0),  # -3 A: the dual clip
+    ],
+)
+def test_ppo_dual_clip_by_hand(w, advantage, value, slope):
+    algo = rpg.algorithm("dapo", "released", clip={"c": 3.0})
+    assert one(algo, w, advantage)[:2] == pytest.approx((value, slope))
+
+
+def test_without_c_ppo_has_no_dual_clip():
+    assert one(rpg.algorithm("dapo"), 5.0, -2.0)[:2] == pytest.approx((10.0, 10.0))
 
 
 @pytest.mark.parametrize("ratio", ["prefix", "sequence"])

@@ -280,7 +280,18 @@ def test_the_sets_are_constant_so_their_gradient_is_none():
     assert slope == pytest.approx(float(exact.norm()), rel=0.01)
 
 
-# --- stop texts
+# --- shortest length and stop texts
+
+
+@pytest.mark.parametrize("way", PASSES)
+def test_no_end_comes_before_the_shortest_length(way):
+    engine, _ = PASSES[way]
+    free = sample(model(), Restriction(), engine, group_size=40)
+    assert int(free.batch.lengths.min()) < 4
+    restricted = sample(model(), RESTRICTIONS["min_tokens"], engine, group_size=40)
+    assert int(restricted.batch.lengths.min()) >= 5  # four tokens, and the one that ends it
+    early = restricted.batch.tokens[:, :4]
+    assert not bool(torch.isin(early, torch.tensor(ENDS)).any())
 
 
 TOKENIZER = build_tokenizer("abcdefghijklmno")  # 19 tokens, as the model has

@@ -18,6 +18,7 @@ from rpg.planning.space import (
     memory,
     pass_bytes,
     tokens_per_pass,
+    with_backend,
 )
 from rpg.store import Layout
 from tests.models.test_lean import batch, model
@@ -51,6 +52,15 @@ def test_the_memory_of_a_pass_is_about_that_foretold(shape, again):
     tokens = float(rows.lengths.sum()) + sum(map(len, rows.prompts))
     foretold = pass_bytes(shape, tokens, LocalBackend(gradient_checkpointing=again))
     assert 0.5 < peak(policy, rows, again) / foretold < 2
+
+
+def test_layers_computed_again_are_known_to_the_estimate():
+    spec = make_spec(**HUNGRY)
+    plain = memory(spec)
+    again = memory(with_backend(spec, gradient_checkpointing=True))
+    assert again.fixed == plain.fixed
+    assert again.rollout == plain.rollout
+    assert 0 < again.update < plain.update / 4
 
 
 def test_bfloat16_on_a_gpu_is_weights_beside_masters_and_half_of_what_a_pass_keeps():

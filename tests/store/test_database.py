@@ -192,23 +192,57 @@ def test_paired_uses_the_last_step_that_both_have(layout):
     assert wrong == []
 
 
-def test_an_incremental_build_equals_a_full_one(layout, tmp_path, monkeypatch):
-    monkeypatch.setattr(database, "ingest", Mock(wraps=database.ingest))
+class Builds:
+    """Builds a database, and watches which runs each build read, kept and dropped."""
 
-    def read():
-        build(layout)
-        return len(database.ingest.call_args.args[2])
+    def __init__(self, layout, monkeypatch):
+        self.layout = layout
+        self.ingest = Mock(wraps=database.ingest)
+        monkeypatch.setattr(database, "ingest", self.ingest)
+        self.runs = set()
 
-    assert read() == 4
+    def next(self):
+        """(read, kept, dropped) of one more build: names of runs. None if it made nothing."""
+        before, version = self.runs, current(self.layout)
+        self.ingest.reset_mock()
+        if build(self.layout) == version:
+            return None
+        read = {source.folder.name for source in self.ingest.call_args.args[2]}
+        with connect(self.layout) as db:
+            self.runs = {name for (name,) in rows(db, "SELECT run FROM runs")}
+        return read, self.runs - read, before - self.runs
+
+
+ALL = {"grpo-seed0", "grpo-seed1", "rpg-urkl-seed0", "rpg-urkl-seed1"}
+
+
+def test_a_build_reads_what_changed_keeps_the_rest_and_drops_what_is_gone(layout, monkeypatch):
+    builds = Builds(layout, monkeypatch)
+    assert builds.next() == (ALL, set(), set())
+    assert builds.next() is None
+    append_metrics(layout.run("demo", "grpo-seed1"), 2, {"step": 7, "reward": 1.0})
+    assert builds.next() == ({"grpo-seed1"}, ALL - {"grpo-seed1"}, set())
+    write_run(layout.run("demo", "late"), "dapo", 3, 0.3, SMALL, None)
+    assert builds.next() == ({"late"}, ALL, set())
+    shutil.rmtree(layout.run("demo", "late").path)
+    assert builds.next() == (set(), ALL, {"late"})
+    layout.write_sweep(layout.read_sweep("demo") | {"baseline": "rpg-urkl"})
+    assert builds.next() == (set(), ALL, set())
+    current(layout).unlink()
+    assert builds.next() == (ALL, set(), set())
+
+
+def test_an_incremental_build_equals_a_full_one(layout, tmp_path):
+    build(layout)
     changed = layout.run("demo", "grpo-seed1")
     append_metrics(changed, 2, {"step": 7, "reward": 1.0, "a new metric": 2.0})
-    assert read() == 1
+    build(layout)
     write_run(layout.run("demo", "late"), "dapo", 3, 0.3, SMALL, None)
-    assert read() == 1
+    build(layout)
     shutil.rmtree(layout.run("demo", "late").path)
-    assert read() == 0
+    build(layout)
     layout.write_sweep(layout.read_sweep("demo") | {"baseline": "rpg-urkl"})
-    assert read() == 0
+    build(layout)
     layout.audits.mkdir()
     (layout.audits / "loss.json").write_text('{"bias": 0.25}')
     incremental = build(layout)

@@ -180,6 +180,21 @@ def test_a_failed_write_keeps_the_previous_file_and_leaves_nothing_behind(run):
     assert os.listdir(run.path) == ["manifest.json"]
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_an_unwritable_folder_is_one_readable_error(run):
+    run.path.mkdir(parents=True)
+    run.path.chmod(0o500)
+    with pytest.raises(StoreError, match="permission denied"):
+        write_manifest(run, manifest())
+
+
+def test_a_file_where_a_folder_should_be_is_one_readable_error(run):
+    run.path.parent.parent.mkdir(parents=True)
+    run.path.parent.write_text("not a folder")
+    with pytest.raises(StoreError, match=r"cannot write .*manifest\.json"):
+        write_manifest(run, manifest())
+
+
 def test_evaluations_come_back_as_written(run):
     rows = [ROW, ROW | {"sample": 1, "extracted": None, "correct": False, "truncated": True}]
     write_eval(run, "chain-easy", 40, rows)

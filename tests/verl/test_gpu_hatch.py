@@ -1,6 +1,7 @@
 """`backend.verl`: anything of verl's own goes through, what our fields decide does not, and
 mistakes say what would do."""
 
+import json
 import re
 import subprocess
 import sys
@@ -165,6 +166,24 @@ def test_it_is_part_of_what_a_run_is():
         == identity(load_run(CHAIN, VLLM), "data")
         != identity(other, "data")
     )
+
+
+def test_rollout_correction_is_the_runs_own_field():
+    """The weights are those of the embedded trainer: one function of the same log-probabilities."""
+    correction = {"type": "truncate", "cap": 2.0}
+    spec = of({}, algorithm={"name": "rpg-urkl", "rollout_correction": correction})
+    rendered = json.loads(plan(spec, PATHS).overrides["rpg.algorithm"])
+    assert correction.items() <= rendered["rollout_correction"].items()
+    with pytest.raises(ConfigError, match=r"set algorithm\.rollout_correction instead"):
+        of({"algorithm.rollout_correction.rollout_is": "token"})
+
+
+def test_a_stale_sampler_is_the_runs_own_field():
+    assert plan(of({}, **{"rollout.staleness": 2}), PATHS).overrides["rpg.staleness"] == 2
+    with pytest.raises(
+        ConfigError, match=r"_mode: cannot be set here; set rollout\.staleness instead"
+    ):
+        of({"trainer.v1.trainer_mode": "colocate_async"})
 
 
 def test_the_table_of_the_page_has_every_section_of_verls_configuration():

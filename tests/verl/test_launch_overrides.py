@@ -180,3 +180,8 @@ def test_a_job_on_a_cpu_is_told_so_and_goes_before_the_evaluation_of_its_checkpo
     assert environment["VERL_PLATFORM"] == "cpu"
     assert int(environment["RAY_worker_niceness"]) < load_run(CHAIN).evaluation.place.niceness
     assert not {"VERL_PLATFORM", "RAY_worker_niceness"} & set(of(**VARIANTS["cluster"]).environment)
+
+
+def test_another_back_end_is_refused():
+    with pytest.raises(ValueError, match="'local'; accepted here: 'verl'"):
+        plan(load_run(CHAIN), PATHS)
