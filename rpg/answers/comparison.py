@@ -15,16 +15,30 @@ from rpg.answers.extraction import words
 from rpg.answers.lexer import Token, Unreadable, tokens_of
 from rpg.answers.lexicon import COPULAS, EXPLAINING, LEADING, REASONS, SUBJECT, is_harmless
 from rpg.answers.numbers import number, rounds, same, same_number, same_value, was_rounded
-from rpg.answers.parser import REALS, Tree, read
+from rpg.answers.parser import read
 from rpg.answers.rewriting import domain, elements_of, is_label, is_name, named, periodic, unordered
 from rpg.answers.statements import Statement, read_line, reading
+from rpg.answers.trees import (
+    COLLECTIONS,
+    REALS,
+    Bracketed,
+    Chain,
+    FiniteSet,
+    Matrix,
+    PlusMinus,
+    Quantity,
+    Remainder,
+    Symbol,
+    Tree,
+    Union,
+    nodes,
+)
 from rpg.answers.typesetting import normalise, squeeze
 from rpg.answers.units import with_unit
 
 Verdict = tuple[bool, str]
 """Right or wrong, and why in a few words."""
 
-_COLLECTIONS = {"tuple", "set", "union", "matrix"}
 _SEVERAL = {"word", "sep", "stop", "colon", "dots"}
 """Kinds of tokens that an answer of one formula does not have."""
 _ONE_BOX = re.compile(r"\s*\$*\s*\\boxed\s*\{((?:(?!\\boxed).)*)\}\s*\$*[\s.]*")
@@ -98,15 +112,22 @@ def read_gold(text: str) -> tuple[tuple[Tree, ...], tuple[str, ...]]:
     if len(statements) != 1:
         raise Unreadable("several statements")
     trees = rewriting.unfolded([read(_measured(f)) for f in statements[0].formulas])
-    trees = [
-        t[1][1] if t[0] == "chain" and t[2] == ("in",) and is_name(t[1][0]) else t for t in trees
-    ]
-    names = tuple(name for name, _ in map(named, trees) if name)
+    trees = [_without_membership(tree) for tree in trees]
+    pairs = [named(tree) for tree in trees]
+    names = tuple(name for name, _ in pairs if name)
     if len({*names}) == len(names) == len(trees) > 1:
-        return (("tuple", "()", tuple(named(t)[1] for t in trees)),), names
+        return (Bracketed("()", tuple(value for _, value in pairs)),), names
     if statements[0].alternatives and all(map(identity_testing.is_order, trees)):
-        return (("union", tuple(map(identity_testing.as_set, trees))),), ()
+        return (Union(tuple(identity_testing.as_set(tree) for tree in trees)),), ()
     return tuple(elements_of(trees)), ()
+
+
+def _without_membership(tree: Tree) -> Tree:
+    """`x \\in (0, 1)` as the interval."""
+    match tree:
+        case Chain((name, collection), ("in",)) if is_name(name):
+            return collection
+    return tree
 
 
 def _measured(formula: Sequence[Token]) -> list[Token]:
@@ -236,8 +257,7 @@ class _Match:
                 return False, f"not read: {reason}"
             if exact and all(map(domain, trees)):
                 continue
-            naturals = any(domain(t) and "N" in repr(t) for t in trees)
-            if naturals and len(self.gold) == 1 and periodic(self.gold[0]):
+            if any(map(_of_naturals, trees)) and len(self.gold) == 1 and periodic(self.gold[0]):
                 return False, "not every integer"
             trees = rewriting.unfolded(trees)
             if statement.approximate and exact and self._near(trees):
@@ -295,107 +315,104 @@ class _Match:
             return trees
         order = sorted(range(size), key=lambda k: _position(str(names[k])))
         rows = [trees[i : i + size] for i in range(0, len(trees), size)]
-        return [("tuple", "()", tuple(named(row[k])[1] for k in order)) for row in rows]
+        return [Bracketed("()", tuple(named(row[k])[1] for k in order)) for row in rows]
 
     def _parts(self, gold: Tree, trees: list[Tree], statement: Statement) -> bool:
         """A tuple given by its entries, a union by its parts, an interval by its two bounds."""
-        if gold[0] == "tuple" and not statement.alternatives and len(trees) == len(gold[2]):
-            names = [named(t)[0] for t in trees]
-            entries = [named(t)[1] for t in trees]
-            if all(names) and len(set(names)) == len(names):
-                order = (
-                    self.names
-                    if {*self.names} == {*names}
-                    else sorted(map(str, names), key=_position)
-                )
-                entries = [entries[names.index(name)] for name in order]
-                names = [None] if not self.names or order is self.names else names
-            if gold[1] == "()" and not any(names) and all(map(self.value, gold[2], entries)):
-                return True
-        if (
-            gold[0] == "union"
-            and statement.conjoined
-            and any(map(identity_testing.is_order, trees))
-        ):
+        if isinstance(gold, Union):
+            if statement.conjoined and any(map(identity_testing.is_order, trees)):
+                return False
+            parts = [identity_testing.as_set(tree) for tree in trees]
+            return unordered(gold.items, parts, self.value)
+        if statement.alternatives:
             return False
-        if gold[0] == "union":
-            return unordered(gold[1], [identity_testing.as_set(t) for t in trees], self.value)
-        bounded = gold[0] == "tuple" or identity_testing.is_order(gold)
-        if statement.alternatives or len(trees) != 2 or not bounded:
+        if isinstance(gold, Bracketed) and self._entries(gold, trees):
+            return True
+        bounded = isinstance(gold, Bracketed) or identity_testing.is_order(gold)
+        if len(trees) != 2 or not bounded:
             return False
         interval = identity_testing.both(trees[0], trees[1])
         return interval is not None and self.element(gold, interval)
 
+    def _entries(self, gold: Bracketed, trees: list[Tree]) -> bool:
+        """A tuple given by its entries, in its order or by name: `x = 1, y = 2`."""
+        if len(trees) != len(gold.items):
+            return False
+        names = [named(tree)[0] for tree in trees]
+        entries = [named(tree)[1] for tree in trees]
+        anonymous = not any(names)
+        if all(names) and len(set(names)) == len(names):
+            same_names = {*self.names} == {*names}
+            order = self.names if same_names else sorted(map(str, names), key=_position)
+            entries = [entries[names.index(name)] for name in order]
+            anonymous = not self.names or same_names
+        return anonymous and gold.brackets == "()" and all(map(self.value, gold.items, entries))
+
     def element(self, gold: Tree, answer: Tree) -> bool:
         name, value = named(gold)
-        if gold[0] == "chain" and name is None:
+        if isinstance(gold, Chain) and name is None:
             if identity_testing.is_order(gold):
                 return identity_testing.same_order(gold, answer, self.value)
-            equations = (
-                gold[2] in (("=",), ("!=",)) and answer[0] == "chain" and answer[2] == gold[2]
-            )
-            return equations and identity_testing.same_equation(gold[1], answer[1])
-        solved = name and values.symbols(value) and answer[0] == "chain" and answer[2] == ("=",)
-        if (
-            solved
-            and named(answer)[0] != name
-            and identity_testing.same_equation(gold[1], answer[1])
-        ):
+            return gold.relations in (("=",), ("!=",)) and _same_equation(gold, answer)
+        solved = name and values.symbols(value) and named(answer)[0] != name
+        if solved and _same_equation(gold, answer):
             return True
-        if answer[0] == "chain":
+        if isinstance(answer, Chain):
             return self._chain(name, value, answer)
         return self.value(value, answer)
 
-    def _chain(self, name: str | None, gold: Tree, answer: Tree) -> bool:
-        items = answer[1]
-        relations = answer[2]
+    def _chain(self, name: str | None, gold: Tree, answer: Chain) -> bool:
+        items = answer.items
+        relations = answer.relations
         if "in" in relations:
             member = relations[-1] == "in" and set(relations[:-1]) <= {"="}
             return member and self.value(gold, items[-1])
         if not set(relations) <= {"=", "~"}:
             interval = identity_testing.interval(answer)
-            return (
-                interval is not None
-                and gold[0] in ("tuple", "union")
-                and self.value(gold, interval[1])
-            )
-        names = [item[1] for item in items if is_name(item)]
+            if interval is None or not isinstance(gold, Bracketed | Union):
+                return False
+            return self.value(gold, interval[1])
+        names = [item.name for item in items if is_name(item)]
         if name is not None and names and not {name, name.split("(")[0]} & set(names):
             letters = rewriting.renaming(name, names[0])
-            if letters is None or items[0] != ("symbol", names[0]) or len(items) != 2:
+            if letters is None or items[0] != Symbol(names[0]) or len(items) != 2:
                 return False
-            return self.value(rewriting.substituted(gold, *letters), items[1])
-        if gold[0] in _COLLECTIONS:
+            old, new = letters
+            return self.value(rewriting.substituted(gold, old, new), items[1])
+        if isinstance(gold, COLLECTIONS):
+            before = items[:-1]
             return self.value(gold, items[-1]) and all(
-                is_label(i) or self.value(gold, i) for i in items[:-1]
+                is_label(item) or self.value(gold, item) for item in before
             )
         return self._equalities(gold, items, relations)
 
     def _equalities(self, gold: Tree, items: Sequence[Tree], relations: Sequence[str]) -> bool:
         """A chain of equalities: every link has to hold; one end may be a name, or a quantity that
         is asked for."""
-        if any(item[0] in _COLLECTIONS | {"chain", "pm"} for item in items):
+        if any(isinstance(item, (*COLLECTIONS, Chain, PlusMinus)) for item in items):
             return False
-        for link, relation in zip(itertools.pairwise(items), relations, strict=True):
-            # A link between quantities that are no numbers cannot be told by itself.
-            numeric = not any(map(values.symbols, link))
-            if numeric and not (self.value(*link) if relation == "=" else rounds(*link)):
+        for (left, right), relation in zip(itertools.pairwise(items), relations, strict=True):
+            if values.symbols(left) or values.symbols(right):
+                continue  # a link between quantities that are no numbers cannot be told by itself
+            holds = self.value(left, right) if relation == "=" else rounds(left, right)
+            if not holds:
                 return False
         numbers = [item for item in items if not values.symbols(item)]
         if not values.symbols(gold):
             return bool(numbers) and self._equal_numbers(gold, items, relations, numbers)
         if numbers:
             return False
-        right = [(not is_name(item) and self.value(gold, item)) or item == gold for item in items]
-        others = [item for item, good in zip(items, right, strict=True) if not good]
-        if len(others) == len(items) or len(others) > 1 or (others and right[0] and right[-1]):
-            return False
-        if not others:
+        # All are the gold answer, but for one at an end.
+        equal = [(not is_name(item) and self.value(gold, item)) or item == gold for item in items]
+        if all(equal):
             return True
+        if equal.count(False) > 1 or (equal[0] and equal[-1]):
+            return False
         names = values.symbols(gold)
-        return (is_name(others[0]) and others[0][1] not in names) or not (
-            values.symbols(others[0]) & names
-        )
+        other = items[equal.index(False)]
+        if is_name(other) and other.name not in names:
+            return True
+        return not values.symbols(other) & names
 
     def _equal_numbers(
         self, gold: Tree, items: Sequence[Tree], relations: Sequence[str], numbers: Sequence[Tree]
@@ -406,7 +423,8 @@ class _Match:
             return False
         if not self._hold_there(items, numbers[0]):
             return False
-        first, last = numbers[0], numbers[-1]
+        first = numbers[0]
+        last = numbers[-1]
         if not self.rounded and first != items[0] and relations[items.index(first) - 1] == "~":
             return False
         if "~" in relations and not self.value(gold, first):
@@ -419,7 +437,7 @@ class _Match:
         """Whether what is composed of the names in a chain is worth what they are: not in `x = 79/x
         = 81`."""
         composed = [item for item in items if not is_name(item) and values.symbols(item)]
-        for name in {item[1] for item in items if is_name(item)}:
+        for name in {item.name for item in items if is_name(item)}:
             composed = [rewriting.substituted(item, name, number) for item in composed]
         return all(values.symbols(item) or self.value(number, item) for item in composed)
 
@@ -428,60 +446,86 @@ class _Match:
 
         Where both have units, in these units; else without.
         """
-        measured = ["unit" in values.kinds(tree) for tree in (gold, answer)]
-        if not any(measured):
-            return self._value(gold, answer)
-        if not all(measured):
+        gold_measured = values.has_unit(gold)
+        answer_measured = values.has_unit(answer)
+        if gold_measured and answer_measured:
+            if values.dimension(gold) != values.dimension(answer):
+                return False
+            match gold, answer:
+                case Quantity(amount, unit), Quantity(other, other_unit) if unit == other_unit:
+                    return self.value(amount, other)
+        elif gold_measured or answer_measured:
             if self.value(values.bare(gold), values.bare(answer)):
-                return "'degree" not in repr(answer) or not periodic(gold)
+                return not periodic(gold) or not _in_degrees(answer)
             if values.dimension(gold) or values.dimension(answer):
                 return False  # else an angle, which is a number, too
-        elif values.dimension(gold) != values.dimension(answer):
-            return False
-        elif gold[0] == answer[0] == "unit" and gold[2] == answer[2]:
-            return self.value(gold[1], answer[1])
         return self._value(gold, answer)
 
     def _value(self, gold: Tree, answer: Tree) -> bool:
-        kind = gold[0]
-        other = answer[0]
-        if other == "set" and len(answer[1]) == 1 and kind not in ("set", "union"):
-            return self.value(gold, answer[1][0])
-        if kind == "matrix" or (kind == "tuple" and other == "matrix"):
-            gold = rewriting.as_matrix(gold)
-            answer = rewriting.as_matrix(answer)
-            same_shape = answer[0] == "matrix" and [*map(len, gold[1])] == [*map(len, answer[1])]
-            return same_shape and all(
-                map(self.value, itertools.chain(*gold[1]), itertools.chain(*answer[1]))
-            )
-        if kind == "tuple":
-            return self._tuple(gold, answer)
-        if kind in ("set", "union"):
-            return other == kind and unordered(gold[1], answer[1], self.value)
-        if "mod" in (kind, other):
+        match gold, answer:
+            case (FiniteSet(items), FiniteSet(others)) | (Union(items), Union(others)):
+                return unordered(items, others, self.value)
+            case (FiniteSet() | Union(), _):
+                return False
+            case (_, FiniteSet((item,))):
+                return self.value(gold, item)
+            case (Matrix(), _) | (Bracketed(), Matrix()):
+                return self._matrix(rewriting.as_matrix(gold), rewriting.as_matrix(answer))
+            case (Bracketed(), _):
+                return self._tuple(gold, answer)
             # `3 \\pmod 7` is neither 3 modulo 8 nor 4 modulo 7; where only one has a modulus, its
             # remainder counts.
-            return (kind != other or self.value(gold[2], answer[2])) and same_value(
-                gold, answer, 0.0
-            )
-        if {kind, other} & {*_COLLECTIONS, "chain", "pm"}:
+            case (Remainder(right=modulus), Remainder(right=other_modulus)):
+                return self.value(modulus, other_modulus) and same_value(gold, answer, 0.0)
+            case (Remainder(), _) | (_, Remainder()):
+                return same_value(gold, answer, 0.0)
+        if any(isinstance(tree, (*COLLECTIONS, Chain, PlusMinus)) for tree in (gold, answer)):
             return gold == answer
         if values.symbols(gold) or values.symbols(answer):
             return identity_testing.same(gold, rewriting.same_letter(gold, answer))
         return same_number(gold, answer, self.tolerance)
 
-    def _tuple(self, gold: Tree, answer: Tree) -> bool:
-        if answer[0] == "chain":
+    def _matrix(self, gold: Tree, answer: Tree) -> bool:
+        if not isinstance(gold, Matrix) or not isinstance(answer, Matrix):
+            return False
+        if [len(row) for row in gold.rows] != [len(row) for row in answer.rows]:
+            return False
+        gold_entries = itertools.chain(*gold.rows)
+        entries = itertools.chain(*answer.rows)
+        return all(map(self.value, gold_entries, entries))
+
+    def _tuple(self, gold: Bracketed, answer: Tree) -> bool:
+        if isinstance(answer, Chain):
             interval = identity_testing.interval(answer)
             return interval is not None and self.value(gold, interval[1])
-        if gold[1] == ":" and len(gold[2]) == 1 and answer[0] != "tuple":
-            return self.value(gold[2][0], answer)
-        if gold == REALS and answer == ("symbol", "R"):
+        if gold == REALS and answer == Symbol("R"):
             return True
-        same_shape = (
-            answer[0] == "tuple" and gold[1] == answer[1] and len(gold[2]) == len(answer[2])
-        )
-        return same_shape and all(map(self.value, gold[2], answer[2]))
+        if not isinstance(answer, Bracketed):
+            ratio = gold.brackets == ":" and len(gold.items) == 1
+            return ratio and self.value(gold.items[0], answer)
+        if gold.brackets != answer.brackets or len(gold.items) != len(answer.items):
+            return False
+        return all(map(self.value, gold.items, answer.items))
+
+
+def _of_naturals(tree: Tree) -> bool:
+    """`k \\in \\mathbb{N}`."""
+    return domain(tree) and any("N" in name for name in values.symbols(tree))
+
+
+def _in_degrees(tree: Tree) -> bool:
+    units = (node.unit for node in nodes(tree) if isinstance(node, Quantity))
+    return any(unit.startswith("degree") for unit in units)
+
+
+def _same_equation(gold: Tree, answer: Tree) -> bool:
+    """Whether two equations, or two inequations, have the same solutions."""
+    match gold, answer:
+        case Chain((left, right), relation), Chain((other_left, other_right), other_relation):
+            if relation != other_relation:
+                return False
+            return identity_testing.same_equation((left, right), (other_left, other_right))
+    return False
 
 
 def _opaque(formula: list[Token]) -> list[Token]:

@@ -8,16 +8,31 @@ import hashlib
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import lru_cache
+from typing import TypeGuard
 
 import mpmath
 
 from rpg.answers.lexer import Unreadable
-from rpg.answers.parser import INFINITY, Tree
-from rpg.answers.values import BITS, Undefined, close, divided, evaluate, kinds, mp, symbols
+from rpg.answers.trees import (
+    INFINITY,
+    Bracketed,
+    Call,
+    Chain,
+    Factorial,
+    FiniteSet,
+    Negative,
+    Remainder,
+    Sum,
+    Symbol,
+    Tree,
+    nodes,
+)
+from rpg.answers.values import BITS, Undefined, close, divided, evaluate, mp, symbols
 
 Places = Iterator[dict[str, Fraction]]
 """Values of all symbols, place after place."""
-_DISCRETE = {"floor", "ceil", "factorial", "binom", "mod", "gcd", "lcm"}
+_DISCRETE = {"floor", "ceil", "binom", "gcd", "lcm"}
+"""Functions whose values jump, or that are of integers."""
 _ORDER = {"<", "<=", ">", ">="}
 
 
@@ -29,12 +44,26 @@ def same(left: Tree, right: Tree) -> bool:
     names = symbols(left) | symbols(right)
     if len(names) > 40:
         raise Unreadable("too many symbols")
-    discrete = bool((kinds(left) | kinds(right)) & _DISCRETE)
+    discrete = _is_discrete(left) or _is_discrete(right)
     for places in (_integers,) if discrete else (_rationals, _integers):
         equal = _agree(left, right, sorted(names), places)
         if equal is not None:
             return equal
     raise Unreadable("defined nowhere where it was tried")
+
+
+def _is_discrete(tree: Tree) -> bool:
+    """Whether a tree has to be tried at integers."""
+    for node in nodes(tree):
+        if isinstance(node, Factorial | Remainder):
+            return True
+        if isinstance(node, Call) and node.function in _DISCRETE:
+            return True
+    return False
+
+
+def _is_complex(tree: Tree) -> bool:
+    return any(node == Symbol("i") for node in nodes(tree))
 
 
 def _agree(
@@ -44,16 +73,17 @@ def _agree(
     seen = False
     for at in places(names):
         try:
-            a, b = evaluate(left, at), evaluate(right, at)
+            a = evaluate(left, at)
+            b = evaluate(right, at)
         except Undefined:
             continue
         if close(a, b):
             seen = True
         elif mpmath.im(mp(a)) == 0 and mpmath.im(mp(b)) == 0:
             return False
-        elif "('symbol', 'i')" in repr((left, right)):
-            # complex numbers are meant; else a root or logarithm has left the real ones, which
-            # tells nothing
+        elif _is_complex(left) or _is_complex(right):
+            # Complex numbers are meant; else a root or logarithm has left the real ones, which
+            # tells nothing.
             return False
     return True if seen else None
 
@@ -91,7 +121,8 @@ def same_equation(gold: tuple[Tree, Tree], answer: tuple[Tree, Tree]) -> bool:
     """Whether two equations have the same solutions: each one's solution for a symbol, in which it
     is of first degree, solves the other; or one is a multiple of the other.
     """
-    f, g = (("add", left, ("negative", right)) for left, right in (gold, answer))
+    f = _difference(gold)
+    g = _difference(answer)
     names = sorted(symbols(f) | symbols(g))
     if not names or symbols(f) != symbols(g) or len(names) > 40:
         return False
@@ -105,6 +136,12 @@ def same_equation(gold: tuple[Tree, Tree], answer: tuple[Tree, Tree]) -> bool:
             with contextlib.suppress(Undefined):
                 quotients.append(divided(mp(evaluate(f, at)), mp(evaluate(g, at))))
         return len(quotients) > 2 and all(close(q, quotients[0]) and q != 0 for q in quotients)
+
+
+def _difference(sides: tuple[Tree, Tree]) -> Tree:
+    """What is zero where an equation holds."""
+    left, right = sides
+    return Sum(left, Negative(right))
 
 
 def _same_roots(f: Tree, g: Tree, name: str, names: list[str]) -> bool | None:
@@ -136,14 +173,14 @@ def _ratio(x: mpmath.mpf) -> tuple[int, int]:
     return (mantissa << exponent, 1) if exponent >= 0 else (mantissa, 1 << -exponent)
 
 
-def is_order(tree: Tree) -> bool:
-    return tree[0] == "chain" and set(tree[2]) <= _ORDER
+def is_order(tree: Tree) -> TypeGuard[Chain]:
+    return isinstance(tree, Chain) and set(tree.relations) <= _ORDER
 
 
-def interval(chain: Tree) -> tuple[str, Tree] | None:
+def interval(chain: Chain) -> tuple[str, Bracketed] | None:
     """(name, interval) of `x < 5`, `5 > x`, `1 < x \\le 2`; None for anything else."""
-    items = chain[1]
-    relations = chain[2]
+    items = chain.items
+    relations = chain.relations
     if not is_order(chain) or len(items) > 3:
         return None
     if relations[0] in (">", ">="):
@@ -154,27 +191,32 @@ def interval(chain: Tree) -> tuple[str, Tree] | None:
     left = "[" if relations[0] == "<=" else "("
     right = "]" if relations[-1] == "<=" else ")"
     if len(items) == 3:
-        kind, name = items[1][:2]
-        return (name, ("tuple", left + right, (items[0], items[2]))) if kind == "symbol" else None
-    names = [item for item in items if item[0] == "symbol" and item != INFINITY]
+        between = items[1]
+        if not isinstance(between, Symbol):
+            return None
+        return between.name, Bracketed(left + right, (items[0], items[2]))
+    names = [item for item in items if isinstance(item, Symbol) and item != INFINITY]
     if len(names) != 1:
         return None
     if names[0] == items[0]:
-        return names[0][1], ("tuple", "(" + right, (("negative", INFINITY), items[1]))
-    return names[0][1], ("tuple", left + ")", (items[0], INFINITY))
+        return names[0].name, Bracketed("(" + right, (Negative(INFINITY), items[1]))
+    return names[0].name, Bracketed(left + ")", (items[0], INFINITY))
 
 
 def both(left: Tree, right: Tree) -> Tree | None:
     """`x > 1` and `x \\le 2` as one interval."""
-    first, second = (interval(t) if t[0] == "chain" else None for t in (left, right))
+    if not isinstance(left, Chain) or not isinstance(right, Chain):
+        return None
+    first = interval(left)
+    second = interval(right)
     if first is None or second is None or first[0] != second[0]:
         return None
     bounds = (first[1], second[1])
-    low = next((t for t in bounds if t[2][1] == INFINITY), None)
-    high = next((t for t in bounds if t[2][0] == ("negative", INFINITY)), None)
+    low = next((one for one in bounds if one.items[1] == INFINITY), None)
+    high = next((one for one in bounds if one.items[0] == Negative(INFINITY)), None)
     if low is None or high is None or low is high:
         return None
-    return ("tuple", low[1][0] + high[1][1], (low[2][0], high[2][1]))
+    return Bracketed(low.brackets[0] + high.brackets[1], (low.items[0], high.items[1]))
 
 
 def as_set(tree: Tree) -> Tree:
@@ -182,33 +224,32 @@ def as_set(tree: Tree) -> Tree:
     if is_order(tree):
         bounds = interval(tree)
         return bounds[1] if bounds else tree
-    if tree[0] == "chain" and tree[2] in (("=",), ("in",)):
-        value = tree[1][-1]
-        return value if value[0] in ("tuple", "set") else ("set", (value,))
+    if isinstance(tree, Chain) and tree.relations in (("=",), ("in",)):
+        value = tree.items[-1]
+        return value if isinstance(value, Bracketed | FiniteSet) else FiniteSet((value,))
     return tree
 
 
-def same_order(gold: Tree, answer: Tree, same_value: Callable[[Tree, Tree], bool]) -> bool:
+def same_order(gold: Chain, answer: Tree, same_value: Callable[[Tree, Tree], bool]) -> bool:
     """Whether two inequalities say the same: about the same name, or as an interval without one."""
     expected = interval(gold)
-    if (
-        answer[0] == "chain"
-        and answer[2] == ("in",)
-        and expected
-        and answer[1][0] == ("symbol", expected[0])
-    ):
-        answer = answer[1][1]
-    if answer[0] == "tuple":
+    match answer:
+        case Chain((Symbol(name), bounds), ("in",)) if expected and name == expected[0]:
+            answer = bounds
+    if isinstance(answer, Bracketed):
         return expected is not None and same_value(expected[1], answer)
-    if answer[0] != "chain" or not is_order(answer):
+    if not is_order(answer):
         return False
     stated = interval(answer)
     if expected is not None and stated is not None:
         return expected[0] == stated[0] and same_value(expected[1], stated[1])
-    relations = [relation.replace(">", "<") for relation in (*gold[2], *answer[2])]
-    return len(relations) == 2 and relations[0] == relations[1] and same(_less(gold), _less(answer))
+    if len(gold.relations) != 1 or len(answer.relations) != 1:
+        return False
+    strict = "=" not in gold.relations[0]
+    return strict == ("=" not in answer.relations[0]) and same(_less(gold), _less(answer))
 
 
-def _less(chain: Tree) -> Tree:
-    left, right = chain[1] if "<" in chain[2][0] else chain[1][::-1]
-    return ("add", left, ("negative", right))
+def _less(chain: Chain) -> Tree:
+    """What is below zero where an inequality holds."""
+    left, right = chain.items
+    return _difference((left, right) if "<" in chain.relations[0] else (right, left))

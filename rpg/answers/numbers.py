@@ -12,7 +12,16 @@ import mpmath
 
 from rpg.answers import units, values
 from rpg.answers.lexer import Unreadable
-from rpg.answers.parser import Tree
+from rpg.answers.trees import (
+    Negative,
+    Numeral,
+    Percent,
+    Power,
+    Product,
+    Quantity,
+    Tree,
+    nodes,
+)
 from rpg.answers.typesetting import normalise, squeeze
 
 _MAX_EXPONENT = 400
@@ -126,18 +135,25 @@ def same(gold: Number, answer: Number, relative_tolerance: float = 0.0) -> bool:
     gap = abs(gold.value - answer.value)
     if relative_tolerance and gap <= Fraction(relative_tolerance) * abs(gold.value):
         return True
-    return any(
-        decimal.digits >= SIGNIFICANT and not finite(exact.value) and _rounded(exact.value, decimal)
-        for decimal, exact in ((gold, answer), (answer, gold))
-    )
+    return _periodic_rounded(gold, answer) or _periodic_rounded(answer, gold)
+
+
+def _periodic_rounded(decimal: Number, exact: Number) -> bool:
+    if decimal.digits < SIGNIFICANT or finite(exact.value):
+        return False
+    return _rounded(exact.value, decimal)
 
 
 def _rounded(exact: values.Value, decimal: Number) -> bool:
     """To the nearest last digit, or cut off behind it."""
-    value, unit = (
-        x if isinstance(exact, Fraction) else values.mp(x) for x in (decimal.value, decimal.unit)
-    )
-    return bool(exact * value > 0 and -unit <= 2 * (abs(exact) - abs(value)) < 2 * unit)
+    value: values.Value = decimal.value
+    unit: values.Value = decimal.unit
+    if not isinstance(exact, Fraction):
+        value = values.mp(value)
+        unit = values.mp(unit)
+    if exact * value <= 0:  # other signs
+        return False
+    return bool(-unit <= 2 * (abs(exact) - abs(value)) < 2 * unit)
 
 
 def finite(value: Fraction) -> bool:
@@ -156,38 +172,42 @@ def worth(tree: Tree) -> Number:
         value = values.evaluate(tree)
     except values.Undefined as error:
         raise Unreadable(f"no value: {error}") from None
-    bare = tree[1] if tree[0] == "negative" else tree
-    return Number(value, *_written(tree), percent=bare[0] == "percent")
+    bare = tree.operand if isinstance(tree, Negative) else tree
+    unit, digits = _written(tree)
+    return Number(value, unit, digits, percent=isinstance(bare, Percent))
 
 
 def _written(tree: Tree) -> tuple[Fraction, int]:
     """As in Number, of `3.14`, `-3.14`, `3.1 \\times 10^{-5}`, `3.14%`."""
-    kind = tree[0]
-    if kind == "number":
-        plain = tree[2].replace(",", "").replace(" ", "").rstrip(".")
-        mantissa, _, exponent = plain.lower().partition("e")
-        return (Fraction(0), 0) if "(" in plain else written(mantissa, int(exponent or 0))
-    if kind in ("negative", "percent", "unit"):
-        unit, digits = _written(tree[1])
-        scale = (
-            units.unit(tree[2])
-            if kind == "unit"
-            else (Fraction(1, 100 if kind == "percent" else 1),)
-        )
-        return unit * (scale or (Fraction(1),))[0], digits
-    if kind == "multiply" and tree[2][0] == "power" and tree[2][1][:2] == ("number", 10):
-        unit, digits = _written(tree[1])
-        power = values.evaluate(tree[2])
-        return (unit * power, digits) if isinstance(power, Fraction) else (Fraction(0), 0)
+    match tree:
+        case Numeral(text=text):
+            plain = text.replace(",", "").replace(" ", "").rstrip(".")
+            if "(" in plain:
+                return Fraction(0), 0
+            mantissa, _, exponent = plain.lower().partition("e")
+            return written(mantissa, int(exponent or 0))
+        case Negative(operand):
+            return _written(operand)
+        case Percent(operand):
+            unit, digits = _written(operand)
+            return unit / 100, digits
+        case Quantity(amount, name):
+            unit, digits = _written(amount)
+            known = units.unit(name)
+            return (unit if known is None else unit * known[0]), digits
+        case Product(factor, Power(Numeral(value=base)) as power) if base == 10:
+            unit, digits = _written(factor)
+            scale = values.evaluate(power)
+            if isinstance(scale, Fraction):
+                return unit * scale, digits
     return Fraction(0), 0
 
 
 def was_rounded(tree: Tree) -> bool:
     """Whether a value has a number that may have been rounded: `3.14`, `6.1 \\times 10^{12}`, not
     `314` or `22/7`."""
-    if tree[0] == "number":
-        return not {".", "e"}.isdisjoint(tree[2])
-    return any(was_rounded(part) for part in tree if isinstance(part, tuple) and part)
+    numerals = (node for node in nodes(tree) if isinstance(node, Numeral))
+    return any("." in numeral.text or "e" in numeral.text for numeral in numerals)
 
 
 def same_value(gold: Tree, answer: Tree, tolerance: float) -> bool:
@@ -202,26 +222,29 @@ def same_value(gold: Tree, answer: Tree, tolerance: float) -> bool:
     if values.close(expected.value, stated.value):
         return True
     with mpmath.workprec(values.BITS):
-        a, b = values.mp(expected.value), values.mp(stated.value)
+        a = values.mp(expected.value)
+        b = values.mp(stated.value)
         if mpmath.im(a) != 0 or mpmath.im(b) != 0:
             return False
         if tolerance and abs(a - b) <= tolerance * abs(a):
             return True
-        # What is not rational has no finite decimals: a decimal may be its rounding.
-        return any(
-            isinstance(a.value, Fraction)
-            and a.digits >= SIGNIFICANT
-            and _rounded(values.mp(b.value), a)
-            for a, b in ((expected, stated), (stated, expected))
-        )
+        return _irrational_rounded(expected, stated) or _irrational_rounded(stated, expected)
+
+
+def _irrational_rounded(decimal: Number, exact: Number) -> bool:
+    """What is not rational has no finite decimals: a decimal may be its rounding."""
+    if not isinstance(decimal.value, Fraction) or decimal.digits < SIGNIFICANT:
+        return False
+    return _rounded(values.mp(exact.value), decimal)
 
 
 def same_number(gold: Tree, answer: Tree, tolerance: float) -> bool:
     """`same_value`, in the base that the gold answer names, if it does: then its digits alone
     count, too."""
-    if gold[0] == answer[0] == "number" and len(gold) == 4:
-        same_base = len(answer) < 4 or gold[3][0] == answer[3][0]
-        return bool(same_base and (gold[1] == answer[1] or gold[3][1] == answer[2]))
+    if isinstance(gold, Numeral) and gold.written and isinstance(answer, Numeral):
+        if answer.written and answer.written.base != gold.written.base:
+            return False
+        return gold.value == answer.value or gold.written.digits == answer.text
     return same_value(gold, answer, tolerance)
 
 
@@ -230,7 +253,8 @@ def rounds(exact: Tree, decimal: Tree) -> bool:
     if values.symbols(exact) or values.symbols(decimal):
         return False
     try:
-        a, b = worth(exact), worth(decimal)
+        a = worth(exact)
+        b = worth(decimal)
     except Unreadable:
         return False
     if values.close(a.value, b.value):

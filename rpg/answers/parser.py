@@ -1,30 +1,43 @@
 r"""From tokens to expression trees: sums, products, powers, functions, collections, unions; by
-precedence.
-
-A tree is a tuple whose first item names its kind:
-    ("number", value, text) ("symbol", name) ("add", a, b) ("multiply", a, b) ("divide", a, b) ("power", a, b)
-    ("negative", a) ("factorial", a) ("percent", a) ("call", name, argument, extra) ("pm", a, b) ("mod", a, b)
-    ("unit", a, unit) ("number", value, text, (base, digits))
-    ("tuple", brackets, items) ("set", items) ("union", items) ("matrix", rows)
-    ("chain", items, relations): expressions with relations between them, e.g. x = 2 + 3 = 5
-"""
+precedence."""
 
 from fractions import Fraction
-from typing import Any
 
 from rpg.answers.lexer import Token, Unreadable, value_of
+from rpg.answers.trees import (
+    EMPTY,
+    REALS,
+    Bracketed,
+    Call,
+    Chain,
+    Factorial,
+    FiniteSet,
+    Matrix,
+    Negative,
+    Numeral,
+    Percent,
+    PlusMinus,
+    Power,
+    Product,
+    Quantity,
+    Quotient,
+    Remainder,
+    Sum,
+    Symbol,
+    Tree,
+    Union,
+    Written,
+)
 
-Tree = tuple[Any, ...]
 _DEPTH = 60
 _MATCHING = {"{": "}", "|(": ")|"} | {kind: kind for kind in ("set", "floor", "ceil", "box")}
 _STARTS = {"number", "symbol", "function", "open"}
-EMPTY: Tree = ("set", ())
-INFINITY: Tree = ("symbol", "infty")
-REALS: Tree = ("tuple", "()", (("negative", INFINITY), INFINITY))
 _CAPITALS = set("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _TRANSPOSES = ("T", "top", "intercal")
-_SYMBOLS = {"emptyset": EMPTY, "varnothing": EMPTY, "mathbb R": REALS}
+_SYMBOLS: dict[str, Tree] = {"emptyset": EMPTY, "varnothing": EMPTY, "mathbb R": REALS}
 _END = Token("end", "")
+_INVERSE = Negative(Numeral(Fraction(1), "1"))
+"""The exponent of an inverse function: `sin^{-1} x`."""
 
 
 def read(tokens: list[Token]) -> Tree:
@@ -34,7 +47,7 @@ def read(tokens: list[Token]) -> Tree:
     tree = parser.chain()
     if parser.at("command", "over"):
         parser.take()
-        tree = ("divide", tree, parser.chain())
+        tree = Quotient(tree, parser.chain())
     if parser.i < len(parser.tokens):
         raise Unreadable(f"{parser.tokens[parser.i].text!r} where the formula should end")
     return tree
@@ -67,38 +80,41 @@ class _Parser:
         while self.at("rel"):
             relations.append(self.take().text)
             items.append(self.union())
-        return items[0] if not relations else ("chain", tuple(items), tuple(relations))
+        return Chain(tuple(items), tuple(relations)) if relations else items[0]
 
     def union(self) -> Tree:
         items = [self.sum()]
         while self.at("op", "cup"):
             self.take()
             items.append(self.sum())
-        return items[0] if len(items) == 1 else ("union", tuple(items))
+        return items[0] if len(items) == 1 else Union(tuple(items))
 
     def sum(self) -> Tree:
         self.depth += 1
         if self.depth > _DEPTH:
             raise Unreadable("nested too deeply")
-        if self.at("op", "pm"):
-            self.take()
-            left: Tree = ("pm", ("number", Fraction(0), "0"), self.product())
-        else:
-            left = self.product()
+        left = self._first_term()
         while self.at("op", "+", "-", "pm", "mp"):
             sign = self.take().text
             right = self.product()
-            right = ("negative", right) if sign in ("-", "mp") else right
-            left = ("pm" if sign in ("pm", "mp") else "add", left, right)
+            if sign in ("-", "mp"):
+                right = Negative(right)
+            left = PlusMinus(left, right) if sign in ("pm", "mp") else Sum(left, right)
         while self.at("op", "mod") or self._at_modulus():
             bracket = self.take().text == "("
             if bracket:
                 self.take()
-            left = ("mod", left, self.sum())
+            left = Remainder(left, self.sum())
             if bracket:
                 self._expect("close", ")")
         self.depth -= 1
         return left
+
+    def _first_term(self) -> Tree:
+        if not self.at("op", "pm"):
+            return self.product()
+        self.take()
+        return PlusMinus(Numeral(Fraction(0), "0"), self.product())
 
     def _at_modulus(self) -> bool:
         return self.at("open", "(") and self.peek(1)[:2] == ("op", "mod")
@@ -109,12 +125,12 @@ class _Parser:
             if self.at("op", "*", "/"):
                 sign = self.take().text
                 right = self.signed()
-                left = _product(left, right) if sign == "*" else ("divide", left, right)
+                left = _product(left, right) if sign == "*" else Quotient(left, right)
             elif self.at("op", ":"):
                 left = self._ratio(left)
             elif self.at("unit"):
-                left = ("unit", left, self.take().text)
-            elif self._starts_factor() or (self.at("open", "matrix") and left[0] != "matrix"):
+                left = Quantity(left, self.take().text)
+            elif self._starts_factor() or self._starts_matrix(left):
                 left = _product(left, self._factor_beside())
             else:
                 return left
@@ -126,13 +142,11 @@ class _Parser:
         right = self.signed()
         if self.at("op", ":"):
             self.take()
-            return ("tuple", ":", (("divide", left, right), ("divide", right, self.signed())))
-        clock = left[0] == "number" and left[1] < 25 and len(token.text) == 2 and token.text < "60"
-        return (
-            ("tuple", "time", (left, right))
-            if clock
-            else ("tuple", ":", (("divide", left, right),))
-        )
+            return Bracketed(":", (Quotient(left, right), Quotient(right, self.signed())))
+        minutes = len(token.text) == 2 and token.text < "60"
+        if isinstance(left, Numeral) and left.value < 25 and minutes:
+            return Bracketed("time", (left, right))
+        return Bracketed(":", (Quotient(left, right),))
 
     def _factor_beside(self) -> Tree:
         """A factor that only stands beside another: `2x`, `3\\sqrt 2`, not `2 3` and not `5` beside
@@ -144,12 +158,8 @@ class _Parser:
             raise Unreadable("a number beside another factor")
         if ("box", "number") in ((token.text, before.kind), (before.text, token.kind)):
             raise Unreadable("digits beside a box")
-        if (
-            before.kind == "number"
-            and before.text.isdigit()
-            and token.text == "frac"
-            and self._improper()
-        ):
+        whole = before.kind == "number" and before.text.isdigit()
+        if whole and token.text == "frac" and self._improper():
             raise Unreadable("a mixed number that is none")
         return self.power()
 
@@ -161,14 +171,20 @@ class _Parser:
             return token.text in ("frac", "binom", "mathcal")
         return token.kind in _STARTS and token.text != "matrix" and not self._at_modulus()
 
+    def _starts_matrix(self, left: Tree) -> bool:
+        """Two matrices beside one another are not read."""
+        return self.at("open", "matrix") and not isinstance(left, Matrix)
+
     def signed(self) -> Tree:
         signs = 0
         while self.at("op", "-", "+"):
             signs += self.take().text == "-"
         tree = self.power()
-        if signs % 2 and tree[0] == "matrix":
-            return _product(("number", Fraction(-1), "-1"), tree)
-        return ("negative", tree) if signs % 2 else tree
+        if signs % 2 == 0:
+            return tree
+        if isinstance(tree, Matrix):
+            return _product(Numeral(Fraction(-1), "-1"), tree)
+        return Negative(tree)
 
     def power(self) -> Tree:
         base = self._marks(self.atom())
@@ -176,34 +192,36 @@ class _Parser:
             self.take()
             if self.at("command", "circ"):
                 self.take()
-                base = self._marks(("unit", base, "degree"))
-            elif base[0] in ("matrix", "tuple") and self.peek().text.strip("{") in (
-                *_TRANSPOSES,
-                "",
-            ):
+                base = self._marks(Quantity(base, "degree"))
+            elif isinstance(base, Matrix | Bracketed) and self._transpose_ahead():
                 base = _transposed(base, self._exponent())
             else:
-                base = self._marks(("power", base, self._exponent()))
+                base = self._marks(Power(base, self._exponent()))
         return base
+
+    def _transpose_ahead(self) -> bool:
+        """Or a group, whose inside `_transposed` looks at."""
+        mark = self.peek().text.strip("{")
+        return not mark or mark in _TRANSPOSES
 
     def _exponent(self) -> Tree:
         if self.at("op", "-", "+"):
             sign = self.take().text
             tree = self._exponent()
-            return ("negative", tree) if sign == "-" else tree
+            return Negative(tree) if sign == "-" else tree
         base = self.atom()
         if self.at("op", "^"):  # 2^3^4 is 2^(3^4)
             self.take()
-            return ("power", base, self._exponent())
+            return Power(base, self._exponent())
         return base
 
     def _marks(self, tree: Tree) -> Tree:
         while True:
             if self.at("op", "!", "%"):
-                tree = ("factorial" if self.take().text == "!" else "percent", tree)
+                tree = Factorial(tree) if self.take().text == "!" else Percent(tree)
             elif self.at("command", "circ"):
                 self.take()
-                tree = ("unit", tree, "degree")
+                tree = Quantity(tree, "degree")
             else:
                 return tree
 
@@ -218,43 +236,50 @@ class _Parser:
         if token.kind in reads:
             return reads[token.kind](token)
         if token.kind == "unit":
-            return ("unit", self.power(), token.text)  # $5
-        if token.kind == "command" and token.text in ("frac", "binom"):
-            above = self._argument()
-            below = self._argument()
-            return (
-                _quotient(above, below) if token.text == "frac" else ("call", "binom", above, below)
-            )
-        if token.kind == "command" and token.text == "mathcal":
-            inner = self._argument()
-            if inner[0] == "symbol":
-                return ("symbol", f"mathcal {inner[1]}")
+            return Quantity(self.power(), token.text)  # $5
+        if token.kind == "command":
+            tree = self._command(token)
+            if tree is not None:
+                return tree
         if token.kind == "op" and token.text == "|":
             self.bars += 1
-            tree = self.union()
+            inner = self.union()
             self._expect("op", "|")
             self.bars -= 1
-            return ("call", "abs", tree, None)
+            return Call("abs", inner)
         raise Unreadable(f"{token.text!r} where a number or symbol should stand")
+
+    def _command(self, token: Token) -> Tree | None:
+        if token.text == "frac":
+            above = self._argument()
+            return _quotient(above, self._argument())
+        if token.text == "binom":
+            above = self._argument()
+            return Call("binom", above, self._argument())
+        if token.text == "mathcal":
+            inner = self._argument()
+            if isinstance(inner, Symbol):
+                return Symbol(f"mathcal {inner.name}")
+        return None
 
     def _number(self, token: Token) -> Tree:
         value = value_of(token.text)
-        tree = self._indexed(("number", value, token.text))
+        tree = self._indexed(Numeral(value, token.text))
         if value.denominator == 1 and token.text.isdigit():
             part = self._fraction_ahead()
             if part is not None:
-                return ("add", tree, part)
+                return Sum(tree, part)
         return tree
 
     def _indexed(self, tree: Tree) -> Tree:
         """`1010_2` and `(1010)_2`."""
-        if tree[0] != "number" or not self.at("op", "_"):
+        if not isinstance(tree, Numeral) or not self.at("op", "_"):
             return tree
         self.take()
         base = self._argument()
-        if base[0] != "number":
+        if not isinstance(base, Numeral):
             raise Unreadable("a number with an index")
-        return _in_base(tree[2], base[1])
+        return _in_base(tree.text, base.value)
 
     def _improper(self) -> bool:
         """Whether a fraction of two numbers is ahead."""
@@ -284,11 +309,7 @@ class _Parser:
         if not above.isdigit() or not below.isdigit() or not 0 < int(above) < int(below):
             return None
         self.i += length
-        return (
-            "divide",
-            ("number", Fraction(int(above)), above),
-            ("number", Fraction(int(below)), below),
-        )
+        return Quotient(Numeral(Fraction(int(above)), above), Numeral(Fraction(int(below)), below))
 
     def _symbol(self, token: Token) -> Tree:
         # f(x), u(t), I(0): one letter or number in parentheses is what a function is taken of
@@ -296,26 +317,45 @@ class _Parser:
         called = self.at("open", "(") and self.peek(2)[:2] == ("close", ")")
         if called and argument.kind in ("symbol", "number") and token.text not in ("e", "pi", "i"):
             self.i += 3
-            return ("symbol", f"{token.text}({argument.text})")
+            return Symbol(f"{token.text}({argument.text})")
         if token.text.partition("_")[0].strip("'") in _CAPITALS and self.at("open", "("):
             start = self.i
             tree = self._brackets(self.take())
-            if tree[:2] == ("tuple", "()"):
-                chosen = token.text == "C" and len(tree[2]) == 2  # else a point P(1, 2)
-                return ("call", "binom", *tree[2]) if chosen else tree
+            match tree:
+                case Bracketed("()", (n, k)) if token.text == "C":
+                    return Call("binom", n, k)
+                case Bracketed("()", _):  # a point P(1, 2)
+                    return tree
             self.i = start
-        return _SYMBOLS.get(token.text, ("symbol", token.text))
+        return _SYMBOLS.get(token.text, Symbol(token.text))
 
     def _function(self, token: Token) -> Tree:
         name = token.text
         if name == "sqrt":
-            extra = None
-            if self.at("open", "["):
-                self.take()
-                extra = self.sum()
-                self._expect("close", "]")
-            return ("call", "sqrt", self._argument(), extra)
-        index = exponent = None
+            return self._square_root()
+        index, exponent = self._index_and_exponent()
+        bracketed = self.at("open", "(", "[", "{", "|(", "box")
+        argument = self._brackets(self.take()) if bracketed else self._bare_argument()
+        several = isinstance(argument, Bracketed | FiniteSet)
+        if several != (name in ("max", "min", "gcd", "lcm")):
+            raise Unreadable(f"{name} of a {argument.kind}")
+        if exponent == _INVERSE and name in ("sin", "cos", "tan"):
+            return Call(f"arc{name}", argument)
+        call = Call(name, argument, index)
+        return call if exponent is None else Power(call, exponent)
+
+    def _square_root(self) -> Tree:
+        degree = None
+        if self.at("open", "["):
+            self.take()
+            degree = self.sum()
+            self._expect("close", "]")
+        return Call("sqrt", self._argument(), degree)
+
+    def _index_and_exponent(self) -> tuple[Tree | None, Tree | None]:
+        """Of a function, in either order."""
+        index: Tree | None = None
+        exponent: Tree | None = None
         for _ in range(2):
             if self.at("op", "_") and index is None:
                 self.take()
@@ -323,33 +363,28 @@ class _Parser:
             if self.at("op", "^") and exponent is None:
                 self.take()
                 exponent = self._exponent()
-        bracketed = self.at("open", "(", "[", "{", "|(", "box")
-        tree = self._brackets(self.take()) if bracketed else self._bare_argument()
-        if (tree[0] in ("tuple", "set")) != (name in ("max", "min", "gcd", "lcm")):
-            raise Unreadable(f"{name} of a {tree[0]}")
-        if exponent == ("negative", ("number", Fraction(1), "1")) and name in ("sin", "cos", "tan"):
-            return ("call", f"arc{name}", tree, None)
-        tree = ("call", name, tree, index)
-        return tree if exponent is None else ("power", tree, exponent)
+        return index, exponent
 
     def _bare_argument(self) -> Tree:
         """`\\sin 2 t`: factors beside one another, up to a sign, a slash or another function."""
         if self.at("op", "-"):
             self.take()
-            return ("negative", self._bare_argument())
+            return Negative(self._bare_argument())
         tree = self.power()
         while self._starts_factor() and self.peek().kind not in ("function", "number", "op"):
-            tree = ("multiply", tree, self.power())
+            tree = Product(tree, self.power())
         return tree
 
     def _argument(self) -> Tree:
         """Of a command: a group in braces, or the next sign alone (`\\frac12`, `\\sqrt2`)."""
         token = self.peek()
         if token.kind == "number" and len(token.text) > 1 and token.text.isdigit():
-            fraction = self.i > 1 and self.tokens[self.i - 2] == Token("command", "frac")
-            if fraction or self.tokens[self.i - 1].kind == "command":
-                digits = Token("number", token.text[0]), Token("number", token.text[1:])
-                self.tokens = [*self.tokens[: self.i], *digits, *self.tokens[self.i + 1 :]]
+            denominator = self.i > 1 and self.tokens[self.i - 2] == Token("command", "frac")
+            if denominator or self.tokens[self.i - 1].kind == "command":
+                first = Token("number", token.text[0])
+                rest = Token("number", token.text[1:])
+                self.tokens = self.tokens.copy()
+                self.tokens[self.i : self.i + 1] = [first, rest]
         if self.at("open", "{", "(", "box"):
             return self._brackets(self.take())
         return self.signed() if self.at("op", "-") else self.atom()
@@ -363,7 +398,7 @@ class _Parser:
         if token.text == "matrix":
             tree = self._matrix()
         elif token.text in ("floor", "ceil", "|("):
-            tree = ("call", "abs" if token.text == "|(" else token.text, self.sum(), None)
+            tree = Call("abs" if token.text == "|(" else token.text, self.sum())
             self._expect("close", _MATCHING[token.text])
         else:
             tree = self._items(token.text)
@@ -377,10 +412,9 @@ class _Parser:
             items.append(self.chain())
             if opening in ("{", "box") and self.at("command", "over", "choose"):
                 over = self.take().text == "over"
-                other = self.chain()
-                items = [
-                    ("divide", items[0], other) if over else ("call", "binom", items[0], other)
-                ]
+                above = items[0]
+                below = self.chain()
+                items = [Quotient(above, below) if over else Call("binom", above, below)]
             bar = self.at("colon") or self.at("command", "mid", "colon") or self.at("op", "|")
             if opening == "set" and bar:
                 return self._condition()
@@ -394,18 +428,18 @@ class _Parser:
         if opening in ("{", "box", "set") and closing.text != _MATCHING[opening]:
             raise Unreadable(f"brackets {pair!r} that do not match")
         if opening == "set" or (opening == "{" and len(items) > 1):
-            return ("set", tuple(items))
+            return FiniteSet(tuple(items))
         if len(items) == 1 and pair in ("()", "[]", "{}", "boxbox"):
             return items[0]
         if not items or pair not in ("()", "[]", "(]", "[)"):
             raise Unreadable(f"brackets {pair!r}")
-        return ("tuple", pair, tuple(items))
+        return Bracketed(pair, tuple(items))
 
     def _condition(self) -> Tree:
         """What x has to satisfy in `{x : x < 8}`."""
         self.take()
         condition = self.chain()
-        if condition[0] != "chain":
+        if not isinstance(condition, Chain):
             raise Unreadable("a set without a condition")
         self._expect("close", "set")
         return condition
@@ -427,7 +461,7 @@ class _Parser:
             elif not self.at("close", "matrix"):
                 raise Unreadable("a matrix that is not one")
         self.take()
-        return ("matrix", tuple(map(tuple, rows)))
+        return Matrix(tuple(tuple(row) for row in rows))
 
     def _expect(self, kind: str, text: str) -> None:
         if not self.at(kind, text):
@@ -437,48 +471,51 @@ class _Parser:
 
 def _product(left: Tree, right: Tree) -> Tree:
     """A number before a matrix multiplies its entries."""
-    if right[0] == "matrix":
-        return (
-            "matrix",
-            tuple(tuple(("multiply", left, entry) for entry in row) for row in right[1]),
-        )
-    return ("multiply", left, right)
+    if isinstance(right, Matrix):
+        return Matrix(tuple(tuple(Product(left, entry) for entry in row) for row in right.rows))
+    return Product(left, right)
 
 
-def _transposed(tree: Tree, exponent: Tree) -> Tree:
-    if exponent[0] != "symbol" or exponent[1] not in _TRANSPOSES:
-        raise Unreadable(f"a power of a {tree[0]}")
-    return tree if tree[0] == "tuple" else ("matrix", tuple(zip(*tree[1], strict=False)))
+def _transposed(tree: Matrix | Bracketed, exponent: Tree) -> Tree:
+    if not isinstance(exponent, Symbol) or exponent.name not in _TRANSPOSES:
+        raise Unreadable(f"a power of a {tree.kind}")
+    return Matrix(tuple(zip(*tree.rows, strict=False))) if isinstance(tree, Matrix) else tree
 
 
 def _quotient(above: Tree, below: Tree) -> Tree:
     """`\\frac{d x}{d t}` and `\\frac{d^2 x}{d t^2}` are one quantity, not a quotient of products."""
     quantity = _differential(above)
     variable = _differential(below)
-    return (
-        ("symbol", f"d{quantity}/d{variable}")
-        if quantity and variable
-        else ("divide", above, below)
-    )
+    if quantity and variable:
+        return Symbol(f"d{quantity}/d{variable}")
+    return Quotient(above, below)
 
 
 def _differential(tree: Tree) -> str | None:
-    if tree[0] != "multiply":
+    """`x` of `d x`, `2 x` of `d^2 x`; None for anything else."""
+    if not isinstance(tree, Product):
         return None
-    head = tree[1]
-    name = _name(tree[2])
-    if head == ("symbol", "d"):
-        return name
-    return name and f"{_name(head[2])} {name}" if head[:2] == ("power", ("symbol", "d")) else None
+    name = _name(tree.right)
+    match tree.left:
+        case Symbol("d"):
+            return name
+        case Power(Symbol("d"), order):
+            return name and f"{_name(order)} {name}"
+    return None
 
 
 def _name(tree: Tree) -> str | None:
-    if tree[0] == "power":
-        base = _name(tree[1])
-        exponent = _name(tree[2])
-        return base and exponent and f"{base}^{exponent}"
-    name: str | None = tree[1] if tree[0] == "symbol" else tree[2] if tree[0] == "number" else None
-    return name
+    match tree:
+        case Symbol(name):
+            return name
+        case Numeral(text=text):
+            return text
+        case Power(base, exponent):
+            name_of_base = _name(base)
+            name_of_exponent = _name(exponent)
+            if name_of_base and name_of_exponent:
+                return f"{name_of_base}^{name_of_exponent}"
+    return None
 
 
 def _in_base(digits: str, base: Fraction) -> Tree:
@@ -489,4 +526,4 @@ def _in_base(digits: str, base: Fraction) -> Tree:
         value = int(digits, int(base))
     except ValueError:
         raise Unreadable(f"digits that base {base} does not have") from None
-    return ("number", Fraction(value), str(value), (int(base), digits))
+    return Numeral(Fraction(value), str(value), Written(int(base), digits))

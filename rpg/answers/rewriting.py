@@ -1,134 +1,153 @@
-"""What a formula is taken for before it is compared: names, lists, sets and letters, as trees
-(rpg.answers.parser)."""
+"""What a formula is taken for before it is compared: names, lists, sets and letters, as trees."""
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import TypeGuard
 
 from rpg.answers import identity_testing, values
 from rpg.answers.lexer import value_of
-from rpg.answers.parser import REALS, Tree
+from rpg.answers.trees import (
+    REALS,
+    Bracketed,
+    Chain,
+    FiniteSet,
+    Matrix,
+    Negative,
+    Numeral,
+    PlusMinus,
+    Sum,
+    Symbol,
+    Tree,
+    Union,
+    nodes,
+    rebuilt,
+)
 
 _SETS_OF_NUMBERS = {f"mathbb {c}" for c in "RZNQC"} | set("RZNQC")
 _INTEGERS = frozenset("kmnlpqjrN")
 
 
-def is_name(tree: Tree) -> bool:
+def is_name(tree: Tree) -> TypeGuard[Symbol]:
     """What an answer may be called: `x`, `x_1`, `f(x)`, but not `AB` or a derivative."""
-    return (
-        tree[0] == "symbol" and "/" not in tree[1] and (not tree[1].isupper() or len(tree[1]) == 1)
-    )
+    if not isinstance(tree, Symbol) or "/" in tree.name:
+        return False
+    return len(tree.name) == 1 or not tree.name.isupper()
 
 
 def named(tree: Tree) -> tuple[str | None, Tree]:
     """(name, value) of `name = value`; (None, tree) for anything else."""
-    if tree[0] == "chain" and tree[2] == ("=",) and is_name(tree[1][0]):
-        return tree[1][0][1], tree[1][1]
+    match tree:
+        case Chain((Symbol() as symbol, value), ("=",)) if is_name(symbol):
+            return symbol.name, value
     return None, tree
 
 
 def is_label(tree: Tree) -> bool:
-    return all(map(is_name, tree[2])) if tree[0] == "tuple" else is_name(tree)
+    return all(map(is_name, tree.items)) if isinstance(tree, Bracketed) else is_name(tree)
 
 
 def domain(tree: Tree) -> bool:
     """`k \\in \\mathbb{Z}`, which only says what k stands for."""
-    if tree[0] != "chain" or tree[2] != ("in",):
-        return False
-    name, numbers = tree[1]
-    return is_name(name) and (
-        numbers == REALS or (numbers[0] == "symbol" and numbers[1] in _SETS_OF_NUMBERS)
-    )
+    match tree:
+        case Chain((symbol, Symbol(numbers)), ("in",)):
+            return is_name(symbol) and numbers in _SETS_OF_NUMBERS
+        case Chain((symbol, numbers), ("in",)):
+            return is_name(symbol) and numbers == REALS
+    return False
 
 
 def elements_of(trees: Sequence[Tree]) -> list[Tree]:
     """Of a list: the items of a set, both values of `a \\pm b`; anything else is itself."""
     parts: list[Tree] = []
     for tree in trees:
-        if len(trees) == 1 and tree[0] == "set" and tree[1]:
-            parts += elements_of(tree[1]) if len(tree[1]) > 1 else tree[1]
-        elif tree[0] == "union" and all(part[0] == "set" for part in tree[1]):
-            parts += itertools.chain.from_iterable(part[1] for part in tree[1])
+        if len(trees) == 1 and isinstance(tree, FiniteSet) and tree.items:
+            parts += elements_of(tree.items) if len(tree.items) > 1 else tree.items
+        elif isinstance(tree, Union) and all(isinstance(part, FiniteSet) for part in tree.items):
+            for part in tree.items:
+                assert isinstance(part, FiniteSet)
+                parts += part.items
+        elif any(isinstance(node, PlusMinus) for node in nodes(tree)):
+            parts += [_signed(tree, upper=True), _signed(tree, upper=False)]
         else:
-            signed = "pm" in values.kinds(tree)
-            parts += [_signed(tree, upper) for upper in (True, False)] if signed else [tree]
+            parts.append(tree)
     return parts
 
 
 def _signed(tree: Tree, upper: bool) -> Tree:
     """With all upper signs, or all lower ones."""
-    parts = tuple(
-        _signed(part, upper) if isinstance(part, tuple) and part else part for part in tree
-    )
-    if parts[0] != "pm":
-        return parts
-    term = parts[2] if upper else ("negative", parts[2])
-    return term if parts[1][:2] == ("number", 0) else ("add", parts[1], term)
+    tree = rebuilt(tree, lambda part: _signed(part, upper))
+    if not isinstance(tree, PlusMinus):
+        return tree
+    term = tree.right if upper else Negative(tree.right)
+    if isinstance(tree.left, Numeral) and tree.left.value == 0:
+        return term
+    return Sum(tree.left, term)
 
 
 def unfolded(trees: list[Tree]) -> list[Tree]:
     """Without domains where something else is stated; `(x, y) = (1, 2)` as `x = 1, y = 2`."""
     trees = [tree for tree in trees if not domain(tree)] or trees
-    if len(trees) != 1 or trees[0][0] != "chain" or trees[0][2] != ("=",):
-        return trees
-    names, entries = trees[0][1]
-    if not (
-        names[0] == entries[0] == "tuple" and is_label(names) and len(names[2]) == len(entries[2])
-    ):
-        return trees
-    return [("chain", pair, ("=",)) for pair in zip(names[2], entries[2], strict=True)]
+    match trees:
+        case [Chain((Bracketed(items=names) as label, Bracketed(items=entries)), ("=",))]:
+            if is_label(label) and len(names) == len(entries):
+                return [Chain(pair, ("=",)) for pair in zip(names, entries, strict=True)]
+    return trees
 
 
 def unnamed_set(trees: list[Tree]) -> list[Tree]:
     """`S = \\{1, 2\\}` and `x \\in \\{1, 2\\}` as the set; `(x, y) = (1, 2)` as the tuple."""
 
-    def labelled(tree: Tree) -> bool:
-        link = tree[0] == "chain" and tree[2] in (("=",), ("in",))
-        return link and tree[1][-1][0] in ("set", "tuple") and is_label(tree[1][0])
+    return [_unlabelled(tree) for tree in trees]
 
-    return [tree[1][-1] if labelled(tree) else tree for tree in trees]
+
+def _unlabelled(tree: Tree) -> Tree:
+    match tree:
+        case Chain((label, FiniteSet() | Bracketed() as value), ("=",) | ("in",)):
+            return value if is_label(label) else tree
+    return tree
 
 
 def ungrouped(tree: Tree) -> list[Tree] | None:
     """`100,200` may be a list where one is expected."""
-    if tree[0] == "number" and "," in tree[2]:
-        return [("number", value_of(part), part) for part in tree[2].split(",")]
+    if isinstance(tree, Numeral) and "," in tree.text:
+        return [Numeral(value_of(part), part) for part in tree.text.split(",")]
     return None
 
 
 def as_matrix(tree: Tree) -> Tree:
     """Of a tuple: a column, or its rows."""
-    if tree[0] != "tuple" or tree[1] not in ("()", "[]"):
+    if not isinstance(tree, Bracketed) or tree.brackets not in ("()", "[]"):
         return tree
-    return ("matrix", tuple(row[2] if row[0] == "tuple" else (row,) for row in tree[2]))
+    return Matrix(tuple(row.items if isinstance(row, Bracketed) else (row,) for row in tree.items))
 
 
 def same_letter(gold: Tree, answer: Tree) -> Tree:
     """An answer with the gold answer's letter for any integer: `n\\pi` for `k\\pi`."""
     letters = [*values.symbols(gold), *values.symbols(answer)]
     if len(letters) == 2 and {*letters} <= _INTEGERS and periodic(gold):
-        return substituted(answer, letters[1], ("symbol", letters[0]))
+        return substituted(answer, letters[1], Symbol(letters[0]))
     return answer
 
 
 def periodic(tree: Tree) -> bool:
     """Whether its letter can only be any integer: `k\\pi`."""
-    return "'pi'" in repr(tree)
+    return any(node == Symbol("pi") for node in nodes(tree))
 
 
 def renaming(gold: str, answer: str) -> tuple[str, Tree] | None:
     """`f(x)` and `f(n)`: the letter in the gold answer's name and the one in the answer's."""
     if gold.endswith(")") and answer.endswith(")"):
-        (function, x) = gold[:-1].split("(", 1)
-        (other, y) = answer[:-1].split("(", 1)
+        function, x = gold[:-1].split("(", 1)
+        other, y = answer[:-1].split("(", 1)
         if function == other and x.isalpha() and y.isalpha():
-            return x, ("symbol", y)
+            return x, Symbol(y)
     return None
 
 
 def substituted(tree: Tree, old: str, new: Tree) -> Tree:
-    if tree == ("symbol", old):
+    if tree == Symbol(old):
         return new
-    return tuple(substituted(part, old, new) if isinstance(part, tuple) else part for part in tree)
+    return rebuilt(tree, lambda part: substituted(part, old, new))
 
 
 def unordered(

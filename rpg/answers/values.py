@@ -4,14 +4,32 @@ Bounded: whatever the tree, no number grows beyond some thousand digits.
 
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, TypeAlias
 
 import mpmath
 
 from rpg.answers.lexer import Unreadable
-from rpg.answers.parser import Tree
+from rpg.answers.trees import (
+    Bracketed,
+    Call,
+    Factorial,
+    FiniteSet,
+    Negative,
+    Numeral,
+    Percent,
+    Power,
+    Product,
+    Quantity,
+    Quotient,
+    Remainder,
+    Sum,
+    Symbol,
+    Tree,
+    nodes,
+    rebuilt,
+)
 from rpg.answers.units import unit
 
 BITS = 200
@@ -32,49 +50,58 @@ class Undefined(ValueError):
     """No value here: a division by zero, a logarithm of zero."""
 
 
-def _nodes(tree: Tree) -> Iterator[Tree]:
-    """All parts of a tree, lists of items among them."""
-    waiting = [tree]
-    while waiting:
-        yield (node := waiting.pop())
-        waiting.extend(part for part in node if isinstance(part, tuple))
-
-
 def symbols(tree: Tree) -> frozenset[str]:
     """Names of a tree's variables; `e`, `i` and pi are constants."""
-    return frozenset(node[1] for node in _nodes(tree) if node and node[0] == "symbol") - _CONSTANTS
+    names = frozenset(node.name for node in nodes(tree) if isinstance(node, Symbol))
+    return names - _CONSTANTS
 
 
-def kinds(tree: Tree) -> set[str]:
-    """Kinds of nodes, and names of functions, in a tree."""
-    nodes = (node for node in _nodes(tree) if node and isinstance(node[0], str))
-    return {node[1] if node[0] == "call" else node[0] for node in nodes}
+def has_unit(tree: Tree) -> bool:
+    return any(isinstance(node, Quantity) for node in nodes(tree))
 
 
 def dimension(tree: Tree) -> dict[str, int]:
     """Powers of the base units of a value. Raises Unreadable: a sum of different ones."""
-    kind = tree[0]
-    if kind == "unit":
-        base = dict((unit(tree[2]) or (Fraction(1), {}))[1])
-        base.pop("pi", None)
-        return base
-    if kind in ("negative", "percent"):
-        return dimension(tree[1])
-    if kind in ("add", "multiply", "divide"):
-        left, right = dimension(tree[1]), dimension(tree[2])
-        if kind == "add" and left != right:
-            raise Unreadable("a sum of different units")
-        sign = {"add": 0, "multiply": 1, "divide": -1}[kind]
-        powers = {base: left.get(base, 0) + sign * right.get(base, 0) for base in {**left, **right}}
-        return {base: exponent for base, exponent in powers.items() if exponent}
+    match tree:
+        case Quantity(_, name):
+            _, powers = _scale_and_powers(name)
+            return {base: exponent for base, exponent in powers.items() if base != "pi"}
+        case Negative(operand) | Percent(operand):
+            return dimension(operand)
+        case Sum(left, right):
+            powers = dimension(left)
+            if powers != dimension(right):
+                raise Unreadable("a sum of different units")
+            return powers
+        case Product(left, right):
+            return _added(dimension(left), dimension(right), 1)
+        case Quotient(left, right):
+            return _added(dimension(left), dimension(right), -1)
     return {}
+
+
+def _added(left: dict[str, int], right: dict[str, int], sign: int) -> dict[str, int]:
+    """The powers of base units in a product (sign 1) or a quotient (sign -1)."""
+    powers = dict(left)
+    for base, exponent in right.items():
+        powers[base] = powers.get(base, 0) + sign * exponent
+    return {base: exponent for base, exponent in powers.items() if exponent}
+
+
+def _scale_and_powers(name: str) -> tuple[Fraction, dict[str, int]]:
+    """Of a unit; an unknown one counts as 1."""
+    known = unit(name)
+    if known is None:
+        return Fraction(1), {}
+    scale, powers = known
+    return scale, dict(powers)
 
 
 def bare(tree: Tree) -> Tree:
     """Without units."""
-    if tree[0] == "unit":
-        return bare(tree[1])
-    return tuple(bare(part) if isinstance(part, tuple) and part else part for part in tree)
+    if isinstance(tree, Quantity):
+        return bare(tree.amount)
+    return rebuilt(tree, bare)
 
 
 def evaluate(tree: Tree, at: dict[str, Fraction] | None = None) -> Value:
@@ -92,31 +119,41 @@ def evaluate(tree: Tree, at: dict[str, Fraction] | None = None) -> Value:
 
 
 def _value(tree: Tree, at: dict[str, Fraction]) -> Value:
-    kind = tree[0]
-    if kind == "number":
-        return tree[1]
-    if kind == "symbol":
-        return _symbol(tree[1], at)
-    if kind == "call":
-        return _call(tree[1], tree[2], tree[3], at)
-    if kind in _ARITHMETIC:
-        a, b = _value(tree[1], at), _value(tree[2], at)
-        exact = isinstance(a, Fraction) and isinstance(b, Fraction)
-        return _bounded(_ARITHMETIC[kind](a, b) if exact else _ARITHMETIC[kind](mp(a), mp(b)))
-    if kind == "negative":
-        return -_value(tree[1], at)
-    if kind in ("percent", "unit"):
-        scale, base = (
-            (Fraction(1, 100), {}) if kind == "percent" else unit(tree[2]) or (Fraction(1), {})
-        )
-        factor: Tree = ("number", scale, "")
-        factor = ("multiply", factor, ("symbol", "pi")) if base.get("pi") else factor
-        return _value(("multiply", tree[1], factor), at)
-    if kind == "power":
-        return _power(_value(tree[1], at), _value(tree[2], at))
-    if kind == "factorial":
-        return _factorial(_value(tree[1], at))
-    raise Unreadable(f"no value of a {kind}")
+    match tree:
+        case Numeral():
+            return tree.value
+        case Symbol():
+            return _symbol(tree.name, at)
+        case Sum() | Product() | Quotient() | Remainder():
+            return _arithmetic(
+                _OPERATORS[type(tree)], _value(tree.left, at), _value(tree.right, at)
+            )
+        case Negative():
+            return -_value(tree.operand, at)
+        case Power():
+            return _power(_value(tree.base, at), _value(tree.exponent, at))
+        case Call():
+            return _call(tree, at)
+        case Percent():
+            return _value(Product(tree.operand, Numeral(Fraction(1, 100), "")), at)
+        case Quantity():
+            return _value(Product(tree.amount, _unit_as_number(tree.unit)), at)
+        case Factorial():
+            return _factorial(_value(tree.operand, at))
+    raise Unreadable(f"no value of a {tree.kind}")
+
+
+def _arithmetic(operation: Callable[[Value, Value], Value], a: Value, b: Value) -> Value:
+    if isinstance(a, Fraction) and isinstance(b, Fraction):
+        return _bounded(operation(a, b))
+    return _bounded(operation(mp(a), mp(b)))
+
+
+def _unit_as_number(name: str) -> Tree:
+    """What a unit is worth in base units; an angle's has a factor of pi."""
+    scale, powers = _scale_and_powers(name)
+    factor = Numeral(scale, "")
+    return Product(factor, Symbol("pi")) if powers.get("pi") else factor
 
 
 def _symbol(name: str, at: dict[str, Fraction]) -> Value:
@@ -142,11 +179,11 @@ def _remainder(a: Value, b: Value) -> Value:
     return a % b
 
 
-_ARITHMETIC: dict[str, Callable[[Value, Value], Value]] = {
-    "add": operator.add,
-    "multiply": operator.mul,
-    "divide": divided,
-    "mod": _remainder,
+_OPERATORS: dict[type[Tree], Callable[[Value, Value], Value]] = {
+    Sum: operator.add,
+    Product: operator.mul,
+    Quotient: divided,
+    Remainder: _remainder,
 }
 
 
@@ -171,7 +208,8 @@ def _power(base: Value, exponent: Value) -> Value:
         exact = _exact_power(base, exponent)
         if exact is not None:
             return exact
-    a, b = mp(base), mp(exponent)
+    a = mp(base)
+    b = mp(exponent)
     if a == 0:
         if mpmath.re(b) <= 0:
             raise Undefined("a power of zero")
@@ -220,12 +258,12 @@ _BY_MPMATH = {
 }
 
 
-def _call(name: str, argument: Tree, extra: Tree | None, at: dict[str, Fraction]) -> Value:
-    """The value of a function; `extra` is the degree of a root, the base of a logarithm, the k of a
-    binomial."""
+def _call(call: Call, at: dict[str, Fraction]) -> Value:
+    name = call.function
+    extra = call.extra
     if name in ("max", "min", "gcd", "lcm"):
-        return _of_several(name, argument, at)
-    x = _value(argument, at)
+        return _of_several(name, call.argument, at)
+    x = _value(call.argument, at)
     if name == "sqrt":
         return _root(x, Fraction(2) if extra is None else _value(extra, at))
     if name == "cbrt":
@@ -261,9 +299,8 @@ def _elementary(name: str, x: Value, base: Tree | None, at: dict[str, Fraction])
     if name == "log":
         # Without a base: the natural logarithm, or base ten; quotients of logarithms are the same
         # in both.
-        return (
-            mpmath.ln(mp(x)) if base is None else mpmath.ln(mp(x)) / mpmath.ln(mp(_value(base, at)))
-        )
+        natural = mpmath.ln(mp(x))
+        return natural if base is None else natural / mpmath.ln(mp(_value(base, at)))
     if name == "sgn":
         return Fraction((x > 0) - (x < 0))
     if name in _BY_MPMATH:
@@ -274,13 +311,8 @@ def _elementary(name: str, x: Value, base: Tree | None, at: dict[str, Fraction])
 def _root(x: Value, n: Value) -> Value:
     if n == 2 and isinstance(x, Fraction):
         return _power(x, Fraction(1, 2))
-    if (
-        isinstance(n, Fraction)
-        and n.denominator == 1
-        and n % 2
-        and mpmath.im(mp(x)) == 0
-        and mp(x) < 0
-    ):
+    odd = isinstance(n, Fraction) and n.denominator == 1 and n % 2
+    if odd and mpmath.im(mp(x)) == 0 and mp(x) < 0:
         return -_root(-x, n)  # the real root
     if n == 0:
         raise Undefined("a zeroth root")
@@ -301,26 +333,26 @@ def _exact_root(x: Fraction, n: int) -> Fraction | None:
 def _binomial(n: Value, k: Value) -> Value:
     if any(abs(mp(v)) > 5_000 for v in (n, k)):
         raise TooLarge("a binomial too large to compute")
-    if (
-        isinstance(n, Fraction)
-        and isinstance(k, Fraction)
-        and n.denominator == k.denominator == 1
-        and n >= 0
-    ):
+    if _is_integer(n) and _is_integer(k) and n >= 0:
         return Fraction(math.comb(int(n), int(k)) if k >= 0 else 0)
     return mpmath.binomial(mp(n), mp(k))
 
 
+def _is_integer(value: Value) -> bool:
+    return isinstance(value, Fraction) and value.denominator == 1
+
+
 def _of_several(name: str, argument: Tree, at: dict[str, Fraction]) -> Value:
-    items = argument[-1] if argument[0] in ("tuple", "set") else (argument,)
+    items = argument.items if isinstance(argument, Bracketed | FiniteSet) else (argument,)
     values = [_value(item, at) for item in items]
     if name in ("max", "min"):
-        if any(mpmath.im(mp(v)) != 0 for v in values):
+        if any(mpmath.im(mp(value)) != 0 for value in values):
             raise Undefined(f"{name} of what is not real")
-        return (max if name == "max" else min)(values, key=mp)
-    if not all(isinstance(v, Fraction) and v.denominator == 1 for v in values):
+        return max(values, key=mp) if name == "max" else min(values, key=mp)
+    if not all(map(_is_integer, values)):
         raise Undefined(f"{name} of what is no integer")
-    return Fraction((math.gcd if name == "gcd" else math.lcm)(*map(int, values)))
+    integers = [int(value) for value in values]
+    return Fraction(math.gcd(*integers) if name == "gcd" else math.lcm(*integers))
 
 
 def close(a: Value, b: Value) -> bool:
@@ -328,6 +360,7 @@ def close(a: Value, b: Value) -> bool:
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         return a == b
     with mpmath.workprec(BITS):
-        x, y = mp(a), mp(b)
+        x = mp(a)
+        y = mp(b)
         scale = max(abs(x), abs(y))
         return bool(abs(x - y) <= _CLOSE * scale or scale < mpmath.mpf(2) ** -170)
