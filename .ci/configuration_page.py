@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from rpg.catalogue import Algorithm, Clip, Overlong, algorithm
-from rpg.catalogue.lookup import models_in
+from rpg.catalogue.schema import models_in
 from rpg.config.identity import kind_of
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import BY_CONTENT, TRAINS

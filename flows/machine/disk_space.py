@@ -7,10 +7,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from pydantic import ValidationError
-
 from flows.machine.children import Stopped
-from rpg.config.run_spec import RunSpec
+from rpg.config.errors import ConfigError
+from rpg.config.load import spec_of
 from rpg.planning.gpu_estimate import Assumptions, problems_of
 from rpg.planning.space import disk
 from rpg.store import RunFolder, StoreError
@@ -88,8 +87,8 @@ class DiskSpace:
 def bytes_needed(folder: RunFolder) -> float:
     """Bytes that a run takes at most while it trains, by arithmetic; 0 where that is not known."""
     try:
-        spec = RunSpec.model_validate(folder.read_manifest()["spec"])
-    except ValidationError:  # its trainer says what is wrong
+        spec = spec_of(folder)
+    except ConfigError:  # its trainer says what is wrong
         return 0.0
     estimate = disk(spec, sum(problems_of(spec, Assumptions())))
     return estimate.most if estimate else 0.0

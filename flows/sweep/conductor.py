@@ -19,11 +19,12 @@ from flows.monitor import Progress
 from flows.prefect.server import prefect_api
 from flows.sweep.context import Context
 from flows.sweep.evaluation import mark_done
-from flows.sweep.renewal import identified, renew, upgrade
+from flows.sweep.renewal import renew, upgrade
 from flows.sweep.sharing import Claims
 from rpg import next_steps
 from rpg.config.backend import OnSlurm
 from rpg.config.code import kept_sources
+from rpg.config.identity import identities
 from rpg.config.sweep_spec import PlannedRun, Sweep
 from rpg.errors import UserError, first_line
 from rpg.store import Layout, RunFolder, StoreError, locks
@@ -232,7 +233,7 @@ def _same_run(folder: RunFolder, run: PlannedRun) -> bool:
 def _manifest(sweep: Sweep, run: PlannedRun) -> dict[str, Any]:
     spec = run.spec
     return {
-        **identified(spec, run.data),
+        **identities(spec, run.data),
         "variant": run.variant,
         "algorithm": spec.algorithm.name,
         "display_name": spec.algorithm.display_name,

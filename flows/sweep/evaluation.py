@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Event
 
-from pydantic import ValidationError
-
 from flows.machine import programs
 from flows.machine.children import Children, Stopped
 from flows.machine.slots import Held, Need
 from flows.sweep.context import Context, StageFailed
+from rpg.config.load import spec_of
 from rpg.config.run_spec import RunSpec
 from rpg.errors import UserError
 from rpg.store import Layout, RunFolder, StoreError
@@ -140,8 +139,8 @@ def _most(layout: Layout, sweep: str, of: Callable[[RunSpec], int]) -> int:
     numbers = [0]
     for folder in current_runs(layout, sweep):
         # An unreadable manifest is reported when its run is trained.
-        with contextlib.suppress(UserError, ValidationError, KeyError):
-            numbers.append(of(RunSpec.model_validate(folder.read_manifest()["spec"])))
+        with contextlib.suppress(UserError, KeyError):
+            numbers.append(of(spec_of(folder)))
     return max(numbers)
 
 

@@ -13,11 +13,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from rpg.config.identity import (
-    evaluation_identity,
     former_identity,
+    identities,
     identity,
-    identity_record,
-    root,
 )
 from rpg.config.run_spec import RunSpec
 from rpg.store import Layout, RunFolder, StoreError
@@ -55,19 +53,7 @@ def upgrade(layout: Layout, sweep: str, digests: Collection[str], older: Mapping
                 with readable("rename", folder.path):
                     folder.path.rename(renamed.path)
                 folder = renamed
-            write_manifest(folder, {**manifest, **identified(spec, data), "run": folder.name})
-
-
-def identified(spec: RunSpec, data: str) -> dict[str, Any]:
-    """What a manifest says about who its run is."""
-    return {
-        "run_id": identity(spec, data),
-        "root_id": root(spec, data),
-        "former_id": former_identity(spec, data),
-        "identity": identity_record(spec, data),
-        "evaluation_id": evaluation_identity(spec),
-        "samples": spec.evaluation.samples_per_problem,
-    }
+            write_manifest(folder, {**manifest, **identities(spec, data), "run": folder.name})
 
 
 def renew(folder: RunFolder, wanted: Mapping[str, Any]) -> None:

@@ -28,6 +28,6 @@ from rpg.catalogue.divergences import DIVERGENCES as DIVERGENCES
 from rpg.catalogue.divergences import Divergence as Divergence
 from rpg.catalogue.entry import Algorithm as Algorithm
 from rpg.catalogue.entry import AlgorithmError as AlgorithmError
+from rpg.catalogue.entry import override as override
 from rpg.catalogue.lookup import algorithm as algorithm
 from rpg.catalogue.lookup import algorithms as algorithms
-from rpg.catalogue.lookup import override as override

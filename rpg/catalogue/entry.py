@@ -2,17 +2,21 @@
 
 An :class:`Algorithm` names the surrogate that multiplies the advantage, where the KL goes (one
 union, no pair of flags), the clipping, the ratio level, the aggregation, the reference policy and
-the advantage estimator.
+the advantage estimator. Settings are merged here: an algorithm's (`override`), and those of any
+section of a run (`merge`).
 """
 
+import copy
 import difflib
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from rpg.catalogue import components
-from rpg.catalogue.components import Frozen, ObjectiveKL
+from rpg.catalogue.components import Frozen, ObjectiveKL, named
 from rpg.catalogue.divergences import DIVERGENCES
+from rpg.catalogue.schema import kinds_in, models_in, tags_of, written
 from rpg.errors import UserError
 
 
@@ -210,6 +214,108 @@ class Algorithm(Frozen):
         """True when the loss or the reward reads a `ref_log_prob` that is not `old_log_prob`."""
         return self.kl.type != "none" and self.beta > 0 and self.reference.type != "old"
 
+    @property
+    def teacher_path(self) -> str | None:
+        """The model that is the reference, as the run names it; None if the loss reads no
+        teacher."""
+        if not isinstance(self.reference, components.ModelReference) or not self.needs_reference:
+            return None
+        return str(self.reference.path)
+
     def settings(self) -> dict[str, Any]:
         """Only what changes the mathematics, as plain data: what belongs in a run's identity."""
         return self.model_dump(mode="json", exclude=set(PROSE))
+
+
+_FIELDS = Algorithm.model_fields.items()
+UNIONS = {name for name, field in _FIELDS if any(map(tags_of, models_in(field.annotation)))}
+
+
+def override(base: Algorithm, /, **overrides: Any) -> Algorithm:
+    """`base` with some of its mathematics changed; raises AlgorithmError like
+    :func:`rpg.algorithm`."""
+    fields = tuple(f for f in Algorithm.model_fields if f not in PROSE)
+    for field in overrides:
+        if field not in fields:
+            raise AlgorithmError(
+                field, overrides[field], fields, f"{field} is not a field of an algorithm"
+            )
+    data = merge(_as_base(base, overrides), _as_mappings(overrides), Algorithm)
+
+    # Without a KL there is nothing to weigh; a new one needs its weight.
+    if "beta" not in overrides and "kl" in overrides:
+        if data["kl"] == {"type": "none"}:
+            data["beta"] = 0.0
+        elif base.kl.type == "none":
+            why = f"beta: the KL given to {base.name} needs one"
+            raise AlgorithmError("beta", 0.0, "a number above 0", why)
+    try:
+        return Algorithm.model_validate(data)
+    except ValidationError as error:
+        raise _explain(error) from None
+
+
+def merge(
+    base: Mapping[str, Any], over: Mapping[str, Any], model: type[BaseModel] | None
+) -> dict[str, Any]:
+    """`over` on top of `base`, both with fields of `model`: mappings merge, anything else replaces.
+    A mapping with another `type` (where none is written, the field's default is meant) or another
+    `name` replaces the whole mapping.
+    """
+    merged = copy.deepcopy(dict(base))
+    for field, value in over.items():
+        old = merged.get(field)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            kinds = kinds_in(model, field)
+            kind = kinds.of(old)
+            has_type = value.get("type", kind) == kind
+            has_name = value.get("name", old.get("name")) == old.get("name")
+            if has_type and has_name:
+                merged[field] = merge(old, value, kinds.model(kind))
+                continue
+        merged[field] = copy.deepcopy(value)
+    return merged
+
+
+def _as_base(base: Algorithm, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of an algorithm, as mappings that `overrides` are merged into."""
+    data = base.model_dump()
+    if "rollout_correction" not in {*overrides, *base.model_fields_set}:
+        del data["rollout_correction"]  # remains a default, which a run replaces where it must
+    for field in UNIONS.intersection(overrides):
+        data[field] = data[field] or {"type": None}
+    return data
+
+
+def _as_mappings(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Overrides as plain data; `old` is short for `{type: old}` in a union."""
+    plain = {}
+    for field, value in overrides.items():
+        data = value.model_dump() if isinstance(value, BaseModel) else value
+        plain[field] = named(data) if field in UNIONS else data
+    return plain
+
+
+def _explain(error: ValidationError) -> AlgorithmError:
+    """The first error of pydantic in our words: the field as it is written in a config, and what it
+    accepts."""
+    first = error.errors()[
+        -1
+    ]  # of a union's several complaints the last is about its richest member
+    context = first.get("ctx", {})
+    value = first["input"]
+    parts, siblings = written(Algorithm, first["loc"])
+    path = ".".join(parts)
+    if first["type"] in ("literal_error", "union_tag_invalid"):
+        expected = context.get("expected") or context["expected_tags"]
+        accepted = tuple(part.strip(" '") for part in expected.replace(" or ", ", ").split(","))
+        if first["type"] == "union_tag_invalid":
+            path = f"{path}.type"
+            value = context["tag"]
+        return AlgorithmError(path, value, accepted)
+    if first["type"] == "extra_forbidden":
+        return AlgorithmError(path, value, tuple(siblings), f"{path} is not a field")
+    reason = first["msg"].removeprefix("Value error, ")
+    if not path:
+        return AlgorithmError("algorithm", value, "", reason)
+    return AlgorithmError(path, value, "", f"{path}: {value!r} is refused: {reason}")

@@ -2,55 +2,14 @@
 divergence; and looking one up by name and preset, with overrides. Errors name the accepted values.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cache, partial
 from itertools import product
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
-from rpg.catalogue.components import DistributionKL, ObjectiveKL, named
+from rpg.catalogue.components import DistributionKL, ObjectiveKL
 from rpg.catalogue.divergences import DIVERGENCES, Divergence, read
-from rpg.catalogue.entry import PROSE, Algorithm, AlgorithmError
-
-
-def written(model: type[BaseModel], location: tuple[int | str, ...]) -> tuple[list[str], list[str]]:
-    """The path as written in a file, without the tag that pydantic inserts after the name of a
-    union; and the names of the fields that could stand at its end."""
-    candidates = [model]
-    path = []
-    union = False
-    siblings: list[str] = []
-    for part in location:
-        if union and any(part in _tags(candidate) for candidate in candidates):
-            candidates = [c for c in candidates if part in _tags(c)]
-            union = False
-            continue
-        path.append(str(part))
-        siblings = list(
-            dict.fromkeys(name for candidate in candidates for name in candidate.model_fields)
-        )
-        fields = [c.model_fields[part] for c in candidates if part in c.model_fields]
-        if fields:  # else a key or an index within the field
-            candidates = [inner for field in fields for inner in models_in(field.annotation)]
-            union = bool(candidates)
-    return path, siblings
-
-
-def _tags(model: type[BaseModel]) -> tuple[object, ...]:
-    field = model.model_fields.get("type")
-    return getattr(field.annotation, "__args__", ()) if field else ()
-
-
-def models_in(annotation: object) -> list[type[BaseModel]]:
-    """The pydantic models an annotation mentions, through unions, lists and Annotated."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [m for inner in getattr(annotation, "__args__", ()) for m in models_in(inner)]
-
-
-_FIELDS = Algorithm.model_fields.items()
-UNIONS = {name for name, field in _FIELDS if any(map(_tags, models_in(field.annotation)))}
+from rpg.catalogue.entry import Algorithm, AlgorithmError, override
 
 
 @cache
@@ -140,70 +99,6 @@ def algorithm(name: str, preset: str = "paper", **overrides: Any) -> Algorithm:
     if base is None:
         raise AlgorithmError("algorithm", name, tuple(dict.fromkeys(n for n, _ in entries_of)))
     return override(base, **overrides) if overrides else base
-
-
-def override(base: Algorithm, **overrides: Any) -> Algorithm:
-    """`base` with some of its mathematics changed; raises AlgorithmError like :func:`algorithm`."""
-    fields = tuple(f for f in Algorithm.model_fields if f not in PROSE)
-    for field in overrides:
-        if field not in fields:
-            raise AlgorithmError(
-                field, overrides[field], fields, f"{field} is not a field of an algorithm"
-            )
-    data = base.model_dump()
-    if "rollout_correction" not in {*overrides, *base.model_fields_set}:
-        del data["rollout_correction"]  # remains a default, which a run replaces where it must
-    for field, value in overrides.items():
-        plain = value.model_dump() if isinstance(value, BaseModel) else value
-        data[field] = _merge(data[field], plain, field)
-    if "beta" not in overrides and "kl" in overrides:
-        if data["kl"] == {"type": "none"}:
-            data["beta"] = 0.0
-        elif base.kl.type == "none":
-            why = f"beta: the KL given to {base.name} needs one"
-            raise AlgorithmError("beta", 0.0, "a number above 0", why)
-    try:
-        return Algorithm.model_validate(data)
-    except ValidationError as error:
-        raise _explain(error) from None
-
-
-def _merge(default: Any, value: Any, field: str) -> Any:
-    if field in UNIONS:
-        value = named(value)
-        default = default or {"type": None}
-        same = isinstance(value, Mapping) and value.get("type", default["type"]) == default["type"]
-        return (
-            {**default, **value} if same else value
-        )  # another type shares no fields with the default one
-    if isinstance(default, Mapping) and isinstance(value, Mapping):
-        return {**default, **value}
-    return value
-
-
-def _explain(error: ValidationError) -> AlgorithmError:
-    """The first error of pydantic in our words: the field as it is written in a config, and what it
-    accepts."""
-    first = error.errors()[
-        -1
-    ]  # of a union's several complaints the last is about its richest member
-    context = first.get("ctx", {})
-    value = first["input"]
-    parts, siblings = written(Algorithm, first["loc"])
-    path = ".".join(parts)
-    if first["type"] in ("literal_error", "union_tag_invalid"):
-        expected = context.get("expected") or context["expected_tags"]
-        accepted = tuple(part.strip(" '") for part in expected.replace(" or ", ", ").split(","))
-        if first["type"] == "union_tag_invalid":
-            path = f"{path}.type"
-            value = context["tag"]
-        return AlgorithmError(path, value, accepted)
-    if first["type"] == "extra_forbidden":
-        return AlgorithmError(path, value, tuple(siblings), f"{path} is not a field")
-    reason = first["msg"].removeprefix("Value error, ")
-    if not path:
-        return AlgorithmError("algorithm", value, "", reason)
-    return AlgorithmError(path, value, "", f"{path}: {value!r} is refused: {reason}")
 
 
 def divergence_of(algo: Algorithm) -> str:

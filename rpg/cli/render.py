@@ -173,14 +173,13 @@ def _complete(file: Path) -> str:
     """The text of a run or sweep file without `base`, so that it needs no other file."""
     import yaml
 
-    from rpg.config import shipped
-    from rpg.config.load import load_raw_run, merge, read_mapping
+    from rpg.config.load import load_raw_run, merged_over_base, read_mapping
 
     raw = read_mapping(file)
     if "name" not in raw:
         raw = load_raw_run(file)
     elif base := raw.pop("base", None):
-        raw["run"] = merge(load_raw_run(shipped.base(file, base)), raw.get("run") or {})
+        raw["run"] = merged_over_base(raw.get("run") or {}, base, file)
     return str(yaml.safe_dump(raw, sort_keys=False, allow_unicode=True))
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from rpg.catalogue.lookup import models_in
+from rpg.catalogue.schema import models_in
 from rpg.config import verl_keys
 from rpg.config.section import ADDRESS, CHOICE, CODE, NAME, NUMBER, PATH, Capability
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from rpg.catalogue import AlgorithmError
-from rpg.catalogue.lookup import written
+from rpg.catalogue.schema import written
 from rpg.errors import UserError
 
 

@@ -202,6 +202,18 @@ def results_identity(spec: RunSpec, data_digest: str) -> str:
     return digest({"run": identity(spec, data_digest), "evaluation": evaluation})
 
 
+def identities(spec: RunSpec, data_digest: str) -> dict[str, Any]:
+    """What a manifest says about who its run is."""
+    return {
+        "run_id": identity(spec, data_digest),
+        "root_id": root(spec, data_digest),
+        "former_id": former_identity(spec, data_digest),
+        "identity": identity_record(spec, data_digest),
+        "evaluation_id": evaluation_identity(spec),
+        "samples": spec.evaluation.samples_per_problem,
+    }
+
+
 def former_identity(spec: RunSpec, data_digest: str) -> str:
     """The identity of a run in format 1, which covered all fields."""
     resolved = frozen_dump(spec)

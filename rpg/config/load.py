@@ -1,20 +1,22 @@
-"""From files to specifications: safe YAML, merging, dotted assignments."""
+"""From files to specifications: safe YAML, dotted assignments, and the one validation of a run,
+whether it comes from a file or from a manifest."""
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from rpg.catalogue.entry import merge
+from rpg.catalogue.schema import Kinds, kinds_in
 from rpg.config import shipped
 from rpg.config.code import locate, with_digests
-from rpg.config.errors import ConfigError, explain, other_kind
+from rpg.config.errors import ConfigError, Places, explain, other_kind
 from rpg.config.run_spec import RunSpec
-from rpg.config.section import members
 from rpg.config.task import TASKS
 from rpg.config.yaml_lines import SafeLoader, StrictLoader, place
 
@@ -134,61 +136,40 @@ def checked(kind: type[Model], data: Mapping[str, Any], path: Path) -> Model:
         raise explain(error, kind, str(path), partial(place, path)) from None
 
 
-def merge(base: dict[str, Any], over: dict[str, Any], section: Any = RunSpec) -> dict[str, Any]:
-    """`over` on top of `base`, mappings of a section: mappings merge, anything else replaces;
-    another `type` (where none is written, the section's default is meant) replaces the whole
-    section.
-    """
-    out = copy.deepcopy(base)
-    for key, value in over.items():
-        old = out.get(key)
-        if isinstance(value, dict) and isinstance(old, dict):
-            kind, inner, _ = _kind(section, key, old)
-            tags = ("type", kind), ("name", old.get("name"))
-            same_kind = all(value.get(tag, meant) == meant for tag, meant in tags)
-            out[key] = merge(old, value, inner) if same_kind else copy.deepcopy(value)
-        else:
-            out[key] = copy.deepcopy(value)
-    return out
-
-
-def _kind(section: Any, name: str, fields: dict[str, Any]) -> tuple[Any, Any, dict[Any, Any]]:
-    """(type, section of that type, all types that it could have) of a mapping in the field `name`
-    of a section."""
-    by_type, default = members(section, name)
-    kind = fields.get("type", default)
-    return kind, by_type.get(kind) if isinstance(kind, str | None) else None, by_type
-
-
 def assign(data: dict[str, Any], dotted: str, value: Any, where: str) -> None:
-    """Set `data[a][b][c]` for the path `a.b.c`; a text in place of a section is a ConfigError."""
+    """Set `data[a][b][c]` for the path `a.b.c`, whatever was there; a text in place of a section is
+    a ConfigError."""
     *parents, last = dotted.split(".")
-    node = data
-    section = RunSpec
-    kind = None
-    by_type = dict[Any, Any]()
-    for i, part in enumerate(parents):
-        if isinstance(node.get(part), str) and part == "algorithm":
-            node[part] = {
-                "name": node[part]
-            }  # `algorithm: grpo` is short for `algorithm: {name: grpo}`
-        child = node.setdefault(part, {})
-        if not isinstance(child, dict):
-            raise ConfigError(
-                f"{where}: {dotted}: {'.'.join(parents[: i + 1])} is {child!r}, not a section"
-            )
-        node = child
-        (kind, section, by_type) = _kind(section, part, child)
     if not last or "" in parents:
         why = f"{where}: {dotted!r} is not a field path; write section.field, e.g. training.steps"
         raise ConfigError(why)
-    # Changing a union's type drops the other type's fields; its own come from the defaults. Where
-    # no type is written, fields that the new one has, too, may be meant for it.
-    if last == "type" and value != kind:
-        own = getattr(by_type.get(str(value)), "model_fields", node) if "type" not in node else ()
-        for name in set(node) - set(own):
-            del node[name]
-    node[last] = copy.deepcopy(value)
+    section = data
+    model: type[BaseModel] | None = RunSpec
+    kinds = Kinds({}, None)
+    for depth, part in enumerate(parents, start=1):
+        if part == "algorithm" and isinstance(section.get(part), str):
+            # `algorithm: grpo` is short for `algorithm: {name: grpo}`.
+            section[part] = {"name": section[part]}
+        inner = section.setdefault(part, {})
+        if not isinstance(inner, dict):
+            at = ".".join(parents[:depth])
+            raise ConfigError(f"{where}: {dotted}: {at} is {inner!r}, not a section")
+        kinds = kinds_in(model, part)
+        model = kinds.model(kinds.of(inner))
+        section = inner
+    if last == "type" and value != kinds.of(section):
+        _drop_fields_of_other_type(section, kinds.model(str(value)))
+    section[last] = copy.deepcopy(value)
+
+
+def _drop_fields_of_other_type(section: dict[str, Any], new: type[BaseModel] | None) -> None:
+    """Before a section gets another type: its new fields come from the defaults. Where no type was
+    written, fields that the new one has, too, may be meant for it."""
+    stay: Collection[str] = ()
+    if "type" not in section:
+        stay = new.model_fields if new is not None else set(section)
+    for name in set(section).difference(stay):
+        del section[name]
 
 
 def parse_assignments(pairs: list[str], option: str = "--set") -> dict[str, Any]:
@@ -225,19 +206,40 @@ def given_once(
 
 
 def resolve(data: dict[str, Any], where: str, file: Path | None = None) -> RunSpec:
-    """Validate a raw mapping into a RunSpec; paths in a file task are taken relative to the working
-    directory.
+    """A raw mapping as the run that it describes; paths in a file task are taken relative to the
+    working directory.
 
     `file` is where most of it was read from, so that an error can name the line.
     """
-    try:
-        spec = RunSpec.model_validate(data)
-    except ValidationError as error:
-        raise explain(error, RunSpec, where, partial(place, file) if file else None) from None
+    spec = _validated(data, where, partial(place, file) if file else None)
     useless = spec.without_effect()
     if useless:
         raise ConfigError(f"{where}: {useless}")
     return with_digests(spec, where)
+
+
+class HasManifest(Protocol):
+    """The folder of a run (rpg.store.run_folder.RunFolder)."""
+
+    @property
+    def manifest_path(self) -> Path: ...
+
+    def read_manifest(self) -> dict[str, Any]: ...
+
+
+def spec_of(folder: HasManifest) -> RunSpec:
+    """The resolved specification in a run's manifest. Raises StoreError: there is no readable
+    manifest; ConfigError: this version does not understand its specification.
+    """
+    return _validated(folder.read_manifest()["spec"], str(folder.manifest_path))
+
+
+def _validated(data: Any, where: str, places: Places | None = None) -> RunSpec:
+    """The one place where a mapping becomes a run."""
+    try:
+        return RunSpec.model_validate(data)
+    except ValidationError as error:
+        raise explain(error, RunSpec, where, places) from None
 
 
 def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -253,10 +255,19 @@ def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     if base is not None:
         if not isinstance(base, str):
             raise ConfigError(f"{path}: base: expected the path of a run file, got {base!r}")
-        data = merge(load_raw_run(shipped.base(path, base), (*seen, path.resolve())), data)
+        data = merged_over_base(data, base, path, seen)
     # Relative paths of a task, and functions, are found from the folder of the file that names
     # them.
     return _task_paths(locate(data, path), lambda value: str((path.parent / value).resolve()))
+
+
+def merged_over_base(
+    sections: dict[str, Any], base: str | None, path: Path, seen: tuple[Path, ...] = ()
+) -> dict[str, Any]:
+    """The sections of a run in the file at `path`, over those of its base: a run file beside it, or
+    the name of a shipped one."""
+    below = load_raw_run(shipped.base(path, base), (*seen, path.resolve())) if base else {}
+    return merge(below, sections, RunSpec)
 
 
 def without_folders(data: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from rpg.catalogue import Algorithm, ModelReference, algorithm, override
+from rpg.catalogue import Algorithm, algorithm, override
 from rpg.config.backend import Backend, LocalBackend
 from rpg.config.evaluation import Evaluation, ThisMachine, VllmEngineSpec
 from rpg.config.model import Model, TinyModel, bfloat16
@@ -20,6 +20,9 @@ from rpg.config.task import ChainTask, EnvironmentTask, RewardVerifier, Task
 from rpg.config.tracking import Trackers
 from rpg.config.training import Rollout, Training
 
+ENTRY = ("name", "preset")
+"""What chooses an entry of the catalogue; everything else is a setting of it."""
+
 
 def _algorithm(value: Any) -> Any:
     """`grpo`, `{name: grpo, beta: 0.01}` or an Algorithm -> Algorithm.
@@ -27,7 +30,7 @@ def _algorithm(value: Any) -> Any:
     Raises AlgorithmError, a ValueError.
     """
     if isinstance(value, str):
-        return algorithm(value)
+        return algorithm(value)  # `algorithm: grpo` is short for `algorithm: {name: grpo}`
     if isinstance(value, dict):
         if "name" not in value:
             raise ValueError("an algorithm needs a name, e.g. {name: grpo}")
@@ -35,20 +38,14 @@ def _algorithm(value: Any) -> Any:
             raise ValueError(
                 f"algorithm.name: expected a name such as grpo, got {str(value['name'])[:80]}"
             )
-        return algorithm(**value)
+        settings = {field: setting for field, setting in value.items() if field not in ENTRY}
+        entry = algorithm(**{field: value[field] for field in ENTRY if field in value})
+        return override(entry, **settings) if settings else entry
     return value
 
 
 _serialised = PlainSerializer(lambda algo: {"name": algo.name, **algo.settings()})
 AlgorithmField = Annotated[Algorithm, BeforeValidator(_algorithm), _serialised]
-
-
-def teacher_path(algorithm: Algorithm) -> str | None:
-    """The model that is the reference, as the run names it; None if the loss reads no teacher."""
-    reference = algorithm.reference
-    if not isinstance(reference, ModelReference) or not algorithm.needs_reference:
-        return None
-    return str(reference.path)
 
 
 class RunSpec(Section):

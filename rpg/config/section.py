@@ -3,12 +3,11 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, ClassVar, get_args
 
 from pydantic import BeforeValidator, Field
 
 from rpg.catalogue.components import Frozen
-from rpg.catalogue.lookup import models_in
 
 Positive = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -56,6 +55,8 @@ CODE = Capability("code")
 class Section(Frozen):
     """Base of every section: frozen, and a misspelt field is an error rather than a silent default."""
 
+    TYPE_CAN_BE_LEFT_OUT: ClassVar[bool] = True
+
 
 def default_type(default: str) -> BeforeValidator:
     """A section without a `type` gets the default type of its union: `optimizer: {learning_rate:
@@ -63,21 +64,6 @@ def default_type(default: str) -> BeforeValidator:
     return BeforeValidator(
         lambda v: {"type": default, **v} if isinstance(v, dict) and "type" not in v else v
     )
-
-
-def members(section: Any, name: str) -> tuple[dict[Any, Any], Any]:
-    """(type -> section, the type where none is written) of what a field holds; None is the type of
-    what has none."""
-    field = getattr(section, "model_fields", {}).get(name)
-    by_type = dict[Any, Any]()
-    defaults = list[Any]()
-    for model in models_in(field.annotation) if field else ():
-        tag = model.model_fields.get("type")
-        by_type |= dict.fromkeys(get_args(tag.annotation) if tag else [None], model)
-        defaults += (
-            [tag.default] if tag and not tag.is_required() and issubclass(model, Section) else []
-        )
-    return by_type, next(iter(defaults), None)
 
 
 def listed(*kinds: type) -> BeforeValidator:

@@ -13,12 +13,19 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rpg.catalogue.lookup import models_in
-from rpg.config import shipped
+from rpg.catalogue.schema import models_in
 from rpg.config.code import locate
 from rpg.config.errors import ConfigError, explain, nearest, other_kind
 from rpg.config.identity import canonical_json, identity
-from rpg.config.load import assign, checked, load_raw_run, merge, parse_yaml, read_mapping, resolve
+from rpg.config.load import (
+    assign,
+    checked,
+    load_raw_run,
+    merged_over_base,
+    parse_yaml,
+    read_mapping,
+    resolve,
+)
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import Positive, Section
 from rpg.errors import see
@@ -110,8 +117,7 @@ def load_sweep(
     file, the field, the value and what would be accepted.
     """
     spec, value_labels = _read_spec(path, axes, name)
-    base = load_raw_run(shipped.base(path, spec.base), (path.resolve(),)) if spec.base else {}
-    base = merge(base, spec.run)
+    base = merged_over_base(spec.run, spec.base, path)
     varied = {field: values for field, values in spec.axes.items() if field not in overrides}
     both = [field for field in overrides if field in (axes or ())]
     if both:

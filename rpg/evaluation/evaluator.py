@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rpg.backends.manifest import spec_of
 from rpg.config.evaluation import ThisMachine
+from rpg.config.load import spec_of
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import EnvironmentTask, chat_of
 from rpg.errors import UserError

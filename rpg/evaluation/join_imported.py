@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Callable
 from pathlib import Path
 
-from rpg.backends.manifest import spec_of
+from rpg.config.load import spec_of
 from rpg.config.task import EnvironmentTask, chat_of
 from rpg.errors import UserError
 from rpg.evaluation.drawing import Drawing

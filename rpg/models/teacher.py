@@ -10,7 +10,7 @@ from torch import nn
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from rpg.config.model import bfloat16
-from rpg.config.run_spec import RunSpec, teacher_path
+from rpg.config.run_spec import RunSpec
 from rpg.models.model_cache import pretrained_folder
 from rpg.models.model_loading import ModelError, load_pretrained, load_tokenizer
 from rpg.models.policy import Policy
@@ -24,7 +24,7 @@ def teacher_of(
     """The teacher on the run's device, in the precision of its arithmetic; None if its loss reads
     none. Raises ModelError: it cannot be loaded, or its tokens are not the student's.
     """
-    path = teacher_path(spec.algorithm)
+    path = spec.algorithm.teacher_path
     if path is None:
         return None
     model, tokenizer = load_pretrained(pretrained_folder(path, home, say), field=FIELD)

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rpg import stats
+from rpg.config.errors import ConfigError
+from rpg.config.load import spec_of
 from rpg.config.run_spec import RunSpec
 from rpg.config.sweep_spec import Sweep
 from rpg.planning.gpu_estimate import Assumptions, problems_of
@@ -58,9 +60,9 @@ def measured(layout: Layout) -> Measured:
                     manifest = folder.read_manifest()
                     # Validated again, so that fields newer than the run have the default, which is
                     # what it ran with.
-                    spec = RunSpec.model_validate(manifest["spec"]).model_dump(mode="json")
+                    spec = spec_of(folder).model_dump(mode="json")
                     by_size.setdefault(size(spec), []).append(done["seconds"] / manifest["steps"])
-            except (StoreError, KeyError, TypeError, ValueError):
+            except (StoreError, ConfigError, KeyError, TypeError, ValueError):
                 continue  # a damaged run folder must not prevent an estimate
     return by_size
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from rpg.config.model import KNOWN_MODELS, located
-from rpg.config.run_spec import RunSpec, teacher_path
+from rpg.config.run_spec import RunSpec
 from rpg.config.task import FileTask, MathTask, is_name
 from rpg.config.verl_keys import sections, unknown
 from rpg.planning.gpu_estimate import Assumptions, problems_of
@@ -109,7 +109,7 @@ def _files(spec: RunSpec) -> list[str]:
 
 def _models(spec: RunSpec, layout: Layout) -> list[str]:
     own = spec.model.path if spec.model.type == "pretrained" else None
-    named = {"model.path": own, "algorithm.reference.path": teacher_path(spec.algorithm)}
+    named = {"model.path": own, "algorithm.reference.path": spec.algorithm.teacher_path}
     return [
         line
         for field, path in named.items()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from rpg.config.backend import LocalBackend, VerlBackend
 from rpg.config.evaluation import VllmEngineSpec
 from rpg.config.model import TinyModel, bfloat16
-from rpg.config.run_spec import RunSpec, teacher_path
+from rpg.config.run_spec import RunSpec
 from rpg.planning.model_shapes import Shape, shape_and_source, shape_of, tiny_shape
 from rpg.store.token_records import FILE_BYTES as RECORD_BYTES
 from rpg.store.token_records import TOKEN_BYTES as RECORDED_TOKEN_BYTES
@@ -139,7 +139,7 @@ def _waiting(spec: RunSpec) -> float:
 
 def teacher_shape(spec: RunSpec) -> Shape | None:
     """Of the model that is the reference; None: there is none, or its size is unknown."""
-    path = teacher_path(spec.algorithm)
+    path = spec.algorithm.teacher_path
     return None if path is None else shape_and_source(path)[0]
 
 

@@ -9,10 +9,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rpg.config import shipped
 from rpg.config.errors import ConfigError, other_kind
 from rpg.config.identity import canonical_json
-from rpg.config.load import checked, load_raw_run, merge, read_mapping
+from rpg.config.load import checked, merged_over_base, read_mapping
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import Positive, Section
 from rpg.config.sweep_spec import Budget, Sweep, check_field, with_values
@@ -300,8 +299,7 @@ def load_study(path: Path) -> Study:
     if "axes" in raw:
         raise other_kind(path, "sweep", "study")
     spec = checked(StudySpec, raw, path)
-    base = load_raw_run(shipped.base(path, spec.base), (path.resolve(),)) if spec.base else {}
-    study = Study(spec, merge(base, spec.run), path)
+    study = Study(spec, merged_over_base(spec.run, spec.base, path), path)
     named = {"set": [*spec.set], "factors": [*spec.factors], "tune.space": [*spec.tune.space]}
     named |= {f"tune.spaces.{variant}": [*space] for variant, space in spec.tune.spaces.items()}
     named |= {f"variants.{variant}": [*settings] for variant, settings in study.variants.items()}

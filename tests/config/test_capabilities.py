@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from rpg.catalogue.lookup import models_in
+from rpg.catalogue.schema import models_in
 from rpg.config.capabilities import VERL, capability, reached
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import ADDRESS, CHOICE, CODE, NAME, NUMBER, PATH

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rpg.catalogue.entry import merge
 from rpg.config.backend import LocalBackend
 from rpg.config.errors import ConfigError
-from rpg.config.load import assign, merge, parse_assignments, parse_yaml, resolve
+from rpg.config.load import assign, parse_assignments, parse_yaml, resolve
+from rpg.config.run_spec import RunSpec
 from rpg.config.sweep_spec import load_sweep, single_run
 from tests.config.pin_identities import shipped_sweeps
 from tests.specs import load_run
@@ -105,25 +107,36 @@ def test_base_files_merge_and_cycles_are_found(tmp_path):
         load_run(tmp_path / "a.yaml")
 
 
+OPTIMIZER = {"betas": [0, 1], "schedule": "linear"}
+
+
 @pytest.mark.parametrize("written", [{}, {"type": "adamw"}])
-def test_another_type_drops_the_other_types_fields_and_the_default_spelt_out_drops_none(written):
-    base = {"training": {"optimizer": {"betas": [0, 1], "schedule": "linear", **written}}}
-    same = merge(base, {"training": {"optimizer": {"type": "adamw", "weight_decay": 0}}})
-    assert resolve(same, "x") == resolve(
-        merge(base, {"training": {"optimizer": {"weight_decay": 0}}}), "x"
-    )
+def test_another_type_replaces_the_whole_section_of_a_base(written):
+    base = {"training": {"optimizer": {**OPTIMIZER, **written}}}
     other = {"training": {"optimizer": {"type": "schedule_free"}}}
-    assert merge(base, other) == other
-    assign(
-        base, "training.optimizer.type", "schedule_free", "x"
-    )  # an unwritten type leaves what both have
-    assert base["training"]["optimizer"] == {"type": "schedule_free"} | (
-        {} if written else {"betas": [0, 1]}
-    )
-    assert (
-        "weight"
-        in merge({"reward": {"weight": 2.0}}, {"reward": {"type": "correctness"}})["reward"]
-    )
+    assert merge(base, other, RunSpec) == other
+
+
+@pytest.mark.parametrize("written", [{}, {"type": "adamw"}])
+def test_the_default_type_spelt_out_replaces_nothing(written):
+    base = {"training": {"optimizer": {**OPTIMIZER, **written}}}
+    unspelt = merge(base, {"training": {"optimizer": {"weight_decay": 0}}}, RunSpec)
+    spelt = merge(base, {"training": {"optimizer": {"type": "adamw", "weight_decay": 0}}}, RunSpec)
+    assert resolve(spelt, "x") == resolve(unspelt, "x")
+
+    reward = merge({"reward": {"weight": 2.0}}, {"reward": {"type": "correctness"}}, RunSpec)
+    assert reward["reward"] == {"weight": 2.0, "type": "correctness"}
+
+
+@pytest.mark.parametrize(
+    ("written", "left"),
+    [({}, {"betas": [0, 1]}), ({"type": "adamw"}, {})],
+    ids=["no type was written, so what both have stays", "another type was written"],
+)
+def test_assigning_a_type_drops_the_fields_of_another_one(written, left):
+    run = {"training": {"optimizer": {**OPTIMIZER, **written}}}
+    assign(run, "training.optimizer.type", "schedule_free", "x")
+    assert run["training"]["optimizer"] == {"type": "schedule_free", **left}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pydantic import BaseModel, create_model
 
 from rpg.catalogue import Algorithm
 from rpg.catalogue.entry import PROSE
-from rpg.catalogue.lookup import models_in
+from rpg.catalogue.schema import models_in
 from rpg.config.identity import (
     FROZEN,
     STEPS,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rpg.backends.manifest import spec_of
+from rpg.config.load import spec_of
 from rpg.evaluation.drawing import Drawing
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.evaluation.evaluator import Evaluator

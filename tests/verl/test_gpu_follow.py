@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from rpg.backends.manifest import spec_of
 from rpg.backends.training_process import TrainingFailed
 from rpg.backends.verl import launch
 from rpg.backends.verl.job_output import clean, reason, tail
 from rpg.backends.verl.launch import _Run
 from rpg.backends.verl.overrides import plan
+from rpg.config.load import spec_of
 from rpg.store.live_status import TRAINING
 from tests.specs import load_run
 from tests.tiny import make_run, make_spec

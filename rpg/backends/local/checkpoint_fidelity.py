@@ -20,9 +20,9 @@ from rpg.auditing.gradient_agreement import Agreement, agreement
 from rpg.backends.local.batch_diagnostics import add_gradients, slope_of
 from rpg.backends.local.rollout import Graded, Roller
 from rpg.backends.local.training_loop import configure_memory, configure_torch, resume
-from rpg.backends.manifest import spec_of
 from rpg.catalogue import Algorithm, algorithm, algorithms, override
 from rpg.catalogue.lookup import divergence_of, exact_loss
+from rpg.config.load import spec_of
 from rpg.config.run_spec import RunSpec
 from rpg.losses.advantages import advantages as advantages_of
 from rpg.losses.kl_terms import k3

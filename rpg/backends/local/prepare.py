@@ -10,7 +10,7 @@ import functools
 import sys
 from pathlib import Path
 
-from rpg.backends.manifest import spec_of
+from rpg.config.load import spec_of
 from rpg.errors import UserError
 from rpg.models.warm_start_cache import is_prepared, lengths_checked
 from rpg.store.current import current_runs, is_imported

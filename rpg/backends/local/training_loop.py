@@ -11,9 +11,9 @@ from rpg.backends.local.optimizers import halve_weights
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.sampler import Weights
 from rpg.backends.local.trainer import Trainer
-from rpg.backends.manifest import spec_of
 from rpg.backends.progress_reporter import Reporter, step_line
 from rpg.backends.training_process import Say
+from rpg.config.load import spec_of
 from rpg.config.model import bfloat16
 from rpg.config.run_spec import RunSpec
 from rpg.models.device import configure_device

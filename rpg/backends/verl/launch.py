@@ -11,7 +11,6 @@ import subprocess
 import time
 from pathlib import Path
 
-from rpg.backends.manifest import spec_of
 from rpg.backends.progress_reporter import step_line
 from rpg.backends.training_process import Say, TrainingFailed, TrainingLost
 from rpg.backends.verl.checkpoints import VerlCheckpoints, finished
@@ -22,8 +21,9 @@ from rpg.backends.verl.readiness import require
 from rpg.catalogue import ModelReference
 from rpg.config.backend import LocalRay, RayAddress, VerlBackend
 from rpg.config.errors import ConfigError
+from rpg.config.load import spec_of
 from rpg.config.model import PretrainedModel, bfloat16
-from rpg.config.run_spec import RunSpec, teacher_path
+from rpg.config.run_spec import RunSpec
 from rpg.config.verl_keys import unknown
 from rpg.errors import first_line
 from rpg.store import run_provenance
@@ -208,7 +208,7 @@ def initial_model(spec: RunSpec, home: Path, say: Say) -> Path:
 def with_teacher(spec: RunSpec, model: Path, home: Path, say: Say) -> RunSpec:
     """The run with its teacher's folder for the name. Raises ConfigError: no usable folder, nor an
     id the hub knows; ModelError: its tokens are not those of `model`."""
-    path = teacher_path(spec.algorithm)
+    path = spec.algorithm.teacher_path
     if path is None:
         return spec
     from rpg.models.teacher import FIELD, check_teacher  # noqa: PLC0415 (torch: after all checks)

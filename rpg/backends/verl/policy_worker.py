@@ -24,7 +24,6 @@ from rpg.backends.verl import cpu, fsdp_weights, padded_batches
 from rpg.backends.verl.fsdp_weights import shards, written_by
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.backends.verl.update import ActorLoss, Plan, update
-from rpg.config.run_spec import teacher_path
 from rpg.errors import UserError
 
 SHARDS = "world_size_{world}_rank_{rank}.safetensors"
@@ -68,7 +67,7 @@ class PolicyWorker(ActorRolloutRefWorker):
     def ref_worker_cls(self, config: TrainingWorkerConfig) -> TrainingWorker:
         """verl makes the worker of the reference by this name, with the policy's model; a teacher
         is another one."""
-        teacher = teacher_path(self.settings.algorithm)
+        teacher = self.settings.algorithm.teacher_path
         if teacher is not None:
             other = OmegaConf.merge(self.config.model, {"path": teacher})
             config = replace(config, model_config=omega_conf_to_dataclass(other))

@@ -40,7 +40,6 @@ from rpg.backends.verl.policy_worker import PolicyWorker
 from rpg.backends.verl.prefetch import Prefetch
 from rpg.backends.verl.responses import ERROR
 from rpg.backends.verl.update import Plan, Updated
-from rpg.config.run_spec import teacher_path
 from rpg.errors import UserError
 from rpg.store.live_status import TRAINING
 from rpg.store.run_folder import RunFolder
@@ -61,7 +60,7 @@ class Trainer(PPOTrainerSync):
         super().__init__(config)
         self.optimizer_step = self.critic_updates = self.tokens = 0
         self.reference = ReferenceSchedule(self.settings.algorithm)
-        self.kept = teacher_path(self.settings.algorithm) is not None
+        self.kept = self.settings.algorithm.teacher_path is not None
         """Whether the reference has its own weights; otherwise it is the policy that samples the
         next rollout."""
         self.ours: dict[str, Any] = {}

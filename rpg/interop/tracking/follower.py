@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from rpg.config.run_spec import RunSpec
+from rpg.config.load import spec_of
 from rpg.config.tracking import TrackerSection
+from rpg.errors import UserError
 from rpg.interop.tracking.trackers import Record, Sink, open_sink, records, starts_over
-from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object
+from rpg.store.atomic_files import atomic_write_json, read_json_object
 from rpg.store.current import current_runs, is_imported
 from rpg.store.layout import Layout
 from rpg.store.run_folder import RunFolder
@@ -74,8 +73,8 @@ class Follower:
         if self.trackers is not None:
             return self.trackers
         try:
-            return RunSpec.model_validate(folder.read_manifest()["spec"]).track
-        except (StoreError, ValidationError):
+            return spec_of(folder).track
+        except UserError:
             return ()
 
     def _follow(self, folder: RunFolder, tracker: TrackerSection) -> int:
