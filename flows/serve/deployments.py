@@ -57,6 +57,7 @@ Studies = Annotated[
 ]
 Nights = Annotated[str, choice(forms.nights(_ROOTS))]
 Seeds = list[Annotated[int, Field(ge=0, lt=2**31)]]
+BaselineSeeds = Annotated[int, Field(ge=0, le=1_000)]
 Steps = Annotated[int, Field(ge=0, le=10_000_000)]
 Name = Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9._-]{0,63})?$")]
 Workers = Annotated[int, Field(ge=0, le=256)]
@@ -111,6 +112,8 @@ def what_it_is() -> str:
     given = flow_run.parameters
     name = given.get("name") or str(given.get("config", "")).partition(END)[0]
     changed = [*given.get("algorithms", ()), *(f"seed {seed}" for seed in given.get("seeds", ()))]
+    if given.get("baseline_seeds"):
+        changed.append(f"{given['baseline_seeds']} seeds of the baseline")
     changed += [f"{given['steps']} steps"] if given.get("steps") else []
     changed += [line.strip() for line in given.get("overrides", "").splitlines() if line.strip()]
     return ", ".join([f"sweep {name}", *changed])[:200]
@@ -122,6 +125,7 @@ def sweep(
     config: Config,
     algorithms: Algorithms = [],
     seeds: Seeds = [],
+    baseline_seeds: BaselineSeeds = 0,
     steps: Steps = 0,
     backend: Backend = forms.AS_FILE,
     overrides: str = "",
@@ -136,6 +140,8 @@ def sweep(
             says more about each.
         algorithms: Replace the file's algorithms; none: as in the file.
         seeds: Replace the file's seeds; none: as in the file.
+        baseline_seeds: Number of seeds (0, 1, ...) of the baseline, if it shall have more than
+            the others; the baseline is part of every comparison. 0: as in the file.
         steps: Training steps; 0: as in the file.
         backend: The back end that trains.
         overrides: Further settings, one field=value per line, e.g.
@@ -148,6 +154,7 @@ def sweep(
         config,
         algorithms=algorithms,
         seeds=seeds,
+        baseline_seeds=baseline_seeds,
         steps=steps,
         backend=backend,
         overrides=overrides,

@@ -134,6 +134,7 @@ def sweep(
     *,
     algorithms: Sequence[str] = (),
     seeds: Sequence[int] = (),
+    baseline_seeds: int = 0,
     steps: int = 0,
     backend: str = AS_FILE,
     overrides: str = "",
@@ -150,10 +151,10 @@ def sweep(
         lines.append(f"training.steps={int(steps)}")
     if backend != AS_FILE:
         lines.append(f"backend.type={backend}")
-    chosen: dict[str, list[Any]] = {
-        "algorithm": list(algorithms),
-        "seed": [int(seed) for seed in seeds],
-    }
+    of_seeds: list[int] | dict[str, Any] = [int(seed) for seed in seeds]
+    if baseline_seeds:
+        of_seeds = {"baseline": int(baseline_seeds), "others": of_seeds or None}
+    chosen: dict[str, Any] = {"algorithm": list(algorithms), "seed": of_seeds}
     axes = {field: values for field, values in chosen.items() if values}
     # No digest of the data: that would read files before their paths are checked.
     assignments = parse_assignments(lines)

@@ -177,11 +177,15 @@ def parse_assignments(pairs: list[str], option: str = "--set") -> dict[str, Any]
     return given_once(pairs, option, f"field=value, e.g. {option} training.steps=20", parse_yaml)
 
 
-def parse_axes(pairs: list[str]) -> dict[str, list[Any]]:
-    """`["seed=[0, 1]"]` -> {path: values}; values are YAML lists."""
-    return given_once(
-        pairs, "--axis", "field=[value, value], e.g. --axis seed=[0,1,2]", parse_yaml, list
-    )
+def parse_axes(pairs: list[str]) -> dict[str, Any]:
+    """`["seed=[0, 1]"]` -> {path: values}; values are YAML lists, and of seeds also `{baseline: 9,
+    others: 3}`."""
+    expected = "field=[value, value], e.g. --axis seed=[0,1,2]"
+    axes = given_once(pairs, "--axis", expected, parse_yaml, (list, dict))
+    for field, values in axes.items():
+        if isinstance(values, dict) and field != "seed":
+            raise ConfigError(f"--axis {field}={values}: write {expected}")
+    return axes
 
 
 def given_once(
@@ -189,7 +193,7 @@ def given_once(
     option: str,
     expected: str,
     read: Callable[[str, str], Any],
-    kind: type = object,
+    kind: type | tuple[type, ...] = object,
 ) -> dict[str, Any]:
     """`name=value` -> {name: value as `read`}. Raises ConfigError: a name or value is missing, or a
     name is given twice."""

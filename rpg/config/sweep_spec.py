@@ -39,6 +39,19 @@ class Budget(Section):
     tokens: Positive
 
 
+Seed = Annotated[int, Field(ge=0)]
+Seeds = Positive | Annotated[list[Seed], Field(min_length=1)]
+"""A list of seeds, or their number: seeds 0, 1, ... below it."""
+
+
+class SeedsOf(Section):
+    """More seeds for the baseline than for the others: every comparison uses the baseline."""
+
+    baseline: Seeds
+    others: Seeds | None = None
+    """None: those of the axis `seed`."""
+
+
 class SweepSpec(BaseModel):
     """The fields of a sweep file."""
 
@@ -68,6 +81,9 @@ class SweepSpec(BaseModel):
     matters: float = Field(default=0.02, gt=0, lt=1)
     """The smallest difference in accuracy that you care about: reports say what it takes to find
     it. Changes no run."""
+    seeds: SeedsOf | None = None
+    """`{baseline: 9, others: 3}` in place of an axis `seed`: seeds 0 to 8 of the baseline, 0 to 2 of
+    every other variant; or lists of seeds. `rpg show` says what that buys."""
     budget: Budget | None = None
     """`{tokens: 300000}`: reports also compare at these tokens per run, interpolated between
     checkpoints. Changes no run."""
@@ -106,15 +122,16 @@ def load_sweep(
     overrides: dict[str, Any],
     data_digest: Callable[[RunSpec], str],
     *,
-    axes: dict[str, list[Any]] | None = None,
+    axes: dict[str, Any] | None = None,
     name: str | None = None,
 ) -> Sweep:
     """Read, check and expand a sweep file.
 
     `overrides` (from `--set`) replace an axis of the same name by the one value; `axes` (from
-    `--axis`) replace an axis or add one; `name` replaces the file's. `data_digest` maps a run to
-    the digest of its data, which is part of the run's identity. Raises ConfigError: naming the
-    file, the field, the value and what would be accepted.
+    `--axis`) replace an axis or add one, and `seed` may be what `seeds` is in a file; `name`
+    replaces the file's. `data_digest` maps a run to the digest of its data, which is part of the
+    run's identity. Raises ConfigError: naming the file, the field, the value and what would be
+    accepted.
     """
     spec, value_labels = _read_spec(path, axes, name)
     base = merged_over_base(spec.run, spec.base, path)
@@ -156,6 +173,9 @@ def load_sweep(
         raise ConfigError(f"{path}: exclude: leaves no run")
     _check_names(runs, path)
     baseline = _baseline(spec.baseline, runs, path, bool(overrides or axes))
+    if spec.seeds and "seed" not in overrides:
+        others = _seed_list(spec.seeds.others or [])
+        runs = [run for run in runs if run.variant == baseline or run.spec.seed in others]
     return Sweep(spec, tuple(runs), baseline, path.read_text(encoding="utf-8"), path, labels=labels)
 
 
@@ -191,7 +211,7 @@ def single_run(
 
 
 def _read_spec(
-    path: Path, axes: dict[str, list[Any]] | None, name: str | None
+    path: Path, axes: dict[str, Any] | None, name: str | None
 ) -> tuple[SweepSpec, dict[tuple[str, str], str]]:
     """The fields of a sweep file, with a name and axes from the command line; and {(axis, value as
     JSON): its label}."""
@@ -209,9 +229,21 @@ def _read_spec(
     if name is not None:
         raw["name"] = name
     if axes:
-        fixed = {k: v for k, v in (raw.get("set") or {}).items() if k not in axes}
-        raw |= {"axes": {**(raw.get("axes") or {}), **axes}, "set": fixed}
+        _replace_axes(raw, axes)
+    if isinstance(raw.get("seeds"), list):
+        raise ConfigError(
+            f"{path}: seeds: a list is an axis: `axes: {{seed: {raw['seeds']}}}`; "
+            "accepted here: {baseline: 9, others: 3}"
+        )
     spec = checked(SweepSpec, raw, path)
+    if spec.seeds:
+        _check_seeds(spec, spec.seeds, path)
+        spec = _with_seed_axis(spec, spec.seeds)
+    return spec, _labels(spec, path)
+
+
+def _labels(spec: SweepSpec, path: Path) -> dict[tuple[str, str], str]:
+    """{(axis, value as JSON): its label}; the labels are taken out of the values."""
     labels = {}
     for axis, values in spec.axes.items():
         for value in values:
@@ -221,7 +253,60 @@ def _read_spec(
                     wrong = f"{text!r} is not a text of 1 to 80 characters"
                     raise ConfigError(f"{path}: axes.{axis}: label: {wrong}")
                 labels[axis, canonical_json(value)] = text.strip()
-    return spec, labels
+    return labels
+
+
+def _replace_axes(raw: dict[str, Any], axes: dict[str, Any]) -> None:
+    """Put the axes of the command line into a file's fields."""
+    replaced = dict(axes)
+    if isinstance(axes.get("seed"), dict):
+        _replace_seeds(raw, replaced.pop("seed"))
+    elif "seed" in axes:
+        raw.pop("seeds", None)
+    raw["set"] = {k: v for k, v in (raw.get("set") or {}).items() if k not in axes}
+    raw["axes"] = {**(raw.get("axes") or {}), **replaced}
+
+
+def _replace_seeds(raw: dict[str, Any], seeds: dict[str, Any]) -> None:
+    """Put `{baseline: ..., others: ...}` of the command line into a file's fields."""
+    given = {name: value for name, value in seeds.items() if value is not None}
+    of_file = raw.get("seeds")
+    raw["seeds"] = {**(of_file if isinstance(of_file, dict) else {}), **given}
+    if "others" in given:
+        raw["axes"] = {k: v for k, v in (raw.get("axes") or {}).items() if k != "seed"}
+
+
+def _check_seeds(spec: SweepSpec, seeds: SeedsOf, path: Path) -> None:
+    """`seeds` needs a baseline, which has all seeds of the others; they are given once."""
+    if spec.baseline is None:
+        raise ConfigError(f"{path}: seeds: there is no baseline; name one with `baseline:`")
+    if seeds.others is not None and "seed" in spec.axes:
+        raise ConfigError(f"{path}: seeds.others: the axis seed has them, too; keep one of the two")
+    if seeds.others is None and "seed" not in spec.axes:
+        raise ConfigError(f"{path}: seeds.others: missing, and there is no axis seed")
+    baseline = _seed_list(seeds.baseline)
+    others = _seed_list(spec.axes["seed"] if seeds.others is None else seeds.others)
+    missing = [seed for seed in others if seed not in baseline]
+    if missing:
+        raise ConfigError(
+            f"{path}: seeds.baseline: {seeds.baseline} lacks seed {missing[0]} of the others; "
+            "the baseline needs all of theirs, as variants are compared seed by seed"
+        )
+
+
+def _with_seed_axis(spec: SweepSpec, seeds: SeedsOf) -> SweepSpec:
+    """The axis `seed` with all seeds; `seeds.others` says which of them the others have."""
+    others = spec.axes["seed"] if seeds.others is None else seeds.others
+    complete = {
+        "axes": {**spec.axes, "seed": _seed_list(seeds.baseline)},
+        "seeds": seeds.model_copy(update={"others": others}),
+    }
+    return spec.model_copy(update=complete)
+
+
+def _seed_list(seeds: int | list[Any]) -> list[Any]:
+    """The seeds that a list or a number stands for."""
+    return list(range(seeds)) if isinstance(seeds, int) else list(seeds)
 
 
 def with_values(base: dict[str, Any], values: dict[str, Any], path: Path, at: str) -> RunSpec:

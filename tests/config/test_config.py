@@ -53,6 +53,78 @@ def test_resolved_form_resolves_to_itself():
         assert resolve(yaml.safe_load(yaml.safe_dump(dumped)), "again") == run.spec
 
 
+MORE_OF_THE_BASELINE = """
+name: t
+axes: {algorithm: [grpo, dapo, cispo]}
+seeds: {baseline: 5, others: 2}
+baseline: grpo
+"""
+
+
+def seeds_by_algorithm(runs):
+    found = {}
+    for run in runs:
+        found.setdefault(run.spec.algorithm.name, []).append(run.spec.seed)
+    return found
+
+
+def test_a_baseline_may_have_more_seeds_than_the_others(tmp_path):
+    runs = load_sweep(sweep_file(tmp_path, MORE_OF_THE_BASELINE), {}, digest).runs
+    expected = {"grpo": [0, 1, 2, 3, 4], "dapo": [0, 1], "cispo": [0, 1]}
+    assert seeds_by_algorithm(runs) == expected
+
+
+def test_runs_of_counted_seeds_are_those_of_a_list(tmp_path):
+    counted = load_sweep(sweep_file(tmp_path, MORE_OF_THE_BASELINE), {}, digest).runs
+    listed = MORE_OF_THE_BASELINE.replace("cispo]", "cispo], seed: [0, 1]")
+    listed = listed.replace("seeds: {baseline: 5, others: 2}", "")
+    same = load_sweep(sweep_file(tmp_path, listed), {}, digest).runs
+    by_folder = {run.folder: run for run in counted}
+    assert [by_folder[run.folder] for run in same] == list(same)
+
+
+@pytest.mark.parametrize(
+    ("axes", "expected"),
+    [
+        ({"seed": [7]}, {"grpo": [7], "dapo": [7], "cispo": [7]}),
+        ({"seed": {"baseline": 3, "others": [2]}}, {"grpo": [0, 1, 2], "dapo": [2], "cispo": [2]}),
+    ],
+)
+def test_seeds_of_the_command_line_replace_those_of_the_file(tmp_path, axes, expected):
+    path = sweep_file(tmp_path, MORE_OF_THE_BASELINE)
+    assert seeds_by_algorithm(load_sweep(path, {}, digest, axes=axes).runs) == expected
+
+
+def test_an_axis_of_seeds_may_leave_more_to_the_baseline(tmp_path):
+    text = MORE_OF_THE_BASELINE.replace("cispo]", "cispo], seed: [1, 3]")
+    path = sweep_file(tmp_path, text.replace(", others: 2", ""))
+    expected = {"grpo": [0, 1, 2, 3, 4], "dapo": [1, 3], "cispo": [1, 3]}
+    assert seeds_by_algorithm(load_sweep(path, {}, digest).runs) == expected
+
+
+def test_one_seed_of_the_command_line_is_that_of_all(tmp_path):
+    path = sweep_file(tmp_path, MORE_OF_THE_BASELINE)
+    expected = {"grpo": [4], "dapo": [4], "cispo": [4]}
+    assert seeds_by_algorithm(load_sweep(path, {"seed": 4}, digest).runs) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("baseline: grpo", "", "there is no baseline"),
+        ("baseline: 5", "baseline: 1", "lacks seed 1 of the others"),
+        (", others: 2", "", "there is no axis seed"),
+        ("cispo]", "cispo], seed: [0]", "keep one of the two"),
+        ("others: 2", "others: 0", "seeds.others"),
+    ],
+)
+def test_seeds_that_cannot_be_compared_are_refused(tmp_path, before, after, words):
+    text = MORE_OF_THE_BASELINE.replace(before, after)
+    assert text != MORE_OF_THE_BASELINE
+    with pytest.raises(ConfigError, match=words):
+        load_sweep(sweep_file(tmp_path, text), {}, digest)
+
+
 def test_axes_multiply_zip_pairs_and_exclude_drops(tmp_path):
     path = sweep_file(
         tmp_path,

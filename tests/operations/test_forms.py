@@ -57,6 +57,18 @@ def test_a_form_becomes_the_arguments_of_the_command(where):
     ]
 
 
+@pytest.mark.parametrize(
+    ("seeds", "expected"),
+    [
+        ([0, 1], '--axis=seed={"baseline": 5, "others": [0, 1]}'),
+        ([], '--axis=seed={"baseline": 5, "others": null}'),
+    ],
+)
+def test_a_form_may_give_the_baseline_more_seeds(where, seeds, expected):
+    _, arguments = forms.sweep(where, "quickstart", seeds=seeds, baseline_seeds=5)
+    assert arguments[-1] == expected
+
+
 def test_the_form_says_how_many_runs_a_file_has_and_what_they_take(where, tmp_path):
     own(where)
     (where.own / "broken.yaml").write_text("name: [")
