@@ -1,11 +1,16 @@
-"""Every evaluation beside the others: those of sweeps, of checkpoints trained elsewhere, and by
-hand (rpg evaluate)."""
+"""Every evaluation beside the others, with its samples: those of sweeps, of checkpoints trained
+elsewhere, and by hand (rpg evaluate)."""
 
+from pathlib import Path
+
+import pandas
 import streamlit as st
 
+from dashboard import samples
 from dashboard.view import View
-from dashboard.widgets import Nothing, choose_many, show_table
+from dashboard.widgets import Nothing, choose_many, choose_row
 from rpg.next_steps import command
+from rpg.store import Layout
 
 SHARES = {
     "accuracy": "mean@k",
@@ -16,6 +21,8 @@ SHARES = {
     "unread": "unread",
     "second_reading": "mean@k with a second reader",
 }
+PLACE = ["sweep", "run", "step"]
+"""Where an evaluation's samples are; the table names the model instead."""
 
 
 def page(view: View) -> None:
@@ -31,14 +38,42 @@ def page(view: View) -> None:
     on = choose_many("Benchmarks", benchmarks, "benchmarks", benchmarks, column=right)
     table = table[table["origin"].isin(chosen) & table["benchmark"].isin(on)]
     shares = {
-        name: st.column_config.NumberColumn(label, format="percent")
-        for name, label in SHARES.items()
+        name: st.column_config.NumberColumn(label, format="%.3f") for name, label in SHARES.items()
     }
     names = {"rules": "graded by", "draws": "samples/"}
     tokens = {"tokens": st.column_config.NumberColumn(format="%.1f")}
-    show_table(table.dropna(axis=1, how="all"), 700, {**shares, **names, **tokens})
-    st.text(
-        f"{len(table)} evaluations. The error is that of mean@k over problems. The samples of evaluations with the same "
-        "folder under samples/ are the same. Unread answers count as wrong; a second reader, a computer algebra "
-        "system, judges those that are one formula, and what it finds is shown apart."
+    called = [f"{row.model} · {row.benchmark} · {row.rules}" for row in table.itertuples()]
+    place = choose_row(
+        table.drop(columns=PLACE).dropna(axis=1, how="all"),
+        called,
+        "evaluation",
+        {**shares, **names, **tokens},
     )
+    st.text(
+        f"{len(table)} evaluations. The error is that of mean@k over problems. The samples of "
+        "evaluations with the same folder under samples/ are the same. Unread answers count as "
+        "wrong; a second reader, a computer algebra system, judges those that are one formula, and "
+        "what it finds is shown apart."
+    )
+    if called:
+        _samples(view.layout, table.iloc[place], called[place])
+
+
+def _samples(layout: Layout, evaluation: pandas.Series, called: str) -> None:
+    st.subheader("Samples")
+    st.text(called)
+    path = samples_file(layout, evaluation)
+    if path is None or not path.exists():
+        raise Nothing("Its samples are not here: it was imported as a number.")
+    samples.browse(samples.read(path))
+
+
+def samples_file(layout: Layout, evaluation: pandas.Series) -> Path | None:
+    """The file of an evaluation's samples; None if it was imported without."""
+    benchmark = evaluation["benchmark"]
+    if evaluation["origin"] == "hand":
+        return layout.evaluations / evaluation["run"] / f"{benchmark}.parquet"
+    if evaluation["origin"] == "imported":
+        return None
+    folder = layout.run(evaluation["sweep"], evaluation["run"])
+    return folder.eval_path(benchmark, int(evaluation["step"]))

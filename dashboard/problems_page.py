@@ -6,8 +6,8 @@ from typing import NamedTuple
 import pandas
 import streamlit as st
 
+from dashboard import samples as stored
 from dashboard.view import View, choose_sweep
-from dashboard.view import samples as stored
 from dashboard.widgets import Nothing, choose, choose_row, notice, share_column, show_text
 from rpg.store import StoreError
 
@@ -106,7 +106,8 @@ def _responses(view: View, sweep: str, sides: list[Side], benchmark: str, proble
         samples = []
         for run in side.runs:
             try:
-                rows = stored(view.layout.run(sweep, run), benchmark, side.step)
+                folder = view.layout.run(sweep, run)
+                rows = stored.read(folder.eval_path(benchmark, side.step))
             except StoreError as error:
                 notice(str(error))
                 continue

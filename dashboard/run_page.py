@@ -7,26 +7,21 @@ from typing import Any
 import pandas
 import streamlit as st
 
+from dashboard import samples
 from dashboard.annotating import show_annotations
 from dashboard.view import View, choose_sweep, series_labels
-from dashboard.view import samples as stored
 from dashboard.widgets import (
     Nothing,
     choose,
     choose_part,
-    choose_row,
     notice,
     show_panels,
-    show_text,
 )
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves
 from rpg.report.csv_text import csv_text
 from rpg.store.current import flat, how_it_came
 from rpg.store.run_folder import RunFolder
-from rpg.store.samples import SECOND, unread_form
-
-ROWS = 200  # samples per table
 
 
 def page(view: View) -> None:
@@ -141,65 +136,8 @@ def _samples(folder: RunFolder) -> None:
     benchmarks = [name for name in folder.benchmarks() if folder.eval_steps(name)]
     if not benchmarks:
         raise Nothing("Nothing has been evaluated yet.")
-    first, second, third, fourth = st.columns([2, 1, 1, 2])
-    benchmark = choose("Benchmark", benchmarks, "benchmark", column=first)
-    steps = [str(step) for step in folder.eval_steps(benchmark)]
-    step = choose("Step", steps, "step", steps[-1], column=second)
-    kind = choose(
-        "Show", ["all", "right", "wrong", "unread", "truncated"], "show", "all", column=third
-    )
-    words = fourth.text_input(
-        "Search in problem, response and answer", key="search", bind="query-params"
-    )
-    samples = stored(folder, benchmark, int(step))
-    matches = matching(samples, kind, words or "")
-    cut = f", the first {ROWS} are shown" if len(matches) > ROWS else ""
-    st.text(f"{len(matches)} of {len(samples)} samples{cut}")
-    shown = matches.head(ROWS)
-    preview = shown.assign(
-        **{name: shown[name].str.slice(0, 300) for name in ("problem", "response")}
-    )
-    columns = "problem_id sample correct extracted answer reason tokens problem response".split()
-    names = [f"{row.problem_id}/{row.sample}" for row in shown.itertuples()]
-    place = choose_row(preview[columns], names, "sample")
-    if names:
-        _sample(shown.iloc[place])
-
-
-def matching(samples: pandas.DataFrame, kind: str, words: str) -> pandas.DataFrame:
-    """Samples of a kind that contain `words` in one of their texts, ignoring case."""
-    verdicts = zip(samples["correct"], samples["reason"], strict=True)
-    keep = {
-        "all": samples["correct"] | True,
-        "right": samples["correct"],
-        "wrong": ~samples["correct"],
-        "unread": [unread_form(*each) is not None for each in verdicts],
-        "truncated": samples["truncated"],
-    }[kind]
-    if words:
-        texts = ("problem_id", "problem", "response", "answer", "extracted")
-        hits = [
-            samples[name].fillna("").str.contains(words, case=False, regex=False) for name in texts
-        ]
-        keep = keep & pandas.concat(hits, axis=1).any(axis=1)
-    return samples[keep]
-
-
-def _sample(sample: pandas.Series) -> None:
-    verdict = "right" if sample["correct"] else "wrong"
-    second = sample.get(SECOND)
-    if pandas.notna(second):
-        verdict += f", {'right' if second else 'wrong'} to the second reader"
-    st.text(
-        f"{sample['problem_id']}, sample {sample['sample']}: {verdict} ({sample['reason']}); "
-        f"extracted {sample['extracted']!r}, expected {sample['answer']!r}; {sample['tokens']} tokens"
-        + (", truncated" if sample["truncated"] else "")
-    )
     left, right = st.columns(2)
-    for column, name in ((left, "problem"), (right, "response")):
-        with column:
-            st.caption(name.capitalize())
-            text = sample[name]
-            if show_text(text):
-                whole = f"Whole {name}"
-                st.download_button(whole, text, f"{name}.txt", on_click="ignore", key=whole)
+    benchmark = choose("Benchmark", benchmarks, "benchmark", column=left)
+    steps = [str(step) for step in folder.eval_steps(benchmark)]
+    step = choose("Step", steps, "step", steps[-1], column=right)
+    samples.browse(samples.read(folder.eval_path(benchmark, int(step))))

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 import duckdb
-import pandas
 import streamlit as st
 
-from dashboard.widgets import Nothing, choose, fragment, notice, show_notices
+from dashboard.widgets import Nothing, choose, fragment, notice, show_element, show_notices
 from rpg.next_steps import command
 from rpg.report import labels, summary
 from rpg.report.shared_page import shared_page
@@ -21,8 +20,6 @@ from rpg.store import Layout, StoreError, queries
 from rpg.store.database import build, open_file, usable
 from rpg.store.live_status import read_problems
 from rpg.store.notes import HIDDEN, titled
-from rpg.store.run_folder import RunFolder
-from rpg.store.samples import read_eval
 
 ALL = "with hidden"
 REFRESH = 3  # seconds between two checks for a newer database
@@ -106,12 +103,17 @@ def newest_view() -> View | None:
     return None
 
 
-def with_results(page: Callable[[View], None]) -> Callable[[], None]:
+SUBJECTS = ("run", "sweep", "study", "set")
+"""What an address may name that a page is about, the most particular first."""
+
+
+def with_results(page: Callable[[View], None], title: str = "") -> Callable[[], None]:
     """A page that gets the newest view, reruns when there is a newer one, and reports errors in one
-    line."""
+    line. Its heading, and what the browser's tab is called, say what it is about."""
 
     @functools.wraps(page)
     def run() -> None:
+        heading = st.empty()
         for problem in read_problems(Layout.at().home):
             notice(f"rpg serve: {problem}")
         view = newest_view()
@@ -127,9 +129,19 @@ def with_results(page: Callable[[View], None]) -> Callable[[], None]:
                 build(
                     view.layout, damaged=Path(view.version)
                 )  # of which the line below shows the page
+        _entitle(title, heading)
         rerun_when_changed(lambda: str(usable(Layout.at()) or ""), view.version if view else "")
 
     return run
+
+
+def _entitle(title: str, heading: Any) -> None:
+    """After the page, which by then has written its selection into the address."""
+    named = [st.query_params[key] for key in SUBJECTS if key in st.query_params]
+    parts = [*named[:1], title]
+    with heading:
+        show_element("heading", text=": ".join(reversed(parts)))
+    st.set_page_config(page_title=" · ".join([*parts, "rpg-lab"]))
 
 
 def _show(part: Callable[[View], None], view: View) -> None:
@@ -169,7 +181,12 @@ def choose_sweep(view: View, column: Any = None) -> str:
     """Select a sweep. Raises Nothing: there is none."""
     sweeps = [name for name in view.ask("sweeps")["sweep"] if not view.hidden(name, "sweep")]
     if not sweeps:
-        raise Nothing("No sweeps yet.")
+        start = command("sweep", "quickstart", layout=view.layout)
+        by_hand = len(view.ask("evaluations"))
+        others = ""
+        if by_hand:
+            others = f"\nEvaluations by hand ({by_hand}) are on the page Evaluations."
+        raise Nothing(f"No sweeps in {view.layout.home} yet. Start with: {start}{others}")
     before = st.session_state.get("sweep", sweeps[0])
     if before not in sweeps:
         notice(f"Sweep: {before} is no longer here; showing something else instead.")
@@ -181,25 +198,3 @@ def series_labels(view: View, sweeps: Sequence[str]) -> dict[queries.Series, str
     names the sweep."""
     variants = view.ask("variants", tuple(sweeps))
     return labels.series_labels(variants, view.ask("sweeps").set_index("sweep")["baseline"], sweeps)
-
-
-def samples(folder: RunFolder, benchmark: str, step: int) -> pandas.DataFrame:
-    """The graded samples of one evaluation, cached until the file changes. Raises StoreError: the
-    file is missing or cannot be read.
-    """
-    path = folder.eval_path(benchmark, step)
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
-    return _samples((str(path), status.st_mtime_ns, status.st_size), folder, benchmark, step)
-
-
-@cached(8, hash_funcs={RunFolder: str})
-def _samples(
-    key: tuple[str, int, int],  # noqa: ARG001 (part of the cache's key)
-    folder: RunFolder,
-    benchmark: str,
-    step: int,
-) -> pandas.DataFrame:
-    return read_eval(folder, benchmark, step).to_pandas()

@@ -243,9 +243,14 @@ def choose_row(
     return place
 
 
-def show_text(text: str) -> bool:
-    """A text of a data set or a model, verbatim; whether it is cut off."""
-    st.code(text[:MOST], language=None, wrap_lines=True)
+def show_text(text: str, markdown_of: Callable[[str], str] | None = None) -> bool:
+    """A text of a data set or a model, verbatim or as the Markdown that `markdown_of` makes of it;
+    whether it is cut off."""
+    if markdown_of:
+        with st.container(border=True):
+            st.markdown(markdown_of(text[:MOST]))
+    else:
+        st.code(text[:MOST], language=None, wrap_lines=True)
     cut = len(text) > MOST
     if cut:
         st.text(f"{len(text) - MOST:,} more characters")

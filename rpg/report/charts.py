@@ -9,6 +9,7 @@ import altair as alt
 import numpy as np
 import pandas
 
+from rpg.report import alternative_text
 from rpg.report.curves import interval_tooltips
 from rpg.report.summary import Summary
 from rpg.report.theme import COLOURS, encodings, line_styles
@@ -76,7 +77,12 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
     )
     text = base.mark_text(align="left", dy=-12, fontSize=10.5, color="#333333", limit=440)
     text = text.encode(x=alt.value(0), y=y, text="words:N", **link)
-    return alt.layer(zero, rule, ring, real, text).properties(width=460, height=alt.Step(38))
+    told = alternative_text.sentence(
+        f"Points of accuracy more than {summary.baseline_label}", words
+    )
+    return alt.layer(zero, rule, ring, real, text).properties(
+        width=460, height=alt.Step(38), description=told
+    )
 
 
 def frontier(data: pandas.DataFrame, labels: Sequence[str], *, name: str, x: str) -> alt.LayerChart:
@@ -117,8 +123,16 @@ def frontier(data: pandas.DataFrame, labels: Sequence[str], *, name: str, x: str
     points = base.mark_point(filled=True, size=48, opacity=1).encode(tooltip=tooltip)
     apart = _far_apart(data, 0.06 * (ends[1] - ends[0]), 0.06 * (scale.domain[1] - scale.domain[0]))
     words = base.properties(data=data[apart]).mark_text(dx=6, dy=-7, align="left", fontSize=10)
+    told = alternative_text.lines("Accuracy", data, y="accuracy", across=x)
     return alt.layer(
-        spread, line, points, words.encode(text="text:N"), data=data, width=400, height=300
+        spread,
+        line,
+        points,
+        words.encode(text="text:N"),
+        data=data,
+        width=400,
+        height=300,
+        description=told,
     )
 
 
@@ -153,7 +167,10 @@ def over_k(
     tooltip += [*interval_tooltips("low", "high", ".4f"), "seeds:Q"]
     points = base.mark_point(filled=True, size=30, opacity=1).encode(y=up, tooltip=tooltip)
     title = alt.Title(heading, anchor="start", frame="group")
-    return alt.layer(band, line, points, data=data, width=400, height=260, title=title)
+    told = alternative_text.lines(heading, data, x="k", across="k")
+    return alt.layer(
+        band, line, points, data=data, width=400, height=260, title=title, description=told
+    )
 
 
 def histogram(tokens: Mapping[str, Sequence[float]], labels: Sequence[str], name: str) -> alt.Chart:
@@ -177,7 +194,14 @@ def histogram(tokens: Mapping[str, Sequence[float]], labels: Sequence[str], name
     y = alt.Y("share:Q", title="share of tokens", axis=alt.Axis(format="~%", tickCount=4))
     data = pandas.DataFrame(rows, columns=["label", "x", "share"])
     line = alt.Chart(data).mark_line(interpolate="step-after", strokeWidth=1.6)
-    return line.encode(x=x, y=y, **encodings(labels, False)).properties(width=400, height=180)
+    middles = [
+        f"{label} {alternative_text.number(float(np.median(part)))}"
+        for label, part in values.items()
+        if len(part)
+    ]
+    told = alternative_text.sentence(f"Distribution of {title} over tokens, medians", middles)
+    encoded = line.encode(x=x, y=y, **encodings(labels, False))
+    return encoded.properties(width=400, height=180, description=told)
 
 
 def _around(low: pandas.Series, high: pandas.Series) -> list[float]:
@@ -220,19 +244,22 @@ def audit(rows: pandas.DataFrame, labels: Sequence[str]) -> list[alt.LayerChart]
         tooltip=["label:N", "clip:N", "drift:Q", *numbers],
     )
 
-    def panel(title: str, y: alt.Y) -> alt.LayerChart:
+    def panel(title: str, name: str, axis: alt.Axis) -> alt.LayerChart:
+        y = alt.Y(f"{name}:Q", title=None, axis=axis)
         # Points in a separate layer: together with the lines they take the stroke out of the legend
         # of dashes.
         dashes = alt.StrokeDash("clip:N", scale=dash, legend=legend)
         line = base.mark_line(strokeWidth=1.6).encode(y=y, strokeDash=dashes)
         points = base.mark_point(filled=True, size=40, opacity=1).encode(y=y)
         heading = alt.Title(title, anchor="start", frame="group")
-        return alt.layer(line, points, width=385, height=270, title=heading)
+        at_ends = data.assign(label=data["label"] + ", " + data["clip"])
+        told = alternative_text.lines(title, at_ends, "drift", name, "drift")
+        return alt.layer(line, points, width=385, height=270, title=heading, description=told)
 
-    bias = panel(
-        "Bias of the expected gradient", alt.Y("bias:Q", title=None, axis=alt.Axis(format="%"))
-    )
-    return [bias, panel("Noise of one sample", alt.Y("noise:Q", title=None))]
+    return [
+        panel("Bias of the expected gradient", "bias", alt.Axis(format="%")),
+        panel("Noise of one sample", "noise", alt.Axis()),
+    ]
 
 
 def field_figure(rows: str) -> alt.HConcatChart:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas
 
 from rpg.metrics import METRICS, Metric
+from rpg.report import alternative_text
 from rpg.report.selection import MEAN
 from rpg.report.theme import THEME, encodings
 
@@ -182,7 +183,8 @@ def panel(
     heading = alt.Title(
         heading, subtitle=subtitle or alt.Undefined, anchor="start", frame="group", limit=300
     )
-    return alt.layer(*layers, data=data, width=240, height=height, title=heading)
+    told = alternative_text.lines(title(name), data, across=X_TITLES[x])
+    return alt.layer(*layers, data=data, width=240, height=height, title=heading, description=told)
 
 
 def panels(

@@ -7,6 +7,7 @@ from typing import Any
 import altair as alt
 import pandas
 
+from rpg.report import alternative_text
 from rpg.report.theme import encodings
 
 SHAPES = {"finished": "circle", "pruned": "cross", "failed": "triangle-down", "pending": "square"}
@@ -74,8 +75,21 @@ def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> list[alt.Layer
             columns=names
         )
         heading = alt.Title(str(variant), anchor="start", frame="group")
-        panels.append(alt.layer(ring, points, data=part, width=230, height=190, title=heading))
+        told = alternative_text.sentence(f"Trials of {variant}", _best_trials(part))
+        panels.append(
+            alt.layer(
+                ring, points, data=part, width=230, height=190, title=heading, description=told
+            )
+        )
     return panels
+
+
+def _best_trials(trials: pandas.DataFrame) -> list[str]:
+    """How many there are, and the best of them."""
+    parts = [f"{len(trials)} trials"]
+    for row in trials[trials["best"]].itertuples():
+        parts.append(f"best: trial {row.trial}, accuracy {alternative_text.number(row.objective)}")
+    return parts
 
 
 def whole(chart: Any) -> Any:
@@ -138,7 +152,10 @@ def curves(
     if points is not None:
         small = alt.Chart(points).mark_point(filled=True, size=20, opacity=0.45, clip=True)
         layers.append(small.encode(x=across, y=alt.Y("mean:Q", **up), color=encoded["color"]))
-    return alt.layer(*layers).properties(width=620, height=280 + 10 * len(present))
+    told = alternative_text.lines(y, data, across=x)
+    return alt.layer(*layers).properties(
+        width=620, height=280 + 10 * len(present), description=told
+    )
 
 
 def short(field: str) -> str:

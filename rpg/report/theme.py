@@ -2,18 +2,38 @@
 and on dark pages.
 
 The colours are those of Okabe and Ito (2008), safe for colour-blind readers, without their yellow,
-which is invisible on white. Each algorithm has a colour; its variants along an axis differ in dash,
-then in lightness.
+which is invisible on white. Each algorithm has its colour in every chart; its variants along an
+axis differ in dash, then in lightness.
 """
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import altair as alt
 
 COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#7F7F7F")
+PALETTE = {
+    name: place
+    for place, names in enumerate(
+        (
+            ("GRPO", "GRPO (corrected KL)", "Dr. GRPO", "GRPO-pass@k"),
+            ("DAPO", "CISPO", "GSPO", "LUSPO"),
+            ("RPG-UFKL", "RPG-FKL", "OPD-FKL"),
+            ("RPG-REINFORCE-URKL", "RPG-REINFORCE-RKL", "DPPO-KL"),
+            ("RPG-URKL", "RPG-RKL", "OPD-RKL"),
+            ("RPG-REINFORCE-UFKL", "RPG-REINFORCE-FKL", "DPPO-TV"),
+            ("REINFORCE++", "REINFORCE++-Baseline", "REINFORCE", "RLOO", "OPO"),
+            ("PPO", "GPG", "OPD", "OPD-JSD", "GKD"),
+        )
+    )
+    for name in names
+}
+"""Name of an algorithm -> the place of its colour. A divergence of the paper keeps its hue, its
+REINFORCE-style loss the hue beside it; what is often compared is apart."""
 DASHES = ([1, 0], [6, 3], [2, 2], [9, 3, 2, 3], [12, 4], [3, 5])
 LIGHTER = (0.0, 0.4, 0.65)  # share of white, once the dashes are used up
 THEME: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
@@ -39,25 +59,31 @@ def family(label: str) -> str:
 
 
 def line_styles(labels: Sequence[str]) -> dict[str, tuple[str, list[int]]]:
-    """Label -> colour and dash. As many labels as there are colours have one each; of more, the
-    labels of a family share a colour, and up to 144 labels of 8 families are distinct.
+    """Label -> colour and dash. A family has its colour in every chart, whatever stands beside it;
+    labels of one colour differ in dash, then in lightness (18 of a colour are distinct).
 
     If all labels are of one family, a shared colour would say nothing, so each has its own.
     """
-    families = list(dict.fromkeys(map(family, labels)))
-    if len(families) == 1 or len(labels) <= len(COLOURS):
+    if len(labels) > 1 and len(set(map(family, labels))) == 1:
         return {
             label: (COLOURS[place % len(COLOURS)], DASHES[place // len(COLOURS) % len(DASHES)])
             for place, label in enumerate(labels)
         }
-    members = [0] * len(COLOURS)
+    alike: Counter[str] = Counter()
     styles = {}
     for label in labels:
-        place = families.index(family(label)) % len(COLOURS)
-        lightness, dash = divmod(members[place], len(DASHES))
-        members[place] += 1
-        styles[label] = lighter(COLOURS[place], LIGHTER[lightness % len(LIGHTER)]), DASHES[dash]
+        colour = colour_of(family(label))
+        lightness, dash = divmod(alike[colour], len(DASHES))
+        alike[colour] += 1
+        styles[label] = lighter(colour, LIGHTER[lightness % len(LIGHTER)]), DASHES[dash]
     return styles
+
+
+def colour_of(name: str) -> str:
+    """The colour of an algorithm by its display name: that of the palette, or of any other name one
+    that depends on nothing but the name."""
+    place = PALETTE.get(name, crc32(name.encode()) % len(COLOURS))
+    return COLOURS[place]
 
 
 def lighter(colour: str, share: float) -> str:

@@ -379,7 +379,7 @@ def evaluations(db: Database) -> pandas.DataFrame:
     return frame(
         db,
         """SELECT model, benchmark, origin, k, problems, accuracy, standard_error, pass_at_k, maj_at_k, tokens, truncated,
-                  unread, second_reading, engine, rules, draws
+                  unread, second_reading, engine, rules, draws, sweep, run, step
            FROM evals ORDER BY origin = 'sweep', origin, model, benchmark, k""",
     )
 

@@ -7,8 +7,11 @@ import math
 
 import pandas
 import pytest
+import yaml
 
+import rpg
 from rpg.report import charts, curves, theme
+from tests.places import ROOT
 
 
 def test_a_family_shares_its_colour_and_no_two_variants_look_the_same():
@@ -17,10 +20,28 @@ def test_a_family_shares_its_colour_and_no_two_variants_look_the_same():
     assert len({(colour, tuple(dash)) for colour, dash in looks.values()}) == len(labels)
     full = {label: colour for label, (colour, _) in looks.items() if colour in theme.COLOURS}
     of_families = {theme.family(label): colour for label, colour in full.items()}
-    assert of_families == dict(zip(("GRPO", "RPG-URKL", "DAPO"), theme.COLOURS, strict=False))
+    assert of_families == {name: theme.colour_of(name) for name in ("GRPO", "RPG-URKL", "DAPO")}
     assert theme.family("night · RPG-UFKL, clip low 0.1, steps 3") == "RPG-UFKL"
     many = [f"algorithm {i}" for i in range(40)]
     assert len({(colour, tuple(dash)) for colour, dash in theme.line_styles(many).values()}) == 40
+
+
+def test_an_algorithm_has_its_colour_whatever_stands_beside_it():
+    alone = {name: theme.line_styles([name, "another"])[name][0] for name in theme.PALETTE}
+    for names in (list(theme.PALETTE), list(theme.PALETTE)[::-1]):
+        together = theme.line_styles([f"{name}, beta 0.1" for name in names])
+        shown = {theme.family(label): colour for label, (colour, _) in together.items()}
+        assert shown == alone
+        assert len({(colour, tuple(dash)) for colour, dash in together.values()}) == len(names)
+
+
+def test_the_variants_of_the_quickstart_have_a_colour_each():
+    algorithms = yaml.safe_load((ROOT / "configs/sweeps/quickstart.yaml").read_text())["axes"][
+        "algorithm"
+    ]
+    ids = [entry if isinstance(entry, str) else entry["name"] for entry in algorithms]
+    names = [rpg.algorithm(name).display_name for name in ids]
+    assert len({theme.colour_of(name) for name in names}) == len(names) == 7
 
 
 def test_two_seeds_get_a_range_and_three_an_interval():

@@ -1,0 +1,34 @@
+"""What a chart shows, in words, for those who cannot see it: Vega gives the text to screen readers,
+and the files of charts keep it."""
+
+import pandas
+
+MOST = 12
+"""Lines of a chart that are told."""
+
+
+def lines(
+    heading: str, data: pandas.DataFrame, x: str = "x", y: str = "mean", across: str = ""
+) -> str:
+    """The first and the last point of every line: `Accuracy over step: GRPO .531 at 0, .66 at 15`.
+
+    `data` has columns label, `x` and `y`, a row per point; `across` is what `x` measures.
+    """
+    told = []
+    for label, part in data.dropna(subset=[x, y]).groupby("label", sort=False):
+        points = part.sort_values(x)
+        ends = points.iloc[[0]] if len(points) == 1 else points.iloc[[0, -1]]
+        places = [f"{number(end[y])} at {number(end[x])}" for _, end in ends.iterrows()]
+        told.append(f"{label} {', '.join(places)}")
+    return sentence(f"{heading} over {across}" if across else heading, told)
+
+
+def sentence(heading: str, parts: list[str]) -> str:
+    """The heading and the first parts, with how many are left out."""
+    more = [f"and {len(parts) - MOST} more"] if len(parts) > MOST else []
+    return f"{heading}: {'; '.join([*parts[:MOST], *more]) or 'no data'}"
+
+
+def number(value: float) -> str:
+    """Three digits, as a person would say them."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
