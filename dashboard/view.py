@@ -138,7 +138,7 @@ def with_results(page: Callable[[View], None], title: str = "") -> Callable[[], 
 def _entitle(title: str, heading: Any) -> None:
     """After the page, which by then has written its selection into the address."""
     named = [st.query_params[key] for key in SUBJECTS if key in st.query_params]
-    parts = [*named[:1], title]
+    parts = [part for part in (*named[:1], title) if part]
     with heading:
         show_element("heading", text=": ".join(reversed(parts)))
     st.set_page_config(page_title=" · ".join([*parts, "rpg-lab"]))

@@ -19,6 +19,7 @@ from rpg.config.load import read_mapping
 from rpg.config.shipped import NIGHTLY
 from rpg.config.sweep_spec import Sweep, load_sweep
 from rpg.planning.preflight import missing_packages
+from rpg.report import nightly_bands
 from rpg.report.nightly_bands import NIGHTS, Number, judge, markdown, measure, read_nights
 from rpg.report.run_digests import environment, ledger, reference, run_digest
 from rpg.store import Layout, RunFolder, atomic_write_json, atomic_write_text, locks
@@ -268,21 +269,11 @@ def run_night(
 def accept(layout: Layout, folder: Path, why: str) -> str:
     """Make the newest night of a set the one that later nights are compared with; returns its name.
 
-    ConfigError if no reason is given, or there is no night to accept.
+    UserError if no reason is given, or the newest night cannot be accepted; ConfigError if there is
+    none.
     """
     kept = place(layout, folder)
-    if not why.strip():
-        raise ConfigError("--why: say in a sentence why the numbers were meant to change")
-    nights = read_nights(kept, "")
-    if not nights:
+    if not read_nights(kept, ""):
         run_one = next_steps.command("nightly", str(folder), layout=layout)
         raise ConfigError(f"{kept}: no night yet; run one with: {run_one}")
-    newest = nights[-1]
-    failed = newest.get("failed")
-    if failed:
-        raise ConfigError(
-            f"night {newest['night']}: {len(failed)} runs failed; only a night whose runs are all done can be accepted"
-        )
-    record = {**newest, "accepted": {"why": why.strip(), "user": locks.user(), "time": time.time()}}
-    atomic_write_json(kept / f"{newest['night']}.json", record)
-    return str(newest["night"])
+    return nightly_bands.accept(kept, why)

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rpg.errors import UserError
 from rpg.metrics import METRICS, Band
 from rpg.report.run_digests import is_settled, named_as, verdict
-from rpg.store import RunFolder, StoreError
+from rpg.store import RunFolder, StoreError, atomic_write_json, locks
 from rpg.store.atomic_files import read_json_object
 from rpg.store.samples import accuracy
 
@@ -192,6 +193,26 @@ def read_nights(folder: Path, but: str) -> list[dict[str, Any]]:
             if night.get("night") != but and isinstance(night.get("values"), dict) and over:
                 nights.append(night)
     return sorted(nights, key=lambda night: night["started"])
+
+
+def accept(folder: Path, why: str) -> str:
+    """Make the newest night of a set's folder the one that later nights are compared with; returns
+    its name.
+
+    Raises UserError: no reason is given, or runs of that night failed.
+    """
+    if not why.strip():
+        raise UserError("--why: say in a sentence why the numbers were meant to change")
+    newest = read_nights(folder, "")[-1]
+    failed = newest.get("failed")
+    if failed:
+        raise UserError(
+            f"night {newest['night']}: {len(failed)} runs failed; "
+            "only a night whose runs are all done can be accepted"
+        )
+    accepted = {"why": why.strip(), "user": locks.user(), "time": time.time()}
+    atomic_write_json(folder / f"{newest['night']}.json", {**newest, "accepted": accepted})
+    return str(newest["night"])
 
 
 def markdown(

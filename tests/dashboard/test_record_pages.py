@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import synthetic_study
 from benchmarks.synthetic import Shape, write_run
+from rpg.metrics import METRICS
 from rpg.store import atomic_write_json
 from rpg.store.database import build, connect
 from rpg.store.run_writer import append_metrics, claim_run, write_done, write_failed, write_waiting
@@ -126,7 +127,8 @@ def test_nightly_runs_show_what_changed_who_accepted_it_and_the_bands(demo):
     for day in (1, 2):
         a_night(demo, day, 0.5)
     app = show("nightly")
-    assert "Newest night 2026-01-02-0123abcd: as before" in texts(app)
+    assert "Newest night 2026-01-02-0123abcd: as before" in markup(app)
+    assert not app.code, "nothing to accept"
     a_night(
         demo,
         3,
@@ -135,19 +137,48 @@ def test_nightly_runs_show_what_changed_who_accepted_it_and_the_bands(demo):
         said=f"bits changed since commit ffff: {HOSTILE}",
         failed={"a": "no"},
     )
+    html = markup(show("nightly"))
+    assert ": 1 run failed, bits changed, 1 of 1 numbers outside their bands" in html
+    assert "bits changed since commit ffff" in html and "a: no" in html and "<img" not in html
+    a_night(demo, 3, 0.9, bits=True, accepted={"why": "meant", "user": "anna"})
     app = show("nightly")
-    assert ": 1 run failed, bits changed, 1 of 1 numbers outside their bands" in texts(app)[0]
-    assert any(HOSTILE in text for text in texts(app)) and "<img" not in markup(app)
-    planted = {"loss: a sign": True, "store: a view": False}
-    a_night(demo, 3, 0.9, bits=True, accepted={"why": "meant", "user": "anna"}, planted=planted)
-    app = show("nightly")
-    assert "accepted by anna: meant" in texts(app)
-    assert "Planted faults of the last 30 days: 1 of 2 seen; not seen: store: a view" in texts(app)
+    assert "accepted by anna: meant" in markup(app)
     nights = app.dataframe[0].value
     assert list(nights["state"]) == ["accepted", "as before", "as before"]
     assert nights["accepted because"][0] == "meant" and nights["by"][0] == "anna"
     [row] = app.dataframe[1].value.to_dict("records")
     assert row["note"] == "out of band" and row["tonight"] == 0.9
+
+
+def test_a_red_night_begins_with_what_moved_most_and_how_to_accept_it(demo, monkeypatch):
+    still = {"chain / grpo / kl": 0.1, "chain / grpo / entropy": 1.0}
+    for day in (1, 2, 3):
+        a_night(demo, day, 0.5, values={"chain / grpo / reward": 0.5, **still})
+    a_night(
+        demo,
+        4,
+        0.9,
+        bits=True,
+        said="bits changed since commit ffff",
+        values={"chain / grpo / reward": 0.9, **still},
+    )
+    app = show("nightly")
+    moved = f"chain · grpo · {METRICS['reward'].heading}: 0.5 before, 0.9 tonight (+0.4); band "
+    assert f"Moved most: {moved}" in markup(app)
+    assert app.selectbox(key="number").value == "chain / grpo / reward"
+    assert app.dataframe[1].value["change"].iloc[0] == pytest.approx(0.4)
+    [line] = [element.value for element in app.code]
+    assert " nightly accept" in line and line.endswith('--why "..."')
+    assert not app.text_input, "who only reads may not accept"
+
+    monkeypatch.setenv("RPG_LOGOUT", "/logout")
+    app = show("nightly")
+    app.text_input(key="why").set_value(" ")
+    app.button[0].click().run()
+    assert any("say in a sentence why" in text for text in texts(app))
+    app.text_input(key="why").set_value("a larger step")
+    app.button[0].click().run()
+    assert "a larger step" in markup(show("nightly"))
 
 
 def test_a_study_is_shown_from_search_to_fits(layout):
