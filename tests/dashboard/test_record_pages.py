@@ -119,7 +119,7 @@ def a_night(layout, day, reward, **more):
         "bits": False,
         "said": "bits are the same",
     }
-    atomic_write_json(layout.home / "nightly" / f"{day}.json", record | more)
+    atomic_write_json(layout.home / "nightly" / f"{record['night']}.json", record | more)
 
 
 def test_nightly_runs_show_what_changed_who_accepted_it_and_the_bands(demo):
