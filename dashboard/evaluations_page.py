@@ -70,10 +70,10 @@ def _samples(layout: Layout, evaluation: pandas.Series, called: str) -> None:
 
 def samples_file(layout: Layout, evaluation: pandas.Series) -> Path | None:
     """The file of an evaluation's samples; None if it was imported without."""
-    benchmark = evaluation["benchmark"]
+    benchmark = str(evaluation["benchmark"])
     if evaluation["origin"] == "hand":
-        return layout.evaluations / evaluation["run"] / f"{benchmark}.parquet"
+        return layout.evaluations / str(evaluation["run"]) / f"{benchmark}.parquet"
     if evaluation["origin"] == "imported":
         return None
-    folder = layout.run(evaluation["sweep"], evaluation["run"])
+    folder = layout.run(str(evaluation["sweep"]), str(evaluation["run"]))
     return folder.eval_path(benchmark, int(evaluation["step"]))
