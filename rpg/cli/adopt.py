@@ -71,7 +71,7 @@ def adopt(
     """
     from rpg.config.sweep_spec import load_file
     from rpg.errors import UserError
-    from rpg.interop.adopting import propose, read_source
+    from rpg.interop.adopting import propose, read_source, shown_prompts
     from rpg.tasks import load_problems
     from rpg.tasks.preparation import data_digest
 
@@ -80,24 +80,22 @@ def adopt(
     folder = into or Path(origin.name)
     if folder.exists():
         refuse(f"{folder}: already exists and was not changed; choose another folder with --into")
-    chosen, unusable = propose(origin, folder, model)
+    proposal = propose(origin, folder, model)
     spec = load_file(folder / "sweep.yaml", {}, data_digest).runs[0].spec
     _compare(origin, source, spec, folder)
     splits = load_problems(spec.task)
     held_out = len(splits.benchmarks["held-out"])
-    say(f"{folder}: {len(splits.train):,} problems to train on, {held_out:,} held out\n{chosen}")
+    say(f"{folder}: {len(splits.train):,} problems to train on, {held_out:,} held out")
+    for sentence in proposal.sentences():
+        say(sentence)
+    for line in shown_prompts(splits.train):
+        say(line, "dim")
     dropped = [f"{d.reason}: {d.problem}, {d.detail}: {d.text[-60:]!r}" for d in splits.dropped]
     (folder / "left-out.txt").write_text(
-        "".join(f"{line}\n" for line in unusable + dropped), "utf-8"
+        "".join(f"{line}\n" for line in proposal.unusable + dropped), "utf-8"
     )
-    left_out = f"left out (lines of the files in {folder})"
-    for what, lines in (("cannot be used", unusable), (left_out, dropped)):
-        count = f"{len(lines):,} row{'s' * (len(lines) != 1)}"
-        say(f"{count} {what}" + (":" if lines else ""), "yellow" if lines else None)
-        for line in lines[:_SHOWN]:
-            say(f"  {line}", "dim")
-        if len(lines) > _SHOWN:
-            say(f"  ... and {len(lines) - _SHOWN:,} more, in left-out.txt", "dim")
+    _say_left_out("cannot be used", proposal.unusable)
+    _say_left_out(f"left out (lines of the files in {folder})", dropped)
     for remark in origin.remarks:
         say(f"! {remark}", "yellow")
     if origin.rewards:
@@ -114,6 +112,15 @@ def adopt(
         except UserError as error:
             say(f"no samples before training: {error}", "yellow")
     say(f"next: {command('sweep', str(folder / 'sweep.yaml'), layout=layout)}")
+
+
+def _say_left_out(what: str, lines: list[str]) -> None:
+    count = f"{len(lines):,} row{'s' if len(lines) != 1 else ''}"
+    say(f"{count} {what}" + (":" if lines else ""), "yellow" if lines else None)
+    for line in lines[:_SHOWN]:
+        say(f"  {line}", "dim")
+    if len(lines) > _SHOWN:
+        say(f"  ... and {len(lines) - _SHOWN:,} more, in left-out.txt", "dim")
 
 
 def _compare(origin: "Source", source: str, spec: "RunSpec", folder: Path) -> None:

@@ -14,6 +14,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
 from threading import Event, Thread
@@ -63,6 +64,13 @@ def read_rows(
 
 def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any] | DataError]]:
     with open(path, "rb") as handle:
+        if (
+            path.suffix.lower() == ".json"
+            and handle.read(512).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"["
+        ):
+            yield from _json_items(path)
+            return
+        handle.seek(0)
         read = iter(lambda: handle.readline(MAX_LINE_MIB * 2**20 + 1), b"")
         # A carriage return ends a line, too: within a text, JSON escapes it.
         lines = (part for line in read for part in line.rstrip(b"\r\n").split(b"\r"))
@@ -74,6 +82,23 @@ def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any] | DataError]]:
                 )
             if raw.strip():
                 yield where, _json_row(raw, where, "utf-8-sig" if number == 1 else "utf-8")
+
+
+def _json_items(path: Path) -> Iterator[tuple[str, dict[str, Any] | DataError]]:
+    """The rows of a file that is one list."""
+    try:
+        items = json.loads(path.read_text("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: begins as a list, and is not JSON ({error})") from error
+    for number, row in enumerate(items, 1):
+        where = f"{path}: item {number}"
+        kind = type(row).__name__
+        yield (
+            where,
+            row
+            if isinstance(row, dict)
+            else DataError(f"{where}: expected a JSON object, found a {kind}"),
+        )
 
 
 def _json_row(raw: bytes, where: str, encoding: str) -> dict[str, Any] | DataError:
@@ -270,6 +295,14 @@ def plain(value: Any, column: str, where: str) -> str:
         isinstance(part, str | int | float) for part in value
     ):
         value = ", ".join(map(str, value))
+    if isinstance(value, bytes):
+        try:
+            value = value.decode("utf-8")
+        except UnicodeDecodeError as error:
+            why = f"{where}: column {column}: not UTF-8 text ({error.reason} at byte {error.start})"
+            raise DataError(why) from error
+    if isinstance(value, Decimal) and value.is_finite():
+        value = f"{value.normalize():f}"
     if isinstance(value, float) and not math.isfinite(value):
         raise DataError(f"{where}: column {column}: expected text or a number, got {value}")
     if isinstance(value, int | float) and not isinstance(value, bool):

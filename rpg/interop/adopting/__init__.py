@@ -6,8 +6,8 @@ split for the rows, and writes them; `rpg.interop.adopting.first_samples` says w
 of them before anything is trained.
 """
 
-from rpg.interop.adopting.proposal import propose
+from rpg.interop.adopting.proposal import propose, shown_prompts
 from rpg.interop.adopting.sources import read_source
 from rpg.interop.adopting.taken_over import Source
 
-__all__ = ["Source", "propose", "read_source"]
+__all__ = ["Source", "propose", "read_source", "shown_prompts"]

@@ -4,27 +4,28 @@ files to train from."""
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from rpg.config.load import assign
-from rpg.config.task import RECIPE_TEMPLATE, MarkerVerifier, MathVerifier, RewardVerifier, Verifier
+from rpg.config.task import RECIPE_TEMPLATE, MathVerifier, RewardVerifier, Verifier
 from rpg.errors import UserError
+from rpg.interop.adopting.problem_columns import CHOSEN, Columns, find_columns, join, parsed_texts
 from rpg.interop.adopting.sources import HUB
 from rpg.interop.adopting.taken_over import Source
+from rpg.interop.adopting.verifier_choice import candidates, choose
 from rpg.tasks.checks import WORKED
-from rpg.tasks.problems import DataError
-from rpg.tasks.rewards import Item, grader_for
+from rpg.tasks.problems import DataError, Problem
 from rpg.tasks.rows import asked, hub_rows, read_rows, text_of, value_at
 
-PROMPTS = "prompt question problem messages input instruction query text".split()
-ANSWERS = "reward_model.ground_truth answer gold target ground_truth final_answer solution label output response".split()
 LOOKED_AT = 400
 """Rows from which columns and the verifier are chosen."""
 LISTED = 20
+SHOWN_PROMPTS = 8
 _WARM = {"target_accuracy": 0.0, "consolidation_steps": 300, "behaviour_steps": 100}
 """Of a tiny model that learns from demonstrations: 400 steps, whatever it can answer then."""
 _COMMENTS = {
@@ -35,21 +36,47 @@ _COMMENTS = {
 Row = dict[str, Any]
 
 
-def propose(source: Source, folder: Path, model: str | None) -> tuple[str, list[str]]:
-    """Write the usable rows, run.yaml and sweep.yaml into a new folder. Returns what was chosen,
-    and a line for each row that cannot be used. Raises UserError: no column holds prompts, nothing
-    says what is right, or no row can be used."""
+@dataclass(frozen=True)
+class Proposal:
+    """What was chosen: the columns, the rules by which they become a problem, and the verifier with
+    what was measured; `unusable` has a line for each row that cannot be used."""
+
+    columns: Columns
+    verifier: str
+    unusable: list[str]
+
+    def sentences(self) -> list[str]:
+        """First what is left out of the prompts."""
+        expressions = self.columns.expressions()
+        lines = []
+        if self.columns.unused:
+            lines.append(f"not used, with text: {', '.join(self.columns.unused)}")
+        lines.append(", ".join(f"{name} is {column}" for name, column in expressions.items()))
+        lines += self.columns.rules
+        lines.append(f"verifier: {self.verifier}")
+        return lines
+
+
+def propose(source: Source, folder: Path, model: str | None) -> Proposal:
+    """Write the usable rows, run.yaml and sweep.yaml into a new folder. Raises UserError: no column
+    holds prompts, nothing says what is right, or no row can be used."""
     bad: list[DataError] = []
-    parts = [
-        [row for name in names for row in _rows(name, bad)]
-        for names in (source.train, source.held_out)
-    ]
-    columns = _columns(source, [row for _, row in parts[0][:LOOKED_AT]], bad)
-    train, held_out = (
-        [row for where, row in rows if _usable(row, columns, where, bad)] for rows in parts
+    train_rows = [row for name in source.train for row in _rows(name, bad)]
+    held_out_rows = [row for name in source.held_out for row in _rows(name, bad)]
+    every_row = [row for _, row in [*train_rows, *held_out_rows]]
+    parsed = parsed_texts(every_row)
+    columns = find_columns(
+        source.name,
+        [row for _, row in train_rows[:LOOKED_AT]],
+        source.prompt,
+        bool(source.rewards or source.reward_models),
+        _listed(bad),
     )
+    columns.rules.extend(f"column {name}: JSON that was stored as text is read" for name in parsed)
+    train = _usable_rows(train_rows, columns, bad)
+    held_out = _usable_rows(held_out_rows, columns, bad)
     if not source.held_out:
-        train, held_out = _split(train, columns["prompt"])
+        train, held_out = _split(train, columns.prompt)
     if not train or not held_out:
         counts = f"{len(train)} rows to train on, {len(held_out)} to hold out"
         raise UserError(f"{source.name}: {counts}; at least one each is needed{_listed(bad)}")
@@ -59,18 +86,47 @@ def propose(source: Source, folder: Path, model: str | None) -> tuple[str, list[
     run = _run(source, train, columns, model, template)
     settings = verifier.model_dump(mode="json", exclude_defaults=True)
     run["task"]["verifier"] = {"type": verifier.type} | settings
+    proposal = Proposal(columns, measured, [str(error) for error in bad])
     folder.mkdir(parents=True)
-    for name, rows in (("train", train), ("held-out", held_out)):
-        if source.template:
-            rows = [row | {"prompt": _messages(source, row, columns["prompt"])} for row in rows]
-        lines = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
-        (folder / f"{name}.jsonl").write_text("".join(lines), "utf-8", newline="\n")
+    _write_rows(source, folder / "train.jsonl", train, columns.prompt)
+    _write_rows(source, folder / "held-out.jsonl", held_out, columns.prompt)
     if source.code:
         code = f'"""Copied by `rpg adopt`."""\n\n{source.code}\n'
         (folder / "adopted_rewards.py").write_text(code, "utf-8")
-    _write_yaml(source, folder, run, measured)
-    chosen = ", ".join(f"{name} is {column}" for name, column in columns.items())
-    return f"{chosen}\nverifier: {measured}", [str(error) for error in bad]
+    _write_yaml(source, folder, run, proposal)
+    return proposal
+
+
+def _usable_rows(rows: list[tuple[str, Row]], columns: Columns, bad: list[DataError]) -> list[Row]:
+    joined = [(where, join(columns, row)) for where, row in rows]
+    return [row for where, row in joined if _usable(row, columns, where, bad)]
+
+
+def _write_rows(source: Source, path: Path, rows: list[Row], prompt: str) -> None:
+    lines = []
+    for row in rows:
+        written = row
+        if source.template:
+            written = row | {"prompt": _messages(source, row, prompt)}
+        lines.append(json.dumps(written, ensure_ascii=False, default=_as_json) + "\n")
+    path.write_text("".join(lines), "utf-8", newline="\n")
+
+
+def _as_json(value: Any) -> str:
+    """Values that JSON does not have: decimals and bytes as their text."""
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def shown_prompts(problems: Sequence[Problem]) -> list[str]:
+    """Whole prompts of a few problems, with their answers, for somebody to look at."""
+    lines = []
+    for number, problem in enumerate(problems[:SHOWN_PROMPTS], 1):
+        lines.append(f"--- prompt {number}, answer {problem.answer!r}")
+        conversation = problem.conversation()
+        for message in conversation:
+            role = f"{message['role']}: " if len(conversation) > 1 else ""
+            lines.append(f"{role}{message['content']}")
+    return lines
 
 
 def _rows(name: str, bad: list[DataError]) -> Iterator[tuple[str, Row]]:
@@ -88,11 +144,18 @@ def _listed(bad: list[DataError]) -> str:
     return "".join(f"\n  {line}" for line in [*bad[:LISTED], *more])
 
 
-def _usable(row: Row, columns: Mapping[str, str], where: str, bad: list[DataError]) -> bool:
+def _usable(row: Row, columns: Columns, where: str, bad: list[DataError]) -> bool:
+    needed = [columns.prompt] if columns.answer is None else [columns.prompt, columns.answer]
     try:
-        for column in (columns[name] for name in ("prompt", "answer") if name in columns):
-            if isinstance(value := value_at(row, column), list) and column == columns["prompt"]:
+        for column in needed:
+            value = value_at(row, column)
+            if isinstance(value, list) and column == columns.prompt:
                 asked(value, where)
+            elif column == CHOSEN and value is None:
+                raise DataError(
+                    f"{where}: column {columns.named_by}: "
+                    f"{value_at(row, columns.named_by or '')!r} names none of the choices"
+                )
             elif text_of(row, column, where) is None:
                 raise DataError(f"{where}: column {column}: nothing there")
     except DataError as error:
@@ -114,66 +177,33 @@ def _split(rows: list[Row], prompt: str) -> tuple[list[Row], list[Row]]:
     return parts
 
 
-def _columns(source: Source, rows: list[Row], bad: list[DataError]) -> dict[str, str]:
-    """prompt, answer and demonstration -> column expressions that most rows have."""
-
-    def has(column: str, part: str = "") -> bool:
-        values = [str(value) for row in rows if (value := value_at(row, column)) is not None]
-        return 2 * sum(part in value and value != "" for value in values) > len(rows)
-
-    prompt = next((name for name in filter(None, [source.prompt, *PROMPTS]) if has(name)), None)
-    answer = next((name for name in ANSWERS if name != prompt and has(name)), None)
-    if prompt is None or (answer is None and not source.rewards and not source.reward_models):
-        answers = ("answers, and no function gives rewards", ANSWERS)
-        what, names = ("prompts", PROMPTS) if prompt is None else answers
-        existing = ", ".join(dict.fromkeys(name for row in rows for name in row)) or "none"
-        raise UserError(
-            f"{source.name}: no column holds {what}; looked for {', '.join(names)}; columns: {existing}{_listed(bad)}"
-        )
-    if answer is None:
-        return {"prompt": prompt}
-    forms = ((WORKED, f'after("{WORKED}", {answer})'), ("\\boxed{", f"boxed({answer})"))
-    form = next((form for part, form in forms if has(answer, part)), None)
-    return {
-        "prompt": prompt,
-        "answer": form or answer,
-        **({"demonstration": answer} if form else {}),
-    }
-
-
 def _verifier(
-    source: Source, rows: list[Row], columns: dict[str, str], model: str | None
+    source: Source, rows: list[Row], columns: Columns, model: str | None
 ) -> tuple[Verifier, str | None, str]:
-    """The first verifier that accepts most of the golds; a template that asks for what it reads,
-    unless the prompts do or a tiny model learns it from demonstrations; and what was measured."""
-    if "answer" not in columns:
+    """The verifier that fits the golds best; a template that asks for what it reads, unless the
+    prompts do or a tiny model learns it from demonstrations; and what was measured."""
+    if columns.answer is None:
         measured = "no answers: a reward of 0.5 or more counts as right"
         return RewardVerifier(type="reward", at_least=0.5), None, measured
-    golds = [text_of(row, columns["answer"], "") or "" for row in rows]
+    golds = [text_of(row, columns.answer, "") or "" for row in rows]
     script = f"{source.system} {source.template} {source.code}"
-    prompts = [f"{script} {value_at(row, columns['prompt'])}" for row in rows]
+    prompts = [f"{script} {value_at(row, columns.prompt)}" for row in rows]
     words = (WORKED, "\\boxed", "Answer:")
     asked_for = [word for word in words if 2 * sum(word in text for text in prompts) > len(prompts)]
-    marker = WORKED if WORKED in (asked_for or columns["answer"]) else "Answer:"
-    candidates: dict[str, Verifier] = {
-        "number": MarkerVerifier(marker=marker, match="number"),
-        "math": MathVerifier(fallback="boxed"),
-        "text": MarkerVerifier(marker=marker),
-    }
-    if asked_for[:1] == ["\\boxed"] or (not model and columns["answer"].startswith("boxed")):
-        candidates = {"math": candidates["math"]}
-    accepted: dict[str, float] = {}
-    for name, verifier in candidates.items():
-        with grader_for(verifier) as grader:
-            grades = grader.grade([Item(verifier.written(gold), gold) for gold in golds])
-        accepted[name] = sum(grade.correct for grade in grades) / len(golds)
-    best = max(accepted, key=lambda name: round(accepted[name], 2))
+    marker = WORKED if WORKED in (asked_for or columns.answer) else "Answer:"
+    verifiers = candidates(golds, marker)
+    boxed = asked_for[:1] == ["\\boxed"] or (not model and columns.answer.startswith("boxed"))
+    if columns.choices:
+        verifiers = {"text": verifiers["text"]}
+    elif boxed:
+        verifiers = {"math": MathVerifier(fallback="boxed")}
+    best, measured = choose(verifiers, golds)
     template = None
     if model and not asked_for and not source.template:
-        asks = f'{{prompt}}\nThe last line of your response should be "{marker}" and the answer.'
+        what = "letter of the right choice" if columns.choices else "answer"
+        asks = f'{{prompt}}\nThe last line of your response should be "{marker}" and the {what}.'
         template = RECIPE_TEMPLATE if best == "math" else asks
-    shares = (f"{name} accepts {share:.0%} of the answers" for name, share in accepted.items())
-    return candidates[best], template, f"{best} ({', '.join(shares)})"
+    return verifiers[best], template, measured
 
 
 def _messages(source: Source, row: Row, column: str) -> list[dict[str, str]]:
@@ -184,7 +214,7 @@ def _messages(source: Source, row: Row, column: str) -> list[dict[str, str]]:
 
 
 def _run(
-    source: Source, rows: list[Row], columns: dict[str, str], path: str | None, template: str | None
+    source: Source, rows: list[Row], columns: Columns, path: str | None, template: str | None
 ) -> Row:
     """The sections of run.yaml, and `algorithm`."""
     task: Row = {
@@ -192,10 +222,11 @@ def _run(
         "train": "train.jsonl",
         "benchmarks": {"held-out": "held-out.jsonl"},
     }
-    task["columns"] = columns | ({"prompt": "prompt"} if source.template else {})
+    expressions = columns.expressions()
+    task["columns"] = expressions | ({"prompt": "prompt"} if source.template else {})
     if template:
         task["template"] = template
-    texts = {name: column for name, column in columns.items() if name != "answer"}
+    texts = {name: column for name, column in expressions.items() if name != "answer"}
     longest = {
         name: max(len(str(value_at(row, column))) for row in rows) for name, column in texts.items()
     }
@@ -229,7 +260,7 @@ def _run(
     if not path:  # a model of characters, made from scratch
         response = longest.get("demonstration", 16) + 16
         run["rollout"] |= {"max_prompt_tokens": prompt, "max_response_tokens": response}
-        warm = _WARM if "demonstration" in columns else None
+        warm = _WARM if columns.demonstration else None
         run["model"] = {"type": "tiny", "warm_start": warm}
         source.remarks.append(
             "no model is named: a tiny one made from scratch shows that all works; name yours with --model"
@@ -243,18 +274,19 @@ def _run(
     return run
 
 
-def _write_yaml(source: Source, folder: Path, run: Row, measured: str) -> None:
+def _write_yaml(source: Source, folder: Path, run: Row, proposal: Proposal) -> None:
     """run.yaml and sweep.yaml, with what was chosen and what was not taken over as comments."""
     algorithm = run["algorithm"]
     remarks = [
         f"Proposed by `rpg adopt` from {source.name}; every line can be changed.",
+        *proposal.sentences()[:-1],
         *source.remarks,
     ]
     text = "".join(
         f"# {''.join(filter(str.isprintable, ' '.join(line.split())))}\n" for line in remarks
     )
     for name, section in run.items():
-        comment = {"task": f"verifier: {measured}"} | _COMMENTS
+        comment = {"task": f"verifier: {proposal.verifier}"} | _COMMENTS
         text += f"\n# {comment[name]}\n" if name in comment else "\n"
         text += yaml.safe_dump({name: section}, sort_keys=False, allow_unicode=True, width=110)
     (folder / "run.yaml").write_text(text, "utf-8")

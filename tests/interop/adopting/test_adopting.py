@@ -4,6 +4,7 @@ is left out."""
 import dataclasses
 import json
 import shlex
+from decimal import Decimal
 
 import pytest
 from typer.testing import CliRunner
@@ -306,6 +307,163 @@ def test_a_loss_without_a_counterpart_is_refused_as_a_whole(tmp_path, words, nam
         read_source(str(script))
 
     assert named in str(refused.value)
+
+
+def rows_of(folder, name="train"):
+    lines = (folder / f"{name}.jsonl").read_text("utf-8").split("\n")
+    return [json.loads(line) for line in lines if line]
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+
+
+def test_facts_are_put_before_the_question_and_other_text_is_named_first(home):
+    rows = [
+        {
+            "Context": f"A shop has {n} red and 4 blue cups.",
+            "Question": "How many cups are there?",
+            "hint": f"Count the {n} red ones first",
+            "Answer": f"{n + 4} (cups)",
+        }
+        for n in range(30)
+    ]
+    write(home / "shop.jsonl", rows)
+
+    said = adopt("shop.jsonl", "--no-samples").output
+
+    prompts = {row["adopted_prompt"] for row in rows_of(home / "shop")}
+    assert "A shop has 7 red and 4 blue cups.\n\nHow many cups are there?" in prompts
+    assert "the prompt is Context and Question, a paragraph each" in said
+    assert said.index("not used, with text: hint") < said.index("prompt is adopted_prompt")
+    assert said.count("--- prompt ") == 8
+    assert said.count("How many cups are there?") >= 8
+    assert adopted(home / "shop").task.verifier.type == "math", "which reads the unit"
+    assert "not used, with text: hint" in (home / "shop/run.yaml").read_text()
+
+
+def test_the_input_of_an_instruction_follows_it(home):
+    rows = [
+        {"instruction": "Add the numbers.", "input": f"{n}, 5", "output": str(n + 5)}
+        for n in range(30)
+    ]
+    write(home / "add.jsonl", rows)
+
+    adopt("add.jsonl", "--no-samples")
+
+    prompts = {row["adopted_prompt"] for row in rows_of(home / "add")}
+    assert len(prompts & {f"Add the numbers.\n\n{n}, 5" for n in range(30)}) == 27
+
+
+CITIES = ["Rome", "Oslo", "Lima", "Bern"]
+
+
+@pytest.mark.parametrize(
+    ("choices", "answers"),
+    [
+        ({"choices": CITIES}, [0, 1, 2, 3]),
+        ({"options": CITIES}, [1, 2, 3, 4]),
+        ({"options": CITIES}, "ABCD"),
+        ({"choices": {"text": CITIES, "label": ["1", "2", "3", "4"]}}, "1234"),
+        ({"endings": json.dumps(CITIES)}, CITIES),
+        (dict(zip("ABCD", CITIES, strict=True)), "abcd"),
+    ],
+)
+def test_choices_follow_the_question_with_letters(home, choices, answers):
+    rows = [
+        {"question": f"Which city has number {n}?", "answer": answers[n % 4]} | choices
+        for n in range(40)
+    ]
+    write(home / "cities.jsonl", rows)
+
+    said = adopt("cities.jsonl", "--model", "org/m", "--no-samples").output
+
+    written = rows_of(home / "cities") + rows_of(home / "cities", "held-out")
+    by_prompt = {row["adopted_prompt"]: row["adopted_answer"] for row in written}
+    listed = "A. Rome\nB. Oslo\nC. Lima\nD. Bern"
+    assert by_prompt[f"Which city has number 6?\n\n{listed}"] == "C"
+    assert "the answer is the letter of the choice that answer names" in said
+    task = adopted(home / "cities").task
+    assert (task.verifier.type, task.verifier.match) == ("marker", "exact")
+    assert "letter of the right choice" in task.template
+
+
+def test_numbered_choices_without_a_first_are_refused(home):
+    rows = [{"question": f"Which, {n}?", "choices": CITIES, "answer": 1 + n % 3} for n in range(20)]
+    write(home / "some.jsonl", rows)
+
+    with pytest.raises(UserError, match="whether the first choice is 0 or 1 is not known"):
+        adopt("some.jsonl")
+
+
+def test_an_answer_that_names_no_choice_is_left_out(home):
+    rows = [
+        {"question": f"Which, {n}?", "choices": CITIES, "answer": CITIES[n % 4]} for n in range(20)
+    ]
+    write(home / "odd.jsonl", [*rows, {"question": "And?", "choices": CITIES, "answer": "Paris"}])
+
+    assert "'Paris' names none of the choices" in adopt("odd.jsonl", "--no-samples").output
+
+
+@pytest.mark.parametrize(
+    ("golds", "verifier", "match"),
+    [
+        ([f"\\frac{{{n}}}{{{n + 1}}}" for n in range(1, 40)], "math", None),
+        ([f"x^2+{n}" for n in range(2, 40)], "math", None),
+        ([f"{n},000" for n in range(1, 40)], "marker", "number"),
+        ([f"${n}.50" for n in range(1, 40)], "marker", "number"),
+        ([f"{n} apples" for n in range(1, 40)], "math", None),
+        ([["yes", "no", "Oslo"][n % 3] for n in range(40)], "marker", "exact"),
+    ],
+)
+def test_the_verifier_fits_the_form_of_the_answers(home, golds, verifier, match):
+    write(home / "a.jsonl", [{"prompt": f"{n}?", "answer": g} for n, g in enumerate(golds)])
+
+    adopt("a.jsonl", "--no-samples")
+
+    chosen = adopted(home / "a").task.verifier
+    assert chosen.type == verifier
+    assert getattr(chosen, "match", None) == match
+
+
+@pytest.mark.parametrize("dump", [json.dumps, str])
+def test_conversations_that_are_stored_as_text_are_read(home, dump):
+    rows = [
+        {
+            "prompt": dump([{"role": "user", "content": f"What is {n} + 1?"}]),
+            "reward_model": dump({"ground_truth": str(n + 1)}),
+        }
+        for n in range(30)
+    ]
+    write(home / "talk.jsonl", rows)
+
+    said = adopt("talk.jsonl", "--no-samples").output
+
+    problems = load_problems(adopted(home / "talk").task).train
+    assert {"What is 4 + 1?", "What is 5 + 1?"} & {problem.text for problem in problems}
+    assert "column prompt: JSON that was stored as text is read" in said
+
+
+def test_a_list_in_a_file_and_decimals_and_bytes_of_parquet_are_read(home):
+    pyarrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet")
+    rows = [{"prompt": f"{n} + 1?", "answer": str(n + 1)} for n in range(30)]
+    (home / "list.json").write_text(json.dumps(rows, indent=1))
+    table = pyarrow.table(
+        {
+            "prompt": [f"{n} / 2?".encode() for n in range(30)],
+            "answer": pyarrow.array([Decimal(n) / 2 for n in range(30)]),
+        }
+    )
+    pyarrow.parquet.write_table(table, home / "halves.parquet")
+
+    adopt("list.json", "--no-samples")
+    adopt("halves.parquet", "--no-samples")
+
+    assert len(rows_of(home / "list")) == 27
+    problems = load_problems(adopted(home / "halves").task).train
+    answers = {problem.text: problem.answer for problem in problems}
+    assert {answers.get("7 / 2?"), answers.get("9 / 2?")} & {"3.5", "4.5"}
 
 
 QUICK = """from datasets import load_dataset

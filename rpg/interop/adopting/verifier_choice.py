@@ -1,0 +1,98 @@
+"""Which verifier fits the right answers of somebody's data: by their form, and by trying.
+
+Each answer is written again as a model might write it, and as another answer of the data. A
+verifier has to accept the first and refuse the second.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rpg.config.task import MarkerVerifier, MathVerifier, Verifier
+from rpg.tasks.rewards import Item, grader_for
+
+TRIED = 80
+"""Answers that are written again."""
+_MOSTLY = 0.95
+_NUMBER = re.compile(
+    r"\$?\s*(?P<number>[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)\s*(?P<unit>%|\(?[A-Za-z][A-Za-z .]*\)?)?"
+)
+_MATHEMATICS = re.compile(r"[\\^_=<>{}/*+()\[\]√π]|\d")
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A verifier, with the shares of rewritten answers that it accepts and of other answers that it
+    refuses."""
+
+    verifier: Verifier
+    accepted: float
+    refused: float
+
+    @property
+    def score(self) -> float:
+        return min(self.accepted, self.refused)
+
+
+def variants(gold: str) -> list[str]:
+    """The answer as models write it."""
+    written = [gold, f" {gold} ", f"{gold}."]
+    number = _NUMBER.fullmatch(gold.strip())
+    if number:
+        digits = number["number"].replace(",", "")
+        written += [digits, f"${digits}$"]
+        whole = digits.lstrip("+-")
+        if whole.isdigit():
+            grouped = f"{int(whole):,}"
+            written += [digits + ".0", digits.replace(whole, grouped)]
+    elif _MATHEMATICS.search(gold):
+        bare = gold.strip().strip("$")
+        written += [f"${bare}$", f"\\({bare}\\)"]
+        written.append(bare.replace("\\frac", "\\dfrac"))
+        written.append(re.sub(r"\\(left|right|,|!|;)(?![a-z])", "", bare))
+        written.append(re.sub(r"\\d?frac\{(\w+)\}\{(\w+)\}", r"(\1)/(\2)", bare))
+    return list(dict.fromkeys(written))
+
+
+def candidates(golds: Sequence[str], marker: str) -> dict[str, Verifier]:
+    """The verifiers that the form of the answers admits, from the simplest to the most general."""
+    forms = [_NUMBER.fullmatch(gold.strip()) is not None for gold in golds]
+    mathematical = [_MATHEMATICS.search(gold) is not None for gold in golds]
+    found: dict[str, Verifier] = {}
+    if sum(forms) >= _MOSTLY * len(golds):
+        found["number"] = MarkerVerifier(marker=marker, match="number")
+    if any(mathematical):
+        found["math"] = MathVerifier(fallback="boxed")
+    found["text"] = MarkerVerifier(marker=marker)
+    return found
+
+
+def tried(verifier: Verifier, golds: Sequence[str]) -> Tried:
+    """How a verifier judges the answers as they may be written, and other answers of the data."""
+    step = max(1, len(golds) // TRIED)
+    chosen = list(golds[::step])
+    right = [(text, gold) for gold in chosen for text in variants(gold)]
+    others = [*chosen[1:], *chosen[:1]]
+    wrong = [
+        (other, gold)
+        for other, gold in zip(others, chosen, strict=True)
+        if other.strip() != gold.strip()
+    ]
+    items = [Item(verifier.written(text), gold) for text, gold in [*right, *wrong]]
+    with grader_for(verifier) as grader:
+        verdicts = [grade.correct for grade in grader.grade(items)]
+    accepted = sum(verdicts[: len(right)]) / len(right)
+    refused = 1 - sum(verdicts[len(right) :]) / max(1, len(wrong))
+    return Tried(verifier, accepted, refused)
+
+
+def choose(verifiers: dict[str, Verifier], golds: Sequence[str]) -> tuple[str, str]:
+    """The name of the best verifier, the first of equals, and what was measured of each."""
+    results = {name: tried(verifier, golds) for name, verifier in verifiers.items()}
+    best = max(results, key=lambda name: round(results[name].score, 2))
+    measured = [
+        f"{name} accepts {result.accepted:.0%} of the answers as models may write them and refuses "
+        f"{result.refused:.0%} of others"
+        for name, result in results.items()
+    ]
+    return best, f"{best} ({'; '.join(measured)})"
