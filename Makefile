@@ -17,17 +17,20 @@ test-avx2: export ATEN_CPU_CAPABILITY = avx2
 test-avx2: export ONEDNN_MAX_CPU_ISA = AVX2
 test-avx2: export MKL_ENABLE_INSTRUCTIONS = AVX2
 
-.PHONY: help setup quickstart test test-long test-all test-avx2 mutants verl-main lint site site-setup dashboard serve clean
+.PHONY: help setup quickstart check unit component system test test-all test-avx2 mutants verl-main lint lock sbom site site-setup \
+	dashboard serve clean
 help:
 	@echo "make quickstart   set up, then train and compare seven algorithms on this machine (5 to 6 minutes on two cores)"
-	@echo "make test         set up, then run the tests that take seconds each"
-	@echo "make test-long    set up, then run the tests that take more than ten processor seconds each"
-	@echo "make test-all     set up, then run both"
+	@echo "make check        style, types and the unit tests: before each commit"
+	@echo "make test         set up, then run the unit and the component tests: under eight minutes on two cores"
+	@echo "make test-all     set up, then run every test, those of servers, browsers, Ray and jobs on verl, too"
 	@echo "make test-avx2    run the tests that compute as on a processor without AVX-512"
 	@echo "make mutants      plant 300 small faults in the core and count those that the tests see"
 	@echo "make verl-main    list what another version of verl has moved, e.g. VERL=verl==0.9.0 or VERL=git+https://..."
 	@echo "make dashboard    set up, then open the comparison dashboard on http://127.0.0.1:8501"
 	@echo "make serve        set up, then serve the Prefect UI, its worker and the dashboard on loopback"
+	@echo "make lock         write requirements*.lock: the releases of constraints.txt with their hashes"
+	@echo "make sbom         write sbom.json: what is installed, as a CycloneDX list with licences"
 	@echo "make lint         ruff: style, imports, formatting; mypy: types"
 	@echo "make site         build the documentation as a site, into site/; a broken link is an error"
 	@echo "make setup        only set up .venv"
@@ -52,14 +55,17 @@ site-setup: $(STAMP)
 site: site-setup
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 
+check: lint unit
+
+# The tiers of tests: tests/tiers.py.
+unit component system: $(STAMP)
+	@$(TESTS) -m $@ $(ARGS)
+
 test: $(STAMP)
-	@$(TESTS) -m 'not long' $(ARGS)
+	@$(TESTS) -m 'unit or component' $(ARGS)
 
-test-long: $(STAMP)
-	@$(TESTS) -m long $(ARGS)
-
-# Some of the long tests wait more than they compute.
-test-all: WORKERS = 5
+# Some of the system tests wait more than they compute.
+system test-all: WORKERS = 5
 test-all: $(STAMP)
 	@$(TESTS) $(ARGS)
 
@@ -68,7 +74,7 @@ COMPUTING = losses auditing/test_diagnosis.py $(addprefix models/test_,lean.py d
 	$(addprefix local/test_,trainer.py master_weights.py fidelity.py micro_batches.py)
 
 test-avx2: $(STAMP)
-	@$(TESTS) -m 'not long' $(addprefix tests/,$(COMPUTING)) $(ARGS)
+	@$(TESTS) -m 'not system' $(addprefix tests/,$(COMPUTING)) $(ARGS)
 
 mutants: $(STAMP)
 	@$(BIN)/python -m benchmarks.mutants $(ARGS)
@@ -82,10 +88,16 @@ verl-main: $(STAMP)
 	@echo "import site; site.addsitedir('$$($(BIN)/python $(PURELIB))')" > "$$($(MAIN)/bin/python $(PURELIB))/venv.pth"
 	@$(MAIN)/bin/python -m pip install -qq --pre --no-deps --ignore-installed "$(VERL)"
 	@$(MAIN)/bin/python -m benchmarks.verl_internals; moved=$$?; \
-		$(MAIN)/bin/python -m pytest -q --tb=line tests/verl/test_launch_overrides.py -m 'not long' && exit $$moved
+		$(MAIN)/bin/python -m pytest -q --tb=line tests/verl/test_launch_overrides.py -m 'not system' && exit $$moved
 
 lint: $(STAMP)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+lock: $(STAMP)
+	@$(BIN)/python .ci/lock.py
+
+sbom: $(STAMP)
+	@$(BIN)/python .ci/sbom.py sbom.json
 
 serve: $(STAMP)
 	@$(BIN)/rpg serve

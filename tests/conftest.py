@@ -41,6 +41,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: workers share t
 
 from rpg.store import locks  # noqa: E402
 from rpg.system.processes import collect_seldom  # noqa: E402
+from tests import tiers  # noqa: E402
 from tests.real_sweep import ROOT, SMALL, rpg  # noqa: E402
 from tests.waiting import free_port  # noqa: E402
 
@@ -71,15 +72,21 @@ def pytest_collection_finish():
     collect_seldom()
 
 
+def pytest_configure(config):
+    config.pluginmanager.register(tiers, "tiers")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """The groups first, then files with long tests and with slow ones: no worker has one left when
-    the others are done."""
+    """The groups first, then files with tests of the higher tiers: no worker has one left when the
+    others are done."""
+    tiers.mark_all(items)
     order = [*GROUPS]
     marked = {(_group(item.nodeid), mark.name) for item in items for mark in item.iter_markers()}
 
     def place(item):
         group = _group(item.nodeid)
-        late = 2 * ((group, "long") not in marked) + ((group, "slow") not in marked)
+        late = 2 * ((group, "system") not in marked) + ((group, "component") not in marked)
         return order.index(group) if group in order else len(order) + late
 
     items.sort(key=place)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("streamlit", reason="one of the recipes is a page of the dashboard")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.component
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
@@ -209,7 +209,7 @@ print(json.dumps({"runs": runs, "shares": shares, "schema": documentation(), "se
 """
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_a_sweep_trains_and_reports_and_the_page_shows_what_was_added(tree, prefect):
     """On the task, with divergence, algorithm and back end; the database and the report have the
     metric."""

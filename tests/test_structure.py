@@ -189,6 +189,7 @@ def test_no_arrow_of_the_table_is_stale():
             assert used >= {*expected}, f"{room.name}: {expected}"
 
 
+@pytest.mark.component
 def test_no_two_modules_import_each_other():
     """No circle among modules either, imports inside of functions included."""
     graph = {name: arrows_in_file(name).imports & {*MODULES} - {name} for name in MODULES}
@@ -198,6 +199,7 @@ def test_no_two_modules_import_each_other():
     TopologicalSorter(graph).prepare()  # raises CycleError, which names them
 
 
+@pytest.mark.component
 def test_the_public_api_is_lazy_complete_and_typed():
     """What `rpg` gives at run time is what type checkers are told, from the same modules."""
     import rpg
@@ -218,6 +220,7 @@ def test_the_architecture_page_has_this_table():
     )
 
 
+@pytest.mark.component
 def test_light_modules_load_without_heavy_ones():
     light = (
         "rpg, rpg.cli, rpg.config.sweep_spec, rpg.store, rpg.catalogue, rpg.backends.verl.overrides"
@@ -247,6 +250,7 @@ def defined(tree: ast.AST) -> set[str]:
     return names
 
 
+@pytest.mark.component
 def test_every_name_that_is_imported_exists():
     """`from rpg.x import y`, in whatever function it hides: y stands at the top of rpg/x.py.
     Nothing is imported for it."""

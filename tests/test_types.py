@@ -39,7 +39,7 @@ follow_imports = silent
 processor time."""
 
 
-@pytest.mark.slow
+@pytest.mark.component
 def test_a_users_program_is_checked_against_the_public_api(tmp_path):
     (tmp_path / "mine.py").write_text(PROGRAM)
     (tmp_path / "mypy.ini").write_text(SETTINGS)

@@ -204,8 +204,10 @@ def run_tests(tests: list[str], *plugins: object) -> int:
         "no:cacheprovider",
         "-p",
         "no:xdist",
+        "-p",
+        "no:tiers",  # a unit test that is traced takes longer
         "-m",
-        "not long",
+        "not system",
         "--timeout=120",
     ]
     return int(pytest.main([*options, *tests], plugins=list(plugins)))

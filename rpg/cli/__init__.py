@@ -28,7 +28,8 @@ def load() -> "typer.Typer":
     """The application with all its commands."""
     import yaml
 
-    from rpg.cli.app import Command, app
+    from rpg.cli.app import Command, Json, app
+    from rpg.cli.recorded import with_json
 
     for module in _MODULES:
         import_module(f"rpg.cli.{module}")
@@ -40,6 +41,8 @@ def load() -> "typer.Typer":
         for name, examples in commands.items():
             entry = by_name[name]
             entry.cls, entry.rich_help_panel = Command, title
+            assert entry.callback is not None
+            entry.callback = with_json(name, entry.callback, Json)
             entry.epilog = f"Example{'s' * (len(examples) > 1)}: {' · '.join(examples)}"
             app.registered_commands.append(entry)
     return app

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rpg.cli.app import Home, Json, Preset, app, complain, console, error_console, layout_at, refuse
+from rpg.cli.recorded import result
 from rpg.errors import see
 from rpg.store import atomic_write_text
 
@@ -21,6 +22,7 @@ _SAY_SECONDS = 60.0
 """How often a log, which is no terminal, hears how far a measurement is."""
 if TYPE_CHECKING:
     from rpg.backends.local.checkpoint_fidelity import Fidelity
+    from rpg.catalogue.entry import Algorithm
 
 
 @app.command("list")
@@ -47,10 +49,13 @@ def list_(
         table.add_column("name", no_wrap=True, style="bold")
         for heading in ("loss per sample", "objective", "source"):
             table.add_column(heading)
-        for key, entry in algorithms(preset).items():
+        entries = algorithms(preset)
+        for key, entry in entries.items():
             table.add_row(key, entry.formula, entry.objective, entry.citation)
+        result(algorithms=[{"name": key, **_values(entry)} for key, entry in entries.items()])
     else:
         algo = algorithm(name, preset)
+        result(algorithms=[{"name": name, **_values(algo)}])
         table = _titled(f"{algo.display_name}: {algo.description}")
         table.show_header = False
         table.add_column(style="bold", no_wrap=True)
@@ -65,6 +70,12 @@ def list_(
                 field, ", ".join(f"{k} {v}" for k, v in value.items()) if several else str(value)
             )
     console.print(table)
+
+
+def _values(algo: "Algorithm") -> dict[str, Any]:
+    """An algorithm for programs."""
+    about = {"formula": algo.formula, "objective": algo.objective, "citation": algo.citation}
+    return {**about, "settings": algo.settings()}
 
 
 def _titled(title: str, caption: str | None = None) -> Table:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from typer.core import TyperCommand
 
 from rpg.cli.missing_packages import version
+from rpg.cli.recorded import RecordingConsole
 from rpg.errors import visible
 from rpg.store import Layout
 
@@ -28,8 +28,9 @@ app = typer.Typer(
 # A pipe or a log has no width: wide enough that no table loses a column.
 _WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 150
 
-console = Console(width=_WIDTH)
-error_console = Console(stderr=True)
+console = RecordingConsole(width=_WIDTH)
+error_console = RecordingConsole(stderr=True)
+error_console.is_for_messages = True
 
 
 class Command(TyperCommand):

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rpg.cli.app import Home, Set, app, columns, complain, console, layout_at, refuse, say
+from rpg.cli.recorded import result
 
 
 @app.command()
@@ -38,7 +39,9 @@ def bench(
     layout = layout_at(home)
     if list_:
         files = sorted((layout.home / "bench").glob("*.json"))
-        _list([json.loads(file.read_text("utf-8")) for file in files])
+        records = [json.loads(file.read_text("utf-8")) for file in files]
+        result(measurements=records)
+        _list(records)
         return
     from rpg.config.load import assign, parse_assignments, resolve
     from rpg.planning.bench import bench as measure
@@ -62,7 +65,9 @@ def bench(
         assign(settings, field, value, "--set")
     spec = resolve(settings, "rpg bench")
     tell = partial(complain, style="dim")
-    _print(measure(spec, layout.home, steps=steps, peer=peer, rows=rows, say=tell))
+    record = measure(spec, layout.home, steps=steps, peer=peer, rows=rows, say=tell)
+    result(measurements=[record])
+    _print(record)
 
 
 def _print(record: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from rpg.cli.app import Home, app, complain, console, layout_at, refuse, say, size_text
+from rpg.cli.recorded import result
 from rpg.errors import see
 from rpg.store import Layout
 from rpg.store.gc import collect, garbage, remove
@@ -43,13 +44,16 @@ def merge(
 
     layout = layout_at(home)
     left = 0
+    taken = {}
     for other in homes:
         merged = take_over(layout, Layout.at(other))
+        taken[str(other)] = merged
         counts = f"{len(merged.copied)} runs copied, {len(merged.replaced)} completed"
         say(f"{other}: {counts}, {len(merged.same)} were here already")
         for name, why in merged.left.items():
             complain(f"! {name}: {why}", "yellow")
         left += len(merged.left)
+    result(homes=taken)
     build(layout)
     return 1 if left else 0
 
@@ -69,6 +73,7 @@ def note(
     """
     folder = place(layout_at(home), where)
     notes = (read_marks(folder) if text is None else change(folder, text))["notes"]
+    result(notes=notes)
     for line in [dated(entry) for entry in notes] or [f"{where}: no notes yet"]:
         say(line)
 
@@ -93,6 +98,7 @@ def tag(
     for absent in sorted(set(remove) - set(read_marks(folder)["tags"])):
         complain(f"! {where}: has no tag {absent!r}", "yellow")
     now = change(folder, add=tags or [], remove=remove, label=label)
+    result(tags=now["tags"], label=now["label"])
     say(
         f"{where}: {', '.join(now['tags']) or 'no tags'}{now['label'] and ', called ' + now['label']}"
     )
@@ -141,6 +147,7 @@ def gc(
     """
     layout = layout_at(home)
     items = garbage(layout)
+    result(items=[{"path": item.path, "size": item.size, "why": item.why} for item in items])
     if not items:
         console.print("nothing to remove")
         return

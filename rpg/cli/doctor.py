@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from rpg.cli.app import Home, OptionalFile, Set, app, layout_at, say
 from rpg.cli.execution import cores
 from rpg.cli.missing_packages import command_for
+from rpg.cli.recorded import result
 from rpg.cli.show import DigestIfPresent
 from rpg.errors import pip_install
 from rpg.store import Layout
@@ -58,6 +59,7 @@ def doctor(
     findings = [(good, text) for good, text in findings if good is False or text not in wrong]
     if file is not None and not wrong:
         findings.append((True, f"{file}: no problems found"))
+    result(findings=[{"good": good, "text": text} for good, text in findings])
     for good, text in findings:
         word, style = {True: ("ok ", None), None: ("-- ", "yellow"), False: ("NO ", "bold red")}[
             good

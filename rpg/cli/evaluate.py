@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse, require_named, say
+from rpg.cli.recorded import result
 from rpg.errors import see
 from rpg.store import Layout
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from rpg.evaluation.standalone import Result
     from rpg.stats import Estimate
 
-OWN_OF_JOIN = ("checkpoint", "join", "step", "revision", "home")
+OWN_OF_JOIN = ("checkpoint", "join", "step", "revision", "home", "as_json")
 """Parameters that go with --join; everything else comes from the sweep."""
 
 
@@ -187,6 +188,7 @@ def _join(
     model = pretrained_folder(checkpoint, layout.home, complain)
     samples = join(layout, run, model, step, revision=revision, say=complain)
     build(layout)
+    result(samples=samples)
     for benchmark, path in samples.items():
         say(f"{benchmark}: {path}")
     say(f"the report contains them: {command('report', sweep, layout=layout)}", "dim")
@@ -212,6 +214,7 @@ def _regrade(
     if out is None and any((Path(checkpoint) / file).is_file() for file in files):
         folder = Path(checkpoint)  # of graded samples, not just of a model that was evaluated
     regraded = grade_again(folder, rules, say=complain)
+    result(regraded=regraded)
     numbers = ("samples", "correct before", "correct now")
     table = columns("problem", *numbers, right=numbers)
     for file in regraded:
@@ -229,12 +232,16 @@ def _regrade(
 
 
 def _show_results(results: list["Result"]) -> None:
+    values = [
+        {"benchmark": each.benchmark, "samples": each.samples, **each.as_json()} for each in results
+    ]
+    result(evaluations=values)
     numbers = ("problems", "k", "mean@k", "pass@k", "maj@k", "tokens", "cut off")
     table = columns("benchmark", *numbers, right=numbers)
-    for result in results:
+    for each in results:
         for label, s in (
-            (result.benchmark, result.summary),
-            ("  without leaks", result.without_leaks),
+            (each.benchmark, each.summary),
+            ("  without leaks", each.without_leaks),
         ):
             if s is not None:
                 shares = (_share(e) for e in (s.mean_at_k, s.pass_at_k, s.majority_at_k))
@@ -250,10 +257,10 @@ def _show_results(results: list["Result"]) -> None:
                 )
     console.print(table)
     say("[low, high] is a 95 % interval over problems; ± of tokens is one standard error.", "dim")
-    rules = dict.fromkeys(result.rules or "unrecorded rules" for result in results)
+    rules = dict.fromkeys(each.rules or "unrecorded rules" for each in results)
     console.print(f"Graded by {', '.join(rules)}{see('grading')}.", style="dim")
-    lines = [line for result in results for line in (*result.notes, *_checked(result))]
-    lines += [f"samples: {result.samples}" for result in results]
+    lines = [line for each in results for line in (*each.notes, *_checked(each))]
+    lines += [f"samples: {each.samples}" for each in results]
     for line in lines:
         say(line, "dim")
 
@@ -262,18 +269,19 @@ def _share(estimate: "Estimate") -> str:
     return f"{estimate.mean:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
 
 
-def _checked(result: "Result") -> list[str]:
+def _checked(evaluated: "Result") -> list[str]:
     """Repeated problems and leaks, if there are any."""
-    checks = result.checks
-    problems = result.summary.problems
+    checks = evaluated.checks
+    benchmark = evaluated.benchmark
+    problems = evaluated.summary.problems
     lines = []
     pairs = len(checks.near_duplicates)
     if pairs:
-        lines.append(f"{result.benchmark}: {pairs} pairs of problems are near duplicates")
+        lines.append(f"{benchmark}: {pairs} pairs of problems are near duplicates")
     if checks.training is not None:
         leaked = {leak.problem for leak in checks.leaks if leak.tier != "renamed"}
         alike = len({leak.problem for leak in checks.leaks} - leaked)
         also = f"; {alike} more do with other letters or numbers" if alike else ""
         share = f"{len(leaked)} of {problems} problems"
-        lines.append(f"{result.benchmark}: {share} occur in {checks.training}{also}")
+        lines.append(f"{benchmark}: {share} occur in {checks.training}{also}")
     return lines

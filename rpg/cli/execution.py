@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from rpg.cli.app import File, Home, Set, app, complain, console, layout_at, refuse, say
+from rpg.cli.recorded import result
 from rpg.errors import UserError
 from rpg.next_steps import command, this_again
 from rpg.store import Layout, RunFolder, StoreError, locks
@@ -193,7 +194,7 @@ def _conclude(
     """Bring database and report to what the files say, whatever was due; print the report and what
     failed. Returns the exit code."""
     from rpg.cli.archive import VARIABLE, archived
-    from rpg.report.sweep_report import print_report
+    from rpg.report.sweep_report import as_values, print_report
     from rpg.report.upkeep import refresh
     from rpg.store.damage import damage_notes
     from rpg.store.run_provenance import other_code_notes, recorded
@@ -201,7 +202,7 @@ def _conclude(
     name = planned.spec.name
     try:
         refresh(layout, name, planned.reported)
-        print_report(layout, name, console)
+        result(**as_values(print_report(layout, name, console)))
         archive = os.environ.get(VARIABLE)
         if archive:
             archived(archive, folders)
@@ -214,6 +215,7 @@ def _conclude(
     }
     lines = [f"failed: {run}: {why}" for run, why in failures.items()]
     lines += damage_notes(folders)
+    result(failures=failures)
     if error and not failures:
         lines.append(f"error: {error}")
     if error or failures:
@@ -304,6 +306,7 @@ def nightly(
     if night is None:
         say(f"{ALREADY} in {layout.home}; this one is skipped")
         return 0
+    result(night=night.name, red=night.red, failures=night.failures, table=night.table)
     say(night.table.read_text(encoding="utf-8"))
     for line in night.failures:
         complain(f"failed: {line}")

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse, require_named, say
+from rpg.cli.recorded import result
 from rpg.store import Layout, atomic_path
 
 Rows = Annotated[int, typer.Option(min=1)]
@@ -40,9 +41,9 @@ def sql(query: str, out: Path | None = None, rows: Rows = 50, home: Home = None)
     with connect(layout) as db, ThreadPoolExecutor(1) as thread:
 
         def fetch() -> tuple[list[str], Any]:  # DuckDB computes rows while they are fetched
-            result = db.execute(query)
-            names = [column[0] for column in (result and result.description) or ()]
-            return names, names and (result.df() if out else result.fetchall())
+            found = db.execute(query)
+            names = [column[0] for column in (found and found.description) or ()]
+            return names, names and (found.df() if out else found.fetchall())
 
         asked = thread.submit(fetch)
         try:
@@ -59,8 +60,10 @@ def sql(query: str, out: Path | None = None, rows: Rows = 50, home: Home = None)
             refuse(f"sql: {query!r} has no result; expected a query, e.g. 'SELECT * FROM scores'")
         if out is not None:
             _write(lines, out)
+            result(rows=len(lines), out=out)
             say(f"wrote {len(lines):,} rows to {out}")
             return
+    result(columns=names, rows=lines[:rows], more=max(0, len(lines) - rows))
     table = columns(*(escape(str(name)) for name in names))
     for line in lines[:rows]:
         shown = ("" if x is None else f"{x:.6g}" if isinstance(x, float) else str(x) for x in line)
@@ -140,6 +143,7 @@ def _files(layout: Layout, folder: Path, ending: str) -> None:
                 write = query.write_parquet if ending == "parquet" else query.write_csv
                 write(str(temporary))
                 say(f"{folder / name}.{ending}")
+    result(files=[folder / f"{name}.{ending}" for name in (*TABLES, *VIEWS)])
 
 
 def _logs(layout: Layout, folder: Path, sweeps: list[str]) -> None:
@@ -250,6 +254,7 @@ def import_(
         updates=updates,
     )
     build(layout)
+    result(run=folder.path, steps=len(log.steps), scores=log.scores, offered=log.offered)
     metrics = sorted({name for row in log.steps for name in row if name != "step"})
     last = f", the last is {log.steps[-1]['step']:,}" if log.steps else ""
     say(f"{folder.path}: {len(log.steps)} steps{last}: {', '.join(metrics)}")

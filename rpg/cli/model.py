@@ -9,6 +9,7 @@ import typer
 
 from rpg.cli.app import Home, app, columns, console, layout_at, refuse, say
 from rpg.cli.archive import push_runs
+from rpg.cli.recorded import result
 from rpg.errors import first_line
 from rpg.store import Layout, RunFolder
 
@@ -37,6 +38,7 @@ def model(
     from rpg.models.model_cache import keep
 
     folder = keep(source, layout.home, name=name, file=file, revision=revision, say=say)
+    result(folder=folder)
     say(f"use it with: model: {{type: pretrained, path: {folder.name.replace('--', '/')}}}")
 
 
@@ -126,6 +128,7 @@ def _push_to_hub(layout: Layout, checkpoint: str, repo: str, private: bool) -> N
             else ". Is HF_TOKEN set, or `hf auth login` done?"
         )
         refuse(f"{repo}: the hub refuses the upload: {first_line(error)}{token}")
+    result(files=len(operations), address=done.commit_url)
     say(f"{len(operations)} files: {done.commit_url}")
 
 

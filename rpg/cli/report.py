@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rpg.cli.app import Home, app, complain, console, layout_at, require_named, say
+from rpg.cli.recorded import result
 from rpg.store.current import current_runs, is_imported, superseded
 from rpg.store.damage import damage_notes
 from rpg.store.notes import marked, titled
@@ -63,6 +64,7 @@ def status(
         name: provenance_notes(run for run in runs[name] if not is_imported(run)) for name in runs
     }
     while True:
+        result(sweeps={name: watch_.views() for name, watch_ in watches.items()})
         for name, watch_ in watches.items():
             _print_sweep(layout, name, watch_, hidden[name], computed[name])
         if aside and not sweep:
@@ -119,7 +121,7 @@ def report(
         columns: With --paper: columns of its page.
     """
     from rpg.report.paper_files import write_paper
-    from rpg.report.sweep_report import print_report
+    from rpg.report.sweep_report import as_values, print_report
     from rpg.report.upkeep import write
     from rpg.store.database import build
 
@@ -127,7 +129,7 @@ def report(
     require_named("sweep", sweep, layout.sweeps(), layout)
     build(layout)
     write(layout, sweep)
-    print_report(layout, sweep, console, at)
+    result(**as_values(print_report(layout, sweep, console, at)))
     for path in write_paper(layout, sweep, paper, columns) if paper else ():
         complain(f"wrote {path}")
     damage = damage_notes(current_runs(layout, sweep))

@@ -7,6 +7,7 @@ import typer
 
 from rpg.cli.app import Home, app, console, error_console, layout_at, refuse, say
 from rpg.cli.missing_packages import require
+from rpg.cli.recorded import result
 
 _PORT = typer.Option(
     min=1, max=65535, help="Port of the Prefect UI and API, or of the tunnel to them."
@@ -119,6 +120,7 @@ def reconcile(home: Home = None) -> None:
     if not layout.home.is_dir():
         refuse(f"--home {layout.home}: no such folder; expected a data folder")
     done = reconcile(layout)
+    result(repaired=done)
     for line in done:
         say(line)
     console.print(f"{len(done)} repaired" if done else "nothing to repair")

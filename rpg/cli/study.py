@@ -8,6 +8,7 @@ import typer
 
 from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse, require_named, say
 from rpg.cli.execution import Workers, conducted_study, stopped
+from rpg.cli.recorded import result
 from rpg.next_steps import command, this_again
 from rpg.store import Layout
 
@@ -80,7 +81,9 @@ def _status(layout: Layout, name: str) -> None:
 
     require_named("study", name, studies(layout), layout)
     table = columns(*headings, right=headings[1:6])
-    for row in state(layout, name):
+    rows = state(layout, name)
+    result(study=name, variants=[dict(zip(headings, row, strict=True)) for row in rows])
+    for row in rows:
         table.add_row(*row)
     console.print(table)
     for line in sentences(layout, name):
@@ -90,6 +93,7 @@ def _status(layout: Layout, name: str) -> None:
         say("nothing is registered yet")
         return
     done = {run for run in record.runs if layout.run(record.sweep, run).done_path.exists()}
+    result(registered=record.digest, deviations=record.deviations, runs_done=len(done))
     badge = "changed since" if record.deviations else "everything follows from the record"
     say(f"registered, digest {record.digest}: {badge}")
     for line in record.deviations:

@@ -33,11 +33,30 @@ from rpg.store.queries import Database
 POINTS = 60  # points per training curve of the figure, whose panels are small
 
 
-def print_report(layout: Layout, sweep: str, console: Console, at: str = "tokens") -> None:
-    """Print the tables and notes of a sweep; `at` equal tokens or equal seconds. Raises StoreError:
-    the database does not hold it."""
+def print_report(layout: Layout, sweep: str, console: Console, at: str = "tokens") -> Summary:
+    """Print the tables and notes of a sweep; `at` equal tokens or equal seconds. Returns what was
+    printed. Raises StoreError: the database does not hold it."""
     with connect(layout) as db:
-        console.print(tables.terminal(_summary(layout, db, sweep)._replace(at=at)))
+        summary = _summary(layout, db, sweep)._replace(at=at)
+    console.print(tables.terminal(summary))
+    return summary
+
+
+def as_values(summary: Summary) -> dict[str, Any]:
+    """A summary for programs: its conclusion, notes and tables, a mapping for each row."""
+    equal = [
+        {"axis": part.axis, "budget": part.budget, "table": part.table.to_dict("records")}
+        for part in summary.equal
+    ]
+    return {
+        "sweep": summary.sweep,
+        "baseline": summary.baseline,
+        "benchmarks": summary.benchmarks,
+        "conclusion": conclusion(summary),
+        "table": summary.table.to_dict("records"),
+        "equal": equal,
+        "notes": summary.notes,
+    }
 
 
 def _summary(layout: Layout, db: Database, sweep: str) -> Summary:

@@ -61,7 +61,7 @@ def graded():
 
 
 @pytest.mark.parametrize("name", ["lines", *(f"exam-{number}" for number in range(1, 12))])
-def test_an_exam(graded, name):
+def test_each_exam_is_passed_within_its_bounds(graded, name):
     """By hand, in classes; at most these shares are mistaken, and none of the lines that were
     written with the rules. Those with a box and no answer line are read as boxes; of those of the
     last two exams, more right ones are refused.
@@ -116,8 +116,8 @@ def test_every_class_over_answers_of_our_own(grader):
     ("name", "bounds"),
     [
         ("math500", PUBLISHED_BOUNDS),
-        pytest.param("gsm8k", PUBLISHED_BOUNDS, marks=pytest.mark.slow),
-        pytest.param("benchmarks", BOUNDS, marks=[pytest.mark.slow, needs_data]),
+        pytest.param("gsm8k", PUBLISHED_BOUNDS, marks=pytest.mark.component),
+        pytest.param("benchmarks", BOUNDS, marks=[pytest.mark.component, needs_data]),
     ],
 )
 def test_every_class_over_published_gold_answers(grader, name, bounds):
@@ -247,7 +247,7 @@ def test_no_real_response_states_its_answer_in_words_that_are_not_read(way):
 
 @needs_data
 @pytest.mark.parametrize(
-    "name", [*SMALL, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)]
+    "name", [*SMALL, *(pytest.param(n, marks=pytest.mark.component) for n in LARGE)]
 )
 def test_every_gold_answer_in_other_forms_is_right_and_near_misses_are_wrong(grader, name):
     assert mistakes_in(grader, name, equivalents, True) == []

@@ -140,6 +140,7 @@ def bounded(gold, text):
     return verdict
 
 
+@pytest.mark.component
 @given(TEXTS)
 @settings(max_examples=250, deadline=None)
 @example("5 or 6")
@@ -153,6 +154,7 @@ def test_no_text_is_two_different_numbers(text):
     assert len(right) < 2, right
 
 
+@pytest.mark.component
 @given(TEXTS)
 @settings(max_examples=150, deadline=None)
 def test_any_text_has_a_verdict_for_every_kind_of_gold_answer(text):
@@ -202,14 +204,14 @@ def test_a_right_answer_stays_right_in_every_wrapper(gold, inner, outer):
 
 @given(st.integers(-(10**9), 10**9), AROUND)
 @settings(max_examples=100, deadline=None)
-def test_integers(n, around):
+def test_an_integer_equals_itself_and_not_its_successor(n, around):
     answer, _ = answer_line("Answer: " + around.format(n))
     assert equivalent(str(n), answer)[0]
     assert not equivalent(str(n + 1), answer)[0]
 
 
 @given(st.fractions(max_denominator=999), st.fractions(max_denominator=999))
-def test_fractions(p, q):
+def test_fractions_are_equal_exactly_where_their_values_are(p, q):
     text = rf"\frac{{{q.numerator}}}{{{q.denominator}}}"
     assert equivalent(f"{p.numerator}/{p.denominator}", text)[0] is (p == q)
     assert number(text) is not None
@@ -225,6 +227,6 @@ def test_fractions(p, q):
         "1," * 990,
     ],
 )
-def test_deep_and_long_texts(text):
+def test_deep_and_long_texts_are_decided_in_bounded_time(text):
     bounded("5", text)
     bounded("x+1", text)

@@ -74,7 +74,7 @@ def test_every_entry_has_a_claim(report):
 
 
 @pytest.mark.parametrize("name", CLAIMS)
-def test_claim(report, name):
+def test_a_loss_has_the_objective_that_the_catalogue_claims(report, name):
     always, on_policy = CLAIMS[name]
     result = report[name]
     assert list(result.exact_off_policy) == always
@@ -124,6 +124,7 @@ def test_normalised_and_unnormalised_forms_differ_in_variance_only(report):
             )
 
 
+@pytest.mark.component
 def test_urkl_is_weighted_k3(report):
     """Same expectation and same variance, because they have the same gradient sample by sample."""
     entries = rpg.algorithm("rpg-urkl", clip=None), rpg.algorithm("grpo-corrected", clip=None)
@@ -156,7 +157,7 @@ def test_a_loss_with_a_wrong_sign_scale_or_kl_is_exact_for_nothing(fault):
     assert result.exact_on_policy == ()
 
 
-def test_per_response_means():
+def test_means_per_response_are_found_to_be_biased():
     def summed(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
         value = (log_prob - old_log_prob).exp() * advantages
         return -torch.where(response_mask, value, 0).sum(-1).mean()
@@ -265,7 +266,7 @@ def test_dividing_by_the_std_of_a_group_turns_the_gradient(report):
     assert results["group mean and std (GRPO, DAPO)", "group of 2"].bias < 1e-10
 
 
-def test_aggregation(report):
+def test_which_averages_over_tokens_are_unbiased(report):
     results = {b.name: b for b in report.studies if b.study == "aggregation"}
     assert results["seq-mean-token-sum"].scale == pytest.approx(1.0, abs=1e-12)
     for unbiased in ("seq-mean-token-sum", "seq-mean-token-sum-norm", "token-mean"):
@@ -273,6 +274,7 @@ def test_aggregation(report):
     assert results["seq-mean-token-mean"].bias > 0.05  # GRPO's length bias
 
 
+@pytest.mark.component
 def test_report_as_json_and_table(report):
     from rich.console import Console
 

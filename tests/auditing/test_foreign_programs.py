@@ -44,7 +44,7 @@ def read(tmp_path, name, text):
         ("a.sh", "python open_instruct/grpo_fast.py --beta 0.1", "open-instruct", "grpo_fast.py"),
     ],
 )
-def test_evidence(tmp_path, name, text, trainer, evidence):
+def test_the_program_is_recognised_with_its_evidence(tmp_path, name, text, trainer, evidence):
     settings = read(tmp_path, name, text)
 
     assert settings.trainer == trainer

@@ -60,7 +60,7 @@ def test_what_a_script_does_not_say(tmp_path):
     assert "a.b" in settings.unresolved and "a.b" not in settings.values
 
 
-def test_grpo_of_verl(tmp_path):
+def test_verls_grpo_follows_the_forward_kl(tmp_path):
     """verl's k3 without a ratio follows the forward KL (verl #2953); per-response means favour
     short answers."""
     sentences = said(tmp_path, GRPO)
@@ -103,7 +103,7 @@ def test_grpo_of_verl(tmp_path):
         ),
     ],
 )
-def test_verl_by_setting(tmp_path, old, new, follows):
+def test_each_setting_of_verl_changes_what_is_followed(tmp_path, old, new, follows):
     assert old in GRPO and hit(said(tmp_path, GRPO.replace(old, new)), follows)
 
 
@@ -125,7 +125,7 @@ def test_verl_by_setting(tmp_path, old, new, follows):
         ),
     ],
 )
-def test_distillation_of_verl(tmp_path, settings, follows):
+def test_verls_distillation_loss_follows_the_kl_that_is_said(tmp_path, settings, follows):
     """verl #7856: k3, which its page calls the reverse KL, follows the forward one, or the
     difference of both."""
     loss = f"distillation_loss: {{use_task_rewards: false, {settings}}}"
@@ -197,7 +197,7 @@ algo = {bonus = 1}
 """
 
 
-def test_prime_rl(tmp_path):
+def test_prime_rls_settings_are_audited(tmp_path):
     sentences = said(tmp_path, PRIME, "rl.toml")
     assert hit(sentences, "^prime-rl at [0-9a-f]{8}: algorithm grpo, loss default")
     assert hit(sentences, "On- and off-policy: 1 of the reward's gradient; nothing left over")
@@ -246,7 +246,7 @@ python mason.py --cluster x --beta 9 -- source setup.sh \\&\\& python open_instr
         ("--loss_fn mine --num_mini_batches 2", "REFUSED"),
     ],
 )
-def test_open_instruct(tmp_path, more, follows):
+def test_open_instructs_settings_are_audited(tmp_path, more, follows):
     text = OPEN.replace("--exp_name run", f"--exp_name run {more}")
     if "--beta" in more:
         text = text.replace("--beta 0.05", "")
@@ -278,7 +278,7 @@ def test_the_losses_released_with_the_paper(tmp_path):
 @pytest.mark.parametrize(
     "mistake", yaml.safe_load(Path(__file__).with_name("refused.yaml").read_text("utf-8"))
 )
-def test_refusals(tmp_path, mistake):
+def test_a_file_that_is_not_understood_is_refused_by_name(tmp_path, mistake):
     name, text, complaint = mistake.values()
     if name == "run.yaml":
         pytest.importorskip("trl", reason="TRL is not installed")
@@ -286,7 +286,7 @@ def test_refusals(tmp_path, mistake):
         said(tmp_path, text, name)
 
 
-def test_command_line(tmp_path):
+def test_the_command_reports_on_a_file_of_another_trainer(tmp_path):
     pytest.importorskip("trl", reason="TRL is not installed")
     from rpg.cli import load
 

@@ -37,7 +37,7 @@ def words(text):
         ("mason -- source x \\&\\& run y", "mason -- source x && run y"),
     ],
 )
-def test_what_a_command_gets(script, expected):
+def test_a_command_gets_the_words_that_the_shell_would_pass(script, expected):
     assert words(script) == expected.split("|" if "|" in expected else " ")
 
 

@@ -16,7 +16,7 @@ NAMES = [f"rpg-{style}{d}" for style in ("", "reinforce-") for d in DIVERGENCES]
 ).split()
 
 
-def test_names_and_prose():
+def test_every_algorithm_has_a_name_formula_and_source():
     assert list(rpg.algorithms()) == NAMES
     eight = {f"rpg-{style}{d}" for style in ("", "reinforce-") for d in FOUR}
     assert eight <= set(NAMES), "those of the paper"
@@ -28,6 +28,7 @@ def test_names_and_prose():
     assert rpg.algorithm("reinforce-pp").display_name == "REINFORCE++"
 
 
+@pytest.mark.component
 def test_import_is_light():
     code = "import sys, rpg; rpg.algorithms(); assert not {'torch', 'numpy'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -74,7 +75,7 @@ def test_settings_are_the_mathematics_only():
     )
 
 
-def test_needs_reference():
+def test_an_algorithm_says_whether_it_needs_a_reference():
     assert rpg.algorithm("grpo").needs_reference
     assert not rpg.algorithm("rpg-urkl").needs_reference
     assert rpg.algorithm("rpg-urkl", reference="fixed").needs_reference
@@ -93,7 +94,7 @@ def test_released_presets_say_what_the_released_scripts_run():
     assert rpg.algorithm("gspo", "released") == rpg.algorithm("gspo")
 
 
-def test_tables(command_line):
+def test_the_list_shows_every_algorithm_and_one_with_its_settings(command_line):
     _, text, _ = command_line("list")
     assert all(name in text for name in NAMES) and "arXiv 2503.14476" in text
     _, text, _ = command_line("list", "rpg-ufkl")

@@ -295,6 +295,7 @@ def test_a_single_run_is_named_after_its_file_and_no_sweep(tmp_path):
         single_run(sweep_file(tmp_path, "name: t\naxes: {seed: [0]}"), {}, digest)
 
 
+@pytest.mark.component
 def test_the_reference_page_is_the_models():
     page = runpy.run_path(str(CONFIGS.parent / ".ci/configuration_page.py"))["page"]
     written = (CONFIGS.parent / "docs/configuration.md").read_text()

@@ -157,7 +157,7 @@ def bomb(depth):
 ALWAYS = {"deadline": None, "derandomize": True, "suppress_health_check": list(HealthCheck)}
 
 
-@pytest.mark.long
+@pytest.mark.system
 @settings(max_examples=1000, **ALWAYS)
 @given(texts())
 def test_a_thousand_configurations(tmp_path_factory, text):

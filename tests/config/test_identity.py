@@ -169,6 +169,7 @@ def test_every_field_of_the_schema_has_a_frozen_default_and_was_walked_above():
     assert unwalked <= {"algorithm.clip", "algorithm.overlong"}, unwalked
 
 
+@pytest.mark.component
 def test_the_shipped_configurations_keep_their_identities():
     """Of this format and of the one before, so that what lies on disk is found again. Regenerate
     only for new files:

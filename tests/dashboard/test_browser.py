@@ -24,7 +24,7 @@ from tests.waiting import HANG
 MISSING = "playwright is not installed (pip install playwright)"
 playwright = pytest.importorskip("playwright.sync_api", reason=MISSING)
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.component,
     pytest.mark.skipif(
         CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)"
     ),
@@ -178,7 +178,7 @@ def lines(table):
     ]
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_a_file_can_be_saved_and_waits_for_the_reader(page, address):
     """Making it may take longer than the page needs to look for newer results, and so do people."""
     page.goto(f"{address}/compare?sweeps=wide&panels=mean&{WIDE}")
@@ -240,7 +240,7 @@ def test_a_study_grows_on_its_page_and_a_point_leads_to_its_run(page, address, l
     assert "step 4 of 4" in settled(page)
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_with_a_password_a_sweep_is_renamed_noted_and_hidden_and_without_one_it_is_not(
     page, address, layout
 ):

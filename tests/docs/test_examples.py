@@ -37,7 +37,7 @@ def one_fork_server(tmp_path_factory):
     server.close()
 
 
-@pytest.mark.long
+@pytest.mark.system
 @pytest.mark.usefixtures("one_fork_server")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
 def test_an_example_runs(page, tmp_path, monkeypatch, prefect):

@@ -29,4 +29,4 @@ def requests_for(problems, count):
 
 
 _NEEDS_VLLM = pytest.mark.skipif(bool(WITHOUT_VLLM), reason=str(WITHOUT_VLLM))
-VLLM = pytest.param("vllm", marks=[pytest.mark.slow, _NEEDS_VLLM])
+VLLM = pytest.param("vllm", marks=[pytest.mark.component, _NEEDS_VLLM])

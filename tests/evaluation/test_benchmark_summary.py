@@ -27,7 +27,7 @@ def rows(correct, extracted=None, tokens=None, truncated=None):
     ]
 
 
-def test_by_hand():
+def test_the_summary_is_what_hand_counting_gives():
     correct = [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0]]
     extracted = [["7", "8", "8", None], ["1/2", "0.5", "3", "4"], [None, None, None, None]]
     tokens = [[1, 2, 3, 6], [4, 4, 4, 4], [8, 8, 8, 8]]
@@ -89,7 +89,7 @@ def truths():
     }
 
 
-@pytest.mark.slow
+@pytest.mark.component
 def test_intervals_cover_the_truth_at_their_rate():
     """Of 500 draws, 95 % intervals hold the truth in 95 % of cases, up to what their number lets
     one see."""

@@ -66,7 +66,7 @@ def test_a_mistake_is_a_line_and_exit_code_2(arguments, words, tmp_path, monkeyp
     assert not (tmp_path / "evaluations").exists()
 
 
-def test_a_model_that_is_none(own_benchmark, tmp_path, monkeypatch, capsys):
+def test_a_folder_without_a_model_is_refused(own_benchmark, tmp_path, monkeypatch, capsys):
     code, _, err = rpg(
         monkeypatch, capsys, "evaluate", tmp_path, "-b", own_benchmark, "--home", tmp_path
     )

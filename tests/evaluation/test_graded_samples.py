@@ -38,6 +38,7 @@ def other_evaluation(home, go):
     return child
 
 
+@pytest.mark.component
 def test_what_another_process_draws_is_waited_for_and_not_counted_as_ours(tmp_path, monkeypatch):
     monkeypatch.setattr(graded_samples, "_WAIT_SECONDS", 0.01)
     monkeypatch.setattr(graded_samples, "_FLUSH_ROWS", 1)

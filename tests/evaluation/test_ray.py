@@ -30,7 +30,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="ray is not installed (pip install '.[verl]')"
 )
-long = pytest.mark.long  # for the cluster
+long = pytest.mark.system  # for the cluster
 
 
 @pytest.fixture(scope="module", autouse=True)

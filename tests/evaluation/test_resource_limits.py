@@ -23,7 +23,7 @@ from tests.forked_commands import Child
 from tests.waiting import HANG, until
 
 LONG = {"engine": {"type": "local", "rows": 16}, "samples_per_problem": 12}
-slow = pytest.mark.slow
+slow = pytest.mark.component
 
 
 def stored(layout):

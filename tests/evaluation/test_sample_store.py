@@ -19,7 +19,7 @@ from tests.evaluation.counted_engine import ROWS, count
 LENGTHS = ("--max-prompt-tokens", 64, "--max-response-tokens", 32)
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_every_sample_is_drawn_once_whatever_happens(
     checkpoints, own_benchmark, tmp_path, monkeypatch
 ):

@@ -127,7 +127,7 @@ def test_greedy_results_do_not_depend_on_the_engine(kind, checkpoints, own_bench
     assert found[0] == found[1] and found[0][1].k == 1
 
 
-def test_progress_in_words():
+def test_progress_says_samples_speed_and_time_left():
     progress = Progress(done=50, total=200, tokens=900, seconds=30.0, fresh=10)
     assert str(progress) == "50/200 samples, 30 tokens/s, 7:30 left"
     assert str(Progress(40, 200, 0, 0.0, 0)) == "40/200 samples"

@@ -14,7 +14,7 @@ from rpg.store.database import connect
 from rpg.store.samples import read_eval
 from tests.real_sweep import SWEEP, TRIVIAL, rpg
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.component
 
 
 def sweep_of(root, seeds, **how):

@@ -34,8 +34,8 @@ def proxy():
     server.shutdown()
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.system
+@pytest.mark.component
 def test_a_sweep_with_a_server_of_its_own_sends_nothing_to_a_proxy(tmp_path, proxy):
     address, requests = proxy
     (tmp_path / "s.yaml").write_text(SWEEP.format(name="s", steps=2, every=2, seeds=[0]))

@@ -217,7 +217,7 @@ sys.exit(ray_bridge.main(sys.argv[1]))
 """
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_a_run_waits_for_a_node_that_is_promised_or_for_as_long_as_it_is_told(
     folder, tmp_path, monkeypatch
 ):
@@ -402,7 +402,7 @@ def moving(folders, host):
     return None
 
 
-@pytest.mark.long
+@pytest.mark.system
 @namespaces
 def test_three_runs_on_two_nodes_survive_the_loss_of_a_node_and_the_conductor(
     tmp_path, monkeypatch, prefect

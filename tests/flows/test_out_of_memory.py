@@ -63,7 +63,7 @@ class Killer(threading.Thread):
         self.join()
 
 
-@pytest.mark.long
+@pytest.mark.system
 @pytest.mark.skipif(
     sys.platform != "linux", reason="the memory of a process is read from Linux's /proc"
 )

@@ -207,7 +207,7 @@ def test_an_upgrade_that_was_killed_between_name_and_manifest_is_done_again(
     assert folders[0].read_manifest()["former_id"].startswith(old.name[-8:])
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_a_sweep_of_more_steps_trains_the_further_ones_only(tmp_path, prefect):
     file, layout = tmp_path / "t.yaml", Layout.at(tmp_path / "data")
     file.write_text(SWEEP.format(name="t", steps=3, every=2, seeds=[0]))

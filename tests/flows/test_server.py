@@ -52,8 +52,8 @@ def write_through_a_server_of_its_own(home):
             return json.load(answer)["id"]
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.system
+@pytest.mark.component
 def test_two_first_starts_at_once_make_one_database_and_the_next_is_a_copy(folders):
     home, kept, database = folders
     kept.write_bytes(b"half a file" * 1000)
@@ -72,7 +72,7 @@ def test_two_first_starts_at_once_make_one_database_and_the_next_is_a_copy(folde
     assert (user_version(database), user_version(kept)) == ((8,), (7,))
 
 
-@pytest.mark.slow
+@pytest.mark.component
 def test_fifty_forms_at_once_are_all_accepted_and_counted_once(prefect):
     """SQLite refuses a transaction when another wrote since it began to read; of these, two thirds
     of those sent once."""

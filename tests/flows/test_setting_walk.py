@@ -126,7 +126,7 @@ def traced(work):
     return list(tracer.carriers)
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_a_setting_passes_few_modules_and_contributing_names_them(tmp_path):
     (tmp_path / "base.yaml").write_text(BASE)
     (tmp_path / "sweep.yaml").write_text(SWEEP)

@@ -103,7 +103,7 @@ def test_without_slurm_a_sweep_says_so_before_anything_starts(tmp_path):
     assert done.returncode == 1 and "backend.place.type: slurm, but sbatch, squeue" in done.stderr
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_runs_with_a_preemption_a_node_failure_and_a_timeout_are_what_this_machine_makes_of_them(
     tmp_path, slurm, prefect
 ):
@@ -133,7 +133,7 @@ def test_runs_with_a_preemption_a_node_failure_and_a_timeout_are_what_this_machi
         assert read_eval(one, "chain-two", STEPS).equals(read_eval(other, "chain-two", STEPS))
 
 
-@pytest.mark.slow
+@pytest.mark.component
 def test_a_killed_sweep_finds_its_jobs_again_and_ctrl_c_leaves_none(tmp_path, slurm, prefect):
     (tmp_path / "long.yaml").write_text(LONG)
     home, root = tmp_path / "data", tmp_path / "slurm"
@@ -227,7 +227,7 @@ def begin_now(environment):
     return sorted(states(environment).values()) == ["RUNNING", "RUNNING"]
 
 
-@pytest.mark.long
+@pytest.mark.system
 @pytest.mark.skipif(slurm_node.missing() != "", reason=slurm_node.missing())
 def test_on_slurm_itself_jobs_are_preempted_lose_their_node_and_are_cancelled(tmp_path, prefect):
     """Debian's Slurm on loopback; the trainings are made up, every step of theirs is there once."""

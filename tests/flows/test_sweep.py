@@ -22,7 +22,7 @@ from rpg.store.samples import read_eval
 from tests.real_sweep import LONG, SLOW, SMALL, SWEEP, TRIVIAL, rpg, start
 from tests.waiting import HANG, ended, until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.component
 CLOCK = ("time", "attempt", "tokens_per_second")
 
 
@@ -115,7 +115,7 @@ def test_every_stage_left_its_files(bench):
     assert "grpo" in done.stdout.lower() and "mean accuracy" in done.stdout.lower()
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_the_pages_of_a_real_sweep(bench, monkeypatch):
     from tests.dashboard.driver import PAGES, show, texts
 
@@ -139,7 +139,7 @@ def test_a_second_call_does_nothing_and_says_so(bench):
     assert numbers(root / "data") == before
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_kill_nine_of_everything_then_the_same_command_gives_the_same_numbers(bench, prefect):
     """Bit for bit: killed before the first step, and when one run is done and the next has begun."""
     root, _ = bench
@@ -166,7 +166,7 @@ def test_kill_nine_of_the_conductor_alone_leaves_no_orphan(whole):
     ended(children)
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_ctrl_c_ends_the_children_and_the_command_it_prints_continues_this_sweep(whole, prefect):
     """Not one of the file's own name, settings and data folder. A second call meanwhile is told who
     is running it."""
@@ -278,7 +278,7 @@ def test_mistakes_exit_with_two_and_one_clear_message(bench, args, words, monkey
         assert word in said.err.replace("\n", " ")
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_the_same_name_with_another_rate_compares_the_new_runs_only(bench, prefect, tmp_path):
     """The issue's example: a table never holds one algorithm at the new rate and another at the old
     one."""

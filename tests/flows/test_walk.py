@@ -66,7 +66,7 @@ class Tracer:
         self.over = arrived
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_the_way_of_a_sweep_enters_few_modules_and_each_from_one(tmp_path, prefect):
     (tmp_path / "s.yaml").write_text(SWEEP.format(name="walked", steps=4, every=2, seeds=[0, 1]))
     out = tmp_path / "walk.json"

@@ -210,7 +210,7 @@ def held(lock):
     return False
 
 
-def test_the_command_line(home):
+def test_a_run_trains_when_it_is_started_as_a_command(home):
     """Once as people and the flow start it, imports and all."""
     folder = make_run(home, "command", make_spec(training={"steps": 1}))
     command = [sys.executable, "-m", "rpg.backends.local", str(folder.path)]

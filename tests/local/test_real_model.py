@@ -30,7 +30,7 @@ SPEC = {
 
 MODELS = Path(os.environ.get("RPG_MODELS", "/nowhere"))
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.system,
     pytest.mark.skipif(
         located(NAME, MODELS) is None, reason=f"needs {NAME} in the data folder $RPG_MODELS"
     ),

@@ -29,7 +29,7 @@ def run(home, name, **overrides):
     return folder
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_killed_within_a_conversation_it_goes_on_to_the_same_bits(home, monkeypatch):
     """Our process, after the first answers of a step's conversations; and the environments'
     process, between any two."""
@@ -68,7 +68,7 @@ def test_killed_within_a_conversation_it_goes_on_to_the_same_bits(home, monkeypa
     assert weights[0] == weights[1] == weights[2]
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_the_game_of_two_turns_is_learnt(home):
     """Without the answer to the first guess nobody wins more than one game in three."""
     folder = run(home, "game", **{"training.steps": 50, "evaluation.every": 50})

@@ -6,7 +6,10 @@ from rpg.backends.local.trainer import Trainer
 from tests.evaluation.small_model import WITHOUT_VLLM
 from tests.tiny import make_spec, whole_and_resumed
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(WITHOUT_VLLM), reason=str(WITHOUT_VLLM))]
+pytestmark = [
+    pytest.mark.component,
+    pytest.mark.skipif(bool(WITHOUT_VLLM), reason=str(WITHOUT_VLLM)),
+]
 HEAD = {"heads": 1, "kv_heads": 1}  # of 32 dimensions: vLLM's attention on CPUs has no smaller ones
 FAST = {"optimizer": {"learning_rate": 3e-3}}
 CORRECTED = {

@@ -137,7 +137,7 @@ def test_empty_responses_and_empty_batch():
         assert rpg.advantages(rpg.algorithm(name), **none).shape == (0, 4)
 
 
-def test_clear_errors():
+def test_errors_name_the_input_and_what_is_wrong():
     with pytest.raises(ValueError, match="group: shape"):
         advantages("grpo", [1.0, 0.0], [0])
     with pytest.raises(FloatingPointError, match=r"rewards\[1\] is nan"):

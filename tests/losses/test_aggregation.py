@@ -11,7 +11,7 @@ LOSS = torch.tensor(
 MASK = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]])
 
 
-def test_modes_by_hand():
+def test_each_average_is_what_hand_counting_gives():
     """Row sums 6 (three tokens) and 5 (one token); the third response is empty and does not count."""
     losses = [aggregate(LOSS, MASK, mode).item() for mode in MODES]
     assert losses == pytest.approx([11 / 4, 11 / 2, 7 / 2, 11 / 8])
@@ -27,6 +27,6 @@ def test_horizon_replaces_the_width():
     assert aggregate(LOSS, MASK, "seq-mean-token-sum-norm", counts).item() == pytest.approx(11 / 20)
 
 
-def test_unknown_mode():
+def test_an_unknown_average_is_refused():
     with pytest.raises(ValueError, match="loss_agg_mode 'mean'"):
         aggregate(LOSS, MASK, "mean")

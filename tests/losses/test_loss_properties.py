@@ -53,9 +53,10 @@ def same(a, b):
     torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.component
 @settings(max_examples=80, deadline=None)
 @given(cases(), st.integers(1, 4), st.booleans())
-def test_padding(case, width, left):
+def test_padding_changes_neither_loss_nor_gradient(case, width, left):
     algo, data = case
     rows, tokens = data["log_prob"].shape
     counts = Counts.of(data["response_mask"], horizon=10)

@@ -132,7 +132,7 @@ def test_divergences_and_weights_of_half_precision_are_computed_in_float32(dtype
 
 
 @pytest.mark.parametrize("mask_dtype", [torch.bool, torch.int64, torch.float32, torch.bfloat16])
-def test_any_kind_of_mask(mask_dtype):
+def test_the_masks_type_changes_nothing(mask_dtype):
     data = tensors()
     data["response_mask"][0, 1:] = 0
     expected, _ = run("grpo", data)

@@ -85,7 +85,7 @@ def entry(name, **changes):
 @pytest.mark.parametrize("ratio", ["token", "prefix", "sequence"])
 @pytest.mark.parametrize("style", ["", "reinforce-"])
 @pytest.mark.parametrize("divergence", ["fkl", "rkl", "ufkl", "urkl"])
-def test_objectives(language, divergence, style, ratio):
+def test_the_loss_follows_the_teachers_kl_itself(language, divergence, style, ratio):
     """The KL itself: of every next token over old's prefixes, or of whole responses."""
     without = {"rewarded": False, "dynamic_sampling": False, "overlong": None}
     algo = entry(f"rpg-{style}{divergence}", ratio=ratio, **without)

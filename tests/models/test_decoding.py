@@ -176,7 +176,7 @@ def test_a_prompt_that_is_computed_once_changes_nothing(kind, width):
 
 
 @pytest.mark.parametrize("small", [0, 10**9])
-def test_caches_grow(small, monkeypatch):
+def test_a_cache_that_grows_draws_the_same_tokens(small, monkeypatch):
     monkeypatch.setattr(lean, "_SMALL", small)
     monkeypatch.setattr(lean_caches, "_ROOM", 2)
     grown, u = sample(LeanEngine(model()), random_numbers()), random_numbers()

@@ -203,7 +203,7 @@ def test_where_the_password_comes_from(tmp_path):
         secret_of(tmp_path, True, {})
 
 
-@pytest.mark.slow
+@pytest.mark.component
 def test_without_auth_it_says_what_that_means(served):
     assert "anyone with an account on this machine can start runs here" in served.log.read_text()
     pause = "/deployments/name/nightly/nightly"

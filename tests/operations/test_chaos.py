@@ -8,7 +8,7 @@ import pytest
 
 from tests.operations.serving import ROOT
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.system
 
 
 def test_a_kill_and_torn_files_lose_nothing():

@@ -28,7 +28,7 @@ INITDB = shutil.which("initdb") or next(
     iter(sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))), ""
 )
 PROGRAMS = os.path.dirname(os.path.realpath(INITDB))
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")

@@ -36,8 +36,8 @@ def test_points_are_spread_evenly():
     assert [point.time for point in evenly(points, 4)] == [13, 38, 63, 88]
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.system
+@pytest.mark.component
 def test_a_sweep_killed_at_any_of_eight_moments_ends_the_same():
     options = ["--points", "8", "--port", str(free_port())]
     command = [sys.executable, "-m", "benchmarks.chaos.kill_points", *options]

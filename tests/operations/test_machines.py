@@ -19,7 +19,7 @@ from tests.places import namespaces, on_host
 from tests.waiting import HANG, until
 
 HOST = "gpu-node-7"
-pytestmark = [pytest.mark.slow, namespaces]
+pytestmark = [pytest.mark.component, namespaces]
 
 
 def command(served, home):
@@ -69,7 +69,7 @@ def attempts(served, run):
     return list((served.home / ALIVE).glob(f"{run}.*"))
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_flow_runs_of_another_machine_are_cancelled_and_retried_like_those_of_this_one(
     served, tmp_path
 ):
@@ -104,7 +104,7 @@ def test_flow_runs_of_another_machine_are_cancelled_and_retried_like_those_of_th
         assert served.state(run)[0] == "CRASHED", done
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_a_machine_that_has_another_data_folder_is_refused(served, tmp_path):
     """Neither one elsewhere, nor, at the same place, one that is not the same storage."""
     elsewhere = subprocess.run(

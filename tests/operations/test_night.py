@@ -8,7 +8,7 @@ import pytest
 
 from tests.real_sweep import ROOT, rpg
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.system
 TINY = """\
 name: tiny
 run:

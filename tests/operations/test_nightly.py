@@ -160,7 +160,7 @@ def test_a_night_draws_its_samples_anew_though_its_models_are_those_of_the_night
     assert sorted(left) == ["mine", f"nightly-a-{tonight}"]
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_a_night_of_a_sweep_and_a_study_needs_no_others_server(tmp_path, monkeypatch, capsys):
     (tmp_path / "nights").mkdir()
     (tmp_path / "nights" / "first.yaml").write_text(
@@ -192,7 +192,7 @@ def test_a_night_of_a_sweep_and_a_study_needs_no_others_server(tmp_path, monkeyp
         nightly.accept(Layout.at(home), tmp_path / "nights", "")
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_a_sweep_whose_back_end_is_missing_is_left_out_and_red_if_it_was_there_before(
     tmp_path, monkeypatch
 ):

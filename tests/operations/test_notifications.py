@@ -15,7 +15,7 @@ from prefect.server.utilities.user_templates import render_user_template_sync as
 from tests.operations.serving import ROOT
 from tests.waiting import HANG, until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.component
 BLOCK = """
 import sys
 from prefect.blocks.webhook import Webhook

@@ -192,7 +192,7 @@ def test_of_two_hosts_without_locks_one_keeps_a_run(tmp_path):
         assert said.count("kept") == 1, said
 
 
-@pytest.mark.slow
+@pytest.mark.component
 def test_a_sweep_waits_for_the_run_of_another_host_and_then_does_it(tmp_path, prefect):
     (tmp_path / "small.yaml").write_text(SMALL)
     [run, _] = load_sweep(tmp_path / "small.yaml", {}, data_digest).runs

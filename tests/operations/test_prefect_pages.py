@@ -12,7 +12,7 @@ from rpg.store.database import connect
 from tests.operations.form import choose, field
 from tests.waiting import until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.component
 
 
 def open_form(page, served):
@@ -40,7 +40,7 @@ def submit(page):
     return answer.json()["id"]
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_a_sweep_from_the_form_to_the_numbers_in_the_dashboard(page, served):
     open_form(page, served)
     choose(page, "config", "own/trivial")

@@ -71,7 +71,7 @@ def test_stale_leases_and_waiting_notes_go_and_live_ones_stay(tmp_path, gone):
     assert reconcile(layout) == []
 
 
-@pytest.mark.slow
+@pytest.mark.component
 @pytest.mark.parametrize("obeys", [True, False])
 def test_a_cancellation_that_the_process_never_heard_of_reaches_it(served, monkeypatch, obeys):
     """As after Prefect's web socket was closed: the state says Cancelling, and the process works
@@ -103,7 +103,7 @@ def test_a_cancellation_that_the_process_never_heard_of_reaches_it(served, monke
         process.wait()
 
 
-@pytest.mark.slow
+@pytest.mark.component
 def test_flow_runs_killed_before_they_held_a_lock_are_closed_those_of_other_folders_not(
     served, monkeypatch
 ):

@@ -103,7 +103,7 @@ def test_status_and_dashboard_say_it_while_somebody_serves(tmp_path):
     assert read_problems(tmp_path / "data") == []
 
 
-@pytest.mark.slow
+@pytest.mark.component
 def test_a_real_server_is_well_and_a_schedule_whose_runs_are_gone_is_not(served, monkeypatch):
     monkeypatch.setenv("PREFECT_HOME", str(served.home / "prefect"))
     monkeypatch.setattr(supervisor, "UNSCHEDULED_SECONDS", 0.0)

@@ -22,7 +22,7 @@ from rpg.store import Layout, locks
 from tests.operations.serving import SMALL
 from tests.waiting import HANG, ended, until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.component
 
 
 def test_a_service_that_ends_while_it_starts_is_started_again_and_given_up_in_the_end(tmp_path):
@@ -125,7 +125,7 @@ def test_a_bad_value_is_refused_with_its_field_before_anything_starts(served, pa
     assert answer.status_code in (409, 422) and reason in answer.text
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_a_sweep_from_the_form_is_the_sweep_of_the_command(served):
     """The flow run completes with artifacts; `rpg sweep` on the same file then finds everything
     done."""
@@ -182,7 +182,7 @@ def test_cancelled_from_the_api_the_whole_tree_ends(served):
     )
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_a_failed_training_and_a_killed_worker_are_told_and_retry_goes_on(served):
     """Retry is pressed at once, while repairs go on: what the first attempt left is not taken for
     the second one's."""

@@ -17,7 +17,7 @@ from rpg.store.samples import read_eval, write_eval
 from tests.operations.serving import ROOT
 from tests.waiting import HANG, until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.component
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def numbers(folder):
     return rows, evals
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_common_runs_are_trained_once_in_the_one_slot_of_the_machine_for_both_sweeps(
     start, tmp_path
 ):
@@ -86,7 +86,7 @@ def test_common_runs_are_trained_once_in_the_one_slot_of_the_machine_for_both_sw
     assert os.path.samefile(*samples), "graded samples are links, not copies"
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_a_killed_sweep_is_taken_over_where_it_was(start, tmp_path):
     layout = Layout.at(tmp_path / "data")
     first = start("one", [0], steps=12, **{HOLD: "5"})

@@ -26,7 +26,7 @@ def run(folder, words, streams="", without=(), **environment):
     return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode()
 
 
-@pytest.mark.slow
+@pytest.mark.component
 @pytest.mark.parametrize("words", [["list"], ["status"], ["show", "quickstart"]])
 @pytest.mark.parametrize(
     "how",
@@ -39,22 +39,22 @@ def run(folder, words, streams="", without=(), **environment):
     ],
     ids=["ascii", "OO", "no home", "proxies", "all"],
 )
-def test_no_traceback(tmp_path, words, how):
+def test_commands_work_in_odd_surroundings(tmp_path, words, how):
     code, out, errors = run(tmp_path, words, **how)
 
     assert "Traceback" not in errors and code == 0, errors
     assert out
 
 
-@pytest.mark.slow
+@pytest.mark.component
 @pytest.mark.parametrize("streams", [">&-", ">&- 2>&-", "<&-", "<&- >&- 2>&-"])
-def test_closed_streams(tmp_path, streams):
+def test_commands_end_quietly_with_closed_streams(tmp_path, streams):
     code, _, errors = run(tmp_path, ["list"], streams)
 
     assert "Traceback" not in errors and code == 0, errors
 
 
-@pytest.mark.slow
+@pytest.mark.component
 def test_signs_that_an_ascii_terminal_lacks_are_replaced(tmp_path):
     _, out, _ = run(tmp_path, ["list"], **ASCII)
 

@@ -4,6 +4,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 from rpg import errors
 from rpg.errors import see
 
@@ -27,6 +29,7 @@ def test_a_page_is_named_in_a_clone_and_not_beside_a_wheel(monkeypatch, tmp_path
     assert see("grading") == ""
 
 
+@pytest.mark.component
 def test_no_text_says_what_only_a_clone_has():
     found = {
         f"{path.relative_to(ROOT)}: {text[:80]}"

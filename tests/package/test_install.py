@@ -72,7 +72,7 @@ def python(tmp_path_factory):
     return place / "bin" / "python"
 
 
-@pytest.mark.slow
+@pytest.mark.component
 @pytest.mark.parametrize("package", ["by_uv", "by_pip"])
 def test_what_pip_would_find_is_installed(shelf, python, tmp_path, package):
     with_uv = package == "by_uv"

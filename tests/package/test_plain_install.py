@@ -14,7 +14,7 @@ import pytest
 from tests.verl.test_gpu_install import reachable
 
 PLAIN = runpy.run_path(str(Path(__file__).parents[2] / ".ci" / "plain_install.py"))
-pytestmark = [pytest.mark.slow, pytest.mark.long]
+pytestmark = [pytest.mark.component, pytest.mark.system]
 
 
 def test_a_plain_install_trains_reports_and_serves_the_dashboard(tmp_path):

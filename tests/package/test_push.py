@@ -92,7 +92,7 @@ def test_a_checkpoint_goes_up_with_its_card_and_without_the_optimizer(tmp_path, 
     assert b"Step 3 of 3 of the run `sweep/one`" in hub.files["README.md"]
 
 
-def test_mistakes_are_a_line(tmp_path, hub, monkeypatch):
+def test_a_mistake_is_said_in_one_line(tmp_path, hub, monkeypatch):
     import huggingface_hub
 
     from rpg.cli.model import push

@@ -1,6 +1,8 @@
 """What is taken from others is named by content, and what runs is not root."""
 
 import re
+import runpy
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -33,3 +35,59 @@ def test_the_image_s_base_is_an_argument_and_its_user_is_not_root():
     assert "FROM ${BASE}" in lines
     users = [line.split()[1] for line in lines if line.startswith("USER ")]
     assert users and users[-1] != "root"
+
+
+PINNED = re.compile(r"^([a-z0-9][\w.-]*)==([^\s;]+)", re.M)
+LOCK = runpy.run_path(str(ROOT / ".ci" / "lock.py"))
+SBOM = runpy.run_path(str(ROOT / ".ci" / "sbom.py"))
+
+
+def normal(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins(file):
+    return {normal(name): release for name, release in PINNED.findall((ROOT / file).read_text())}
+
+
+def test_every_locked_release_has_hashes():
+    for file in LOCK["HEADINGS"]:
+        entries = re.findall(r"^\S.*(?:\n    .*)*", (ROOT / file).read_text(), re.M)[1:]
+        assert entries
+        assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
+
+
+def test_the_locked_releases_are_those_of_the_constraints():
+    constrained = pins("constraints.txt")
+    locked = pins("requirements.lock") | pins("requirements-torch.lock")
+    both = constrained.keys() & locked.keys()
+    assert len(both) > 200
+    assert {name: locked[name] for name in both} == {name: constrained[name] for name in both}
+
+
+def test_what_make_setup_installs_is_locked():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    asked = [*project["dependencies"], *(text for name in LOCK["EXTRAS"] for text in extras[name])]
+    names = {normal(re.split(r"[\[<>=!]", text)[0]) for text in asked}
+    assert (
+        names - pins("requirements.lock").keys() - pins("requirements-torch.lock").keys() == set()
+    )
+
+
+def test_a_build_of_torch_for_cpus_needs_nothing_of_cuda():
+    text = "numpy==2.3\n    --hash=sha256:1\ntorch==2.13\n    --hash=sha256:2\nnvidia-cublas==13.1"
+    files = LOCK["parted"](text)
+    assert files["requirements.lock"] == ["numpy==2.3\n    --hash=sha256:1"]
+    assert [entry.partition("==")[0] for entry in files["requirements-torch.lock"]] == [
+        "torch",
+        "nvidia-cublas",
+    ]
+
+
+def test_what_is_installed_is_listed_with_licences_and_hashes():
+    listed = {each["name"]: each for each in SBOM["components"]()}
+    assert listed["numpy"]["purl"] == f"pkg:pypi/numpy@{listed['numpy']['version']}"
+    assert "BSD" in listed["numpy"]["licenses"][0]["license"]["name"]
+    if listed["numpy"]["version"] == pins("constraints.txt")["numpy"]:
+        assert listed["numpy"]["hashes"]

@@ -24,7 +24,7 @@ from tests.verl.test_gpu_install import reachable
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("rpg", "flows", "dashboard")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.component
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_shipped_configurations_are_known_by_name_anywhere(bin_, tmp_path):
     assert "grpo-s1-" in rpg(bin_, tmp_path, "show", "mine.yaml").stdout
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_a_new_lab_trains_as_it_is(bin_, lab, prefect):
     """Its own task, data and warm start; fewer steps and runs than the file has, to be quick."""
     few = ("--set=training.steps=2", "--set=algorithm=grpo", "--set=seed=0")
@@ -153,7 +153,7 @@ def test_a_new_lab_trains_as_it_is(bin_, lab, prefect):
     assert again.returncode == 2 and "already exists" in again.stderr
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_the_dashboard_shows_it(bin_, lab):
     """Its first page, in Streamlit's test driver, has the sweep."""
     page = (
@@ -173,7 +173,7 @@ def test_the_dashboard_shows_it(bin_, lab):
     assert done.returncode == 0 and "first" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_rpg_serve_has_a_dashboard_and_runs_what_is_started_from_its_forms(bin_, tmp_path):
     class Installed(Served):
         def command(self):

@@ -82,6 +82,7 @@ def test_a_head_conducts_and_workers_have_the_gpus():
     assert elastic["workerGroupSpecs"][0]["minReplicas"] == 0 and elastic["enableInTreeAutoscaling"]
 
 
+@pytest.mark.component
 def test_a_batch_script_brings_a_ray_of_its_own_for_several_nodes():
     script = slurm_script(job(VERL))
     assert (

@@ -205,6 +205,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.component
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_in_statistics_or_store_changes_a_digest(fault, two_nights, monkeypatch):
     tuesday, before = two_nights

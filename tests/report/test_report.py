@@ -56,7 +56,7 @@ def test_nothing_evaluated_yet(layout):
     assert "report.png" in names  # training curves are there
 
 
-def test_nothing_at_all_yet(tmp_path):
+def test_a_sweep_without_results_has_a_report_that_says_so(tmp_path):
     layout = Layout.at(tmp_path)
     record = {"name": "demo", "source": "", "baseline": "grpo", "created": 1.0}
     layout.write_sweep(record | {"runs": ["grpo-seed0"]})

@@ -184,6 +184,7 @@ def test_dunnetts_quantiles_of_1964():
         assert p == pytest.approx(0.05, abs=0.003)
 
 
+@pytest.mark.component
 def test_better_and_worse_are_where_the_interval_excludes_zero_in_ten_thousand_tables():
     rng = np.random.default_rng(7)
     seen = set()

@@ -36,7 +36,7 @@ def test_pass_at_k_refuses_what_it_cannot_know(n, c, k):
         ([None, None, "1"], [False, False, True], 1),
     ],
 )
-def test_majority(answers, correct, expected):
+def test_majority_at_k_is_the_most_frequent_answer(answers, correct, expected):
     assert stats.majority_at_k(answers, correct) == expected
 
 

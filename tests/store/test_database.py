@@ -96,7 +96,7 @@ def test_metrics_are_those_that_the_run_folder_reads(layout):
     ]
 
 
-def test_evaluations_by_hand(tmp_path):
+def test_accuracies_in_the_database_are_what_hand_counting_gives(tmp_path):
     layout = Layout.at(tmp_path)
     write_run(layout.run("s", "r"), "grpo", 0, 0.3, Shape(2, 5, 1, 1, ("other",), 3), None)
     run = layout.run("s", "r")

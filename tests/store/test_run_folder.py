@@ -147,6 +147,7 @@ def test_a_full_disk_is_one_readable_error(run):
         append_metrics(run, 1, {"step": 1})
 
 
+@pytest.mark.component
 def test_a_line_cut_by_a_size_limit_loses_only_itself(run):
     append_metrics(run, 1, {"step": 1, "reward": 0.5})
     size = run.metrics_path(1).stat().st_size
@@ -253,6 +254,7 @@ def test_states_follow_from_the_files(run):
     assert run.lease() is None
 
 
+@pytest.mark.component
 def test_a_lease_lives_as_long_as_its_process(run):
     begin = "from rpg.store import Layout\nfrom rpg.store.run_writer import claim_run\nimport sys, time\n"
     begin += "claim_run(Layout.at(sys.argv[1]).run('sweep', 'grpo-s0')); time.sleep(60)"

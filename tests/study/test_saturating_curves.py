@@ -37,6 +37,7 @@ def test_a_curve_without_noise_is_recovered(name):
     assert fit.at(ends)[0] == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.component
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_intervals_cover_planted_curves(seeds):
     """The whole table: python -m benchmarks.compute_fits."""

@@ -41,7 +41,7 @@ def undisturbed(home, path):
     run_steps(STEPS, Running(load_study(path), Layout.at(home), conduct, print))
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_two_studies_at_once_one_of_them_killed(tmp_path, prefect, command_line):
     """Both have the same variants and spaces, so all their trials are the same runs: each is
     trained once. They report other seeds: a reported run that the other had trained before the

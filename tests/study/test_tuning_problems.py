@@ -26,6 +26,7 @@ def test_tuning_problems_are_none_of_the_reported_or_trained_ones(task):
         assert (len(texts[name]), len(texts[f"{name}-tuning"])) == (14, 10)
 
 
+@pytest.mark.component
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.type)
 def test_setting_tuning_problems_apart_changes_nothing_else(task):
     whole, parts = (

@@ -16,6 +16,7 @@ PRIVATE_MODULES = re.compile(
 )
 
 
+@pytest.mark.component
 @pytest.mark.parametrize("name", PRIVATE_PARTS)
 def test_every_part_is_in_the_installed_packages(name):
     pytest.importorskip(PRIVATE_PARTS[name].package)
@@ -48,6 +49,7 @@ def imported_from(path):
             yield from (alias.name for alias in node.names)
 
 
+@pytest.mark.component
 def test_private_parts_are_imported_from_the_list_only():
     found = {
         f"{path.relative_to(ROOT)}: {name}"

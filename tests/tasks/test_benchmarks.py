@@ -53,7 +53,7 @@ def test_the_chain_tiers_are_those_of_a_run(tier):
     assert all(p.prompt == p.text for p in loaded.problems)
 
 
-def test_a_chain_of_ones_own(tmp_path):
+def test_a_benchmark_of_longer_chains_can_be_made(tmp_path):
     path = tmp_path / "chain-long.yaml"
     path.write_text("source: {chain: {tiers: {long: 9}, benchmark_problems: 5}}\n")
     assert len(load_benchmark(benchmark(path)).problems) == 5
@@ -242,6 +242,7 @@ def test_a_yaml_file_that_is_wrong(tmp_path, text, message):
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
+@pytest.mark.component
 def test_a_revision_is_read_from_the_hub(tmp_path, monkeypatch):
     """The whole way, from the YAML file through the hub's own client to a server that speaks its
     protocol."""

@@ -144,6 +144,7 @@ def test_what_ships_is_pinned_and_named():
         training_set("dapo-math-17k")
 
 
+@pytest.mark.component
 def test_gsm8k_and_math_are_read_from_the_hub_as_they_are_there(tmp_path, monkeypatch):
     """Made rows in the columns, configurations and splits of the originals; training and test
     split."""
@@ -304,7 +305,7 @@ def told(home, *arguments):
 
 
 @needs_data
-def test_the_command(tmp_path):
+def test_rpg_data_reports_what_was_left_out_and_why(tmp_path):
     dapo(tmp_path / "own.parquet", [*ENGLISH, (ENGLISH[0][0].replace("$n$", "n"), "7")])
     run = tmp_path / "run.yaml"
     run.write_text(f"task: {json.dumps(task('own.parquet', 'aime24', 'minerva_math'))}\n")

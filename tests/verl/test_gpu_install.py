@@ -102,7 +102,7 @@ def reachable():
     return True
 
 
-@pytest.mark.long
+@pytest.mark.system
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
 def test_the_set_resolves_by_metadata(tmp_path, python):
     """Nothing is downloaded but metadata; a set that does not fit together has a resolver try for

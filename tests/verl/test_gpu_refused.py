@@ -41,7 +41,7 @@ def test_rows_that_do_not_spread_over_the_gpus(gpus, would_do):
     )
 
 
-def test_the_numbers_that_would_do_do():
+def test_the_numbers_that_a_refusal_proposes_are_accepted():
     for gpus, prompts in ((4, 32), (5, 30), (5, 35)):
         changes = {
             "training.mini_batch_prompts": prompts,

@@ -38,7 +38,7 @@ def both():
         yield both
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_two_workers_and_small_micro_batches_change_nothing(home, model, tmp_path, both):
     """The same update on two FSDP shards with many micro-batches: gradient norms, metrics and
     weights."""
@@ -58,7 +58,7 @@ def test_two_workers_and_small_micro_batches_change_nothing(home, model, tmp_pat
     torch.testing.assert_close(moved, weights(worker.actor.engine.module), rtol=1e-3, atol=2e-6)
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_one_worker_and_two_go_on_from_each_other(home, model, tmp_path, both):
     spec = make_spec(algorithm={"name": "rpg-urkl", "reference": {"type": "every_k", "k": 4}})
     ranks.tell(tmp_path, spec, model, an_experience(make_trainer(spec, home)))
@@ -83,7 +83,7 @@ def test_one_worker_and_two_go_on_from_each_other(home, model, tmp_path, both):
         first = updated
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_every_group_of_a_worker_waits_as_long_as_it_is_told(tmp_path, both):
     """verl's own, and those that FSDP's meshes make."""
     both("waits", tmp_path)

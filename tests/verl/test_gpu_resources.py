@@ -119,7 +119,7 @@ for ask in (lambda: task_runner.require_resources(config), lambda: ray.get(Worke
 """
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_a_real_ray_that_is_too_small_is_refused_and_one_that_is_full_says_what_helps(tmp_path):
     """Two CPUs, and Ray's own guard of the memory, told that the machine is full at 1 %."""
     pytest.importorskip("verl")

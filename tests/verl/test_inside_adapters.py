@@ -116,7 +116,7 @@ def test_a_reference_that_is_renewed_is_the_adapters_of_then(model, sampled, tmp
         worker.load_reference(str(tmp_path / "nothing"))
 
 
-def test_how_it_is_asked_for():
+def test_adapters_are_asked_for_by_verls_own_settings():
     spec = load_run(CHAIN, {**VLLM, "model.lora": {"rank": 8, "targets": ["q_proj"]}})
     told = plan(spec, Paths("/m", Path("t"), (), Path("s"), Path("l"))).overrides
     name = "actor_rollout_ref.model"

@@ -32,7 +32,7 @@ NOT_THE_SAME = {"tokens_per_second", "entropy", "step"}
 """entropy: on verl a sample's own log-probabilities estimate it."""
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_the_game_is_the_embedded_trainers(tmp_path):
     """Ratios and the KL are over prefixes, so a token of the environment in any of them would
     change every number."""

@@ -28,7 +28,7 @@ from tests.verl.inside import (
 pytestmark = pytest.mark.usefixtures("cpu_verl")
 
 
-@pytest.mark.slow
+@pytest.mark.component
 @pytest.mark.parametrize(
     ("algorithm", "optimizer", "bonus", "temperature"),
     [
@@ -181,7 +181,7 @@ def test_micro_batches_are_bounded_with_their_padding():
     assert sorted(row for part in rows for row in part) == [*range(64)]
 
 
-@pytest.mark.slow
+@pytest.mark.component
 def test_a_gradient_that_is_not_finite_ends_the_update(home, model, tmp_path):
     spec = make_spec(algorithm="rpg-reinforce-urkl")
     experience = an_experience(make_trainer(spec, home))

@@ -10,7 +10,7 @@ from rpg.tasks.preparation import prepare_data
 from tests.verl.inside import BASE, job, make_spec, ours
 
 missing = importlib.util.find_spec("vllm") is None
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing, reason="vLLM is not installed")]
+pytestmark = [pytest.mark.component, pytest.mark.skipif(missing, reason="vLLM is not installed")]
 
 
 @pytest.mark.timeout(900)

@@ -51,7 +51,7 @@ def test_any_value_survives_the_command_line(value):
     assert parsed([f"+a={hydra_value(value)}"])["a"] == value
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_nothing_of_verl_that_is_in_use_has_moved():
     """In a process of its own, where nothing of ours has replaced anything of verl's."""
     command = [sys.executable, "-m", "benchmarks.verl_internals"]

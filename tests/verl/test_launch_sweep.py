@@ -27,7 +27,7 @@ from tests.tiny import BASE, merged
 from tests.verl import NOT_ON_VERL, marked
 from tests.waiting import HANG, until
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(3600)]
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "configs/sweeps/verl-ci.yaml"
 STEPS = [1, 2, 3, 4]

@@ -651,7 +651,7 @@ def test_what_cannot_be_adopted_is_said_in_a_sentence(home, file, text, why):
     assert not (home / "a").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.component
 def test_samples_before_any_training_say_what_the_model_can_do(home):
     rows = [json.dumps({"prompt": f"{n}+1?", "answer": str(n + 1)}) for n in range(40)]
     (home / "sums.jsonl").write_text("\n".join(rows))

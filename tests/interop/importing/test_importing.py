@@ -37,7 +37,7 @@ def written(tmp_path, name, text):
     return path
 
 
-def test_trl():
+def test_every_number_of_a_trl_log_is_imported():
     """Every number of the file: of optimizer steps, and of the two sets it was evaluated on, whose
     names TRL confounds."""
     history = json.loads(TRL.read_text())["log_history"]

@@ -43,7 +43,7 @@ def numbers(folder):
     return [{name: row[name] for name in row.keys() - clock} for row in folder.read_metrics()]
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_a_loop_of_forty_lines_killed_and_started_again_ends_with_the_same_bits_and_is_compared(
     tmp_path, monkeypatch
 ):
@@ -270,7 +270,7 @@ def callback(monkeypatch):
     return RecordCallback
 
 
-@pytest.mark.slow
+@pytest.mark.component
 def test_a_trainer_of_transformers_is_recorded_and_goes_on_from_its_checkpoint(tmp_path, callback):
     """transformers' own Trainer, which TRL's are made of; TRL itself is in an environment of its
     own (docs/other-trainers.md)."""

@@ -137,7 +137,7 @@ def test_wandbs_offline_files_hold_the_same_numbers(layout, monkeypatch, tmp_pat
 
 
 @needs("mlflow")
-@pytest.mark.long
+@pytest.mark.system
 def test_a_server_of_mlflow_has_the_same_numbers_also_those_it_missed(layout, tmp_path):
     from mlflow import MlflowClient
 

@@ -42,7 +42,7 @@ def peer(tmp_path):
     return make
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_a_step_is_measured_by_phase_kept_and_listed(tmp_path, peer):
     # Peak memory: far below ours up to 4 rows, above it from 8.
     python = peer({1: 0.01, 2: 0.02, 4: 0.03, 8: 99.0, 16: 99.0})

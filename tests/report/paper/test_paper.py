@@ -65,7 +65,7 @@ def test_what_else_the_rules_find():
     assert "REINFORCE++ last 0.4778, GRPO best 0.5594" in found["coarser", "OlympiadBench"]
 
 
-def test_attainable():
+def test_an_accuracy_that_no_count_of_samples_gives_is_impossible():
     assert not attainable(0.3340, 30, 32) and not attainable(0.5, 1, 1)
     # 1/32 = 0.03125 rounds to 0.0312 or 0.0313.
     assert all(attainable(value, 1, 32) for value in (0.0, 0.0312, 0.0313, 1.0))
@@ -80,7 +80,7 @@ def test_every_possible_value_passes():
         )
 
 
-def test_rules_one_by_one():
+def test_each_rule_finds_what_it_is_for():
     assert lint([entry()]) == []
     above = lint([entry(last=0.501, best=0.2656)])
     assert rules(above) == [("last above best", "Table 0", "A", "AIME24", "last, best")]
@@ -112,7 +112,7 @@ def test_rows_match_whatever_their_spelling():
     assert match("rpg-ufkl", "chain-easy") == []
 
 
-def test_what_is_printed():
+def test_the_printed_tables_name_impossible_values():
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(tables())
     console.print(in_terminal(lint()))

@@ -58,7 +58,7 @@ def test_verl_accepts_the_papers_runs():
     "override",
     ["actor_rollout_ref.actor.ppo_mini_batch_size=1024", "+actor_rollout_ref.actor.median=1"],
 )
-def test_the_checks_do_look(override):
+def test_verls_checks_refuse_a_wrong_setting(override):
     [run, *_] = load_sweep(ROOT / "configs/paper/table6.yaml", {}, lambda _: "").runs
     with pytest.raises(Exception, match=r"mini_batch_size|median"):
         check(run.spec, override)

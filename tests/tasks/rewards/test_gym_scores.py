@@ -170,7 +170,7 @@ evaluation: {every: 1, samples_per_problem: 4}
 """
 
 
-@pytest.mark.long
+@pytest.mark.system
 def test_the_stored_score_is_score_answer_called_by_hand_on_the_stored_sample(tmp_path):
     folder = make_run(tmp_path, "gym", RunSpec.model_validate(yaml.safe_load(RUN)))
     to_its_end("train", folder)

@@ -27,7 +27,7 @@ NUMBER = MarkerVerifier(match="number")
         ("", "", False, None),
     ],
 )
-def test_exact(response, truth, correct, extracted):
+def test_the_rest_of_the_line_is_compared_exactly(response, truth, correct, extracted):
     found = grade(EXACT, response, truth)
     assert (found.correct, found.extracted) == (correct, extracted)
 
@@ -61,7 +61,7 @@ def test_an_answer_at_the_cut_does_not_count_unless_its_line_is_over():
         ("9" * 51, None),
     ],
 )
-def test_number(text, value):
+def test_a_text_is_read_as_the_number_it_says(text, value):
     assert number(text) == value
 
 
