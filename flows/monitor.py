@@ -72,6 +72,12 @@ class Watch:
     def views(self) -> list[RunView]:
         return [self._view(folder) for folder in self._folders]
 
+    def share(self) -> float:
+        """Of all steps, those that are trained."""
+        views = self.views()
+        steps = sum(view.steps for view in views)
+        return sum(view.step for view in views) / steps if steps else 0.0
+
     def _view(self, folder: RunFolder) -> RunView:
         try:
             changed = folder.path.stat().st_mtime_ns

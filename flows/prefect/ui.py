@@ -6,17 +6,25 @@ Imported only where Prefect is in use.
 
 import base64
 import logging
+import math
 import os
 import re
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 from uuid import UUID
 
+import httpx
 from prefect import Flow
-from prefect.artifacts import create_link_artifact, create_markdown_artifact
+from prefect.artifacts import (
+    create_link_artifact,
+    create_markdown_artifact,
+    create_progress_artifact,
+    update_progress_artifact,
+)
 from prefect.client.orchestration import get_client
 from prefect.context import hydrated_context
 from prefect.logging.handlers import APILogHandler
@@ -30,6 +38,8 @@ from rpg.errors import UserError
 from rpg.store import Layout
 
 MOST_FIGURE_BYTES = 1_500_000
+PROGRESS_SECONDS = 5.0
+"""Between two moves of a progress artifact."""
 
 
 def key(kind: str, name: str) -> str:
@@ -37,20 +47,30 @@ def key(kind: str, name: str) -> str:
     return f"{kind}-{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}"[:120].strip("-")
 
 
-def link(sweep: str) -> None:
+def page(sweep: str) -> str:
     """Where the dashboard shows this sweep."""
     address = os.environ.get(DASHBOARD, "http://127.0.0.1:8501")
-    page = f"{address}/compare?sweeps={quote(sweep)}"
-    create_link_artifact(page, link_text=f"{sweep} in the dashboard", key=key("dashboard", sweep))
+    return f"{address}/?sweep={quote(sweep)}"
+
+
+def link(sweep: str) -> None:
+    """A link to the dashboard's page."""
+    create_link_artifact(
+        page(sweep),
+        link_text=f"{sweep} in the dashboard",
+        key=key("dashboard", sweep),
+        description=f"Verdict, curves, runs and samples of {sweep}",
+    )
 
 
 def report(layout: Layout, sweep: str) -> None:
     """The result table and the figure of a sweep, as far as there are any."""
     files = layout.reports(sweep)
     try:
-        parts = [(files / "table.md").read_text(encoding="utf-8")]
+        table = (files / "table.md").read_text(encoding="utf-8")
     except OSError:
         return
+    parts = [links(layout, sweep), table]
     figure = files / "report.png"
     if figure.is_file() and figure.stat().st_size <= MOST_FIGURE_BYTES:
         data = base64.b64encode(figure.read_bytes()).decode()
@@ -58,6 +78,11 @@ def report(layout: Layout, sweep: str) -> None:
     create_markdown_artifact(
         "\n\n".join(parts), key=key("result", sweep), description=f"Result of {sweep}"
     )
+
+
+def links(layout: Layout, sweep: str) -> str:
+    """In Markdown: the dashboard's page, and the folder of the report's files."""
+    return f"[In the dashboard]({page(sweep)}) · files: `{layout.reports(sweep)}`"
 
 
 def verdict(layout: Layout, sweep: str) -> str:
@@ -70,7 +95,7 @@ def verdict(layout: Layout, sweep: str) -> str:
     except OSError:
         return ""
     escaped = [re.sub(r"([\\`*_\[\]<>#|!])", r"\\\1", line) for line in (question, answer.strip())]
-    body = "\n\n".join(filter(None, [escaped[0], f"**{escaped[1]}**"]))
+    body = "\n\n".join(filter(None, [escaped[0], f"**{escaped[1]}**", links(layout, sweep)]))
     create_markdown_artifact(body, key=key("verdict", sweep), description=f"Verdict of {sweep}")
     return answer.strip()
 
@@ -90,6 +115,36 @@ def nightly(place: Path, name: str) -> None:
         create_markdown_artifact(table, key=key("nightly", name), description=newest.stem)
 
 
+class TrainedShare:
+    """How much of a sweep is trained, as a progress artifact that moves at most every few seconds."""
+
+    def __init__(self, sweep: str) -> None:
+        self._sweep = sweep
+        self._id: UUID | None = None
+        self._shown_at = -math.inf
+
+    def show(self, share: float) -> None:
+        """Create or move it; an API that does not answer takes nothing from the sweep."""
+        now = time.monotonic()
+        if share < 1 and now - self._shown_at < PROGRESS_SECONDS:
+            return
+        self._shown_at = now
+        percent = round(100 * share, 1)
+        with suppress(httpx.HTTPError):
+            if self._id is None:
+                # Prefect decides by its context whether a call is asynchronous: here none is.
+                self._id = cast(
+                    UUID,
+                    create_progress_artifact(
+                        percent,
+                        key=key("progress", self._sweep),
+                        description=f"Steps of {self._sweep} that are trained",
+                    ),
+                )
+            else:
+                update_progress_artifact(self._id, percent)
+
+
 class TaskOwner:
     """A flow run of this command's own; or that of the process which started this command, and
     waits for it."""
@@ -101,6 +156,7 @@ class TaskOwner:
         self.adopted = adopted is not None
         self.id = UUID(adopted) if adopted else None
         self._log: logging.Logger | None = None
+        self.trained = TrainedShare(sweep)
 
     def log(self, line: str) -> None:
         """A line for the log of a flow run of our own; a command that another one started prints

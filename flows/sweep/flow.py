@@ -193,6 +193,7 @@ def train_all(folders: Sequence[RunFolder], workers: int, context: Context) -> l
             outcome = f"failed: {failed.get('error')}" if failed else "trained"
             context.owner.log(f"{folder.name}: {outcome}")
             trained.append(folder)
+        context.owner.trained.show(context.progress.watch.share())
         if queue and not running:
             time.sleep(POLL_SECONDS)
         complete = mark_done(trained)
@@ -203,6 +204,7 @@ def train_all(folders: Sequence[RunFolder], workers: int, context: Context) -> l
             context.claims.release(folder)
         database.update(changed=bool(complete))
     database.wait()
+    context.owner.trained.show(context.progress.watch.share())
     return failures
 
 

@@ -87,8 +87,11 @@ def test_the_flow_run_says_what_it_is_and_holds_its_log_and_artifacts(whole, pre
     [run] = found("flow_runs", flow_runs={"name": {"any_": ["sweep plain: 2 runs"]}})
     mine = {"flow_run_id": {"any_": [run["id"]]}}
     kept = {one["key"]: one for one in found("artifacts", artifacts=mine)}
-    assert set(kept) == {"dashboard-plain", "result-plain", "verdict-plain"}
-    assert "compare?sweeps=plain" in kept["dashboard-plain"]["data"]
+    assert set(kept) == {"dashboard-plain", "progress-plain", "result-plain", "verdict-plain"}
+    assert all(one["description"] for one in kept.values())
+    for name in ("dashboard", "result", "verdict"):
+        assert "/?sweep=plain)" in kept[f"{name}-plain"]["data"], "a link to the dashboard's page"
+    assert kept["progress-plain"]["data"] == 100.0
     lines = [one["message"] for one in found("logs", logs=mine, sort="TIMESTAMP_ASC")]
     trained = [
         f"{folder.name}: trained" for folder in Layout.at(whole / "data").run_folders("plain")
