@@ -19,7 +19,7 @@ from flows.monitor import Progress
 from flows.prefect.server import prefect_api
 from flows.sweep.context import Context
 from flows.sweep.evaluation import mark_done
-from flows.sweep.renewal import renew, upgrade
+from flows.sweep.renewal import refuse_older_format, renew, renew_digests
 from flows.sweep.sharing import Claims
 from rpg import next_steps
 from rpg.config.backend import OnSlurm
@@ -67,12 +67,14 @@ def register(sweep: Sweep, layout: Layout) -> list[RunFolder]:
     """Write sweep.json and a manifest for every run; what is already there for the same run stays
     untouched.
 
-    StoreError if a folder cannot be written, or a run's folder holds the manifest of another run.
+    StoreError if a folder cannot be written, a run's folder holds the manifest of another run, or a
+    run is of an older format.
     """
     specs = {run.data: run.spec for run in sweep.runs}
     older = {old: data for data, spec in specs.items() for old in older_data_digests(spec)}
     older = {old: data for old, data in older.items() if old != data}
-    upgrade(layout, sweep.spec.name, specs.keys(), older)
+    refuse_older_format(layout, sweep.spec.name)
+    renew_digests(layout, sweep.spec.name, older)
     folders = [layout.run(sweep.spec.name, run.folder) for run in sweep.runs]
     created = time.time()
     with suppress(StoreError):

@@ -2,58 +2,66 @@
 again.
 
 A run is known by what trains it (rpg.config.identity). So its folder may have been begun with other
-settings that operate or evaluate, or by a version of this project that named runs by all of their
-settings (format 1).
+settings that operate or evaluate, or by a version of this project that computed the digest of its
+data in another way.
 """
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ValidationError
-
-from rpg.config.identity import (
-    former_identity,
-    identities,
-    identity,
-)
-from rpg.config.run_spec import RunSpec
+from rpg.config.errors import ConfigError
+from rpg.config.identity import identities
+from rpg.config.load import spec_of
 from rpg.store import Layout, RunFolder, StoreError
 from rpg.store.atomic_files import readable
+from rpg.store.current import current_runs, is_imported
 from rpg.store.run_folder import folders, pending_evaluations, unreadable
 from rpg.store.run_writer import reopen, write_manifest
 
 
-def upgrade(layout: Layout, sweep: str, digests: Collection[str], older: Mapping[str, str]) -> None:
-    """Give the run folders of older versions in a sweep their names and identities of today.
+def refuse_older_format(layout: Layout, sweep: str) -> None:
+    """Raises StoreError: a run of the newest file is of format 1, which named runs by all of their
+    settings. It cannot be told what it trained with; the database reads what it has finished."""
+    for folder in current_runs(layout, sweep):
+        if _is_of_format_1(folder):
+            raise StoreError(
+                f"{folder.path}: a run of an older format (1), which is not continued; its results "
+                "are still read. Run the sweep beside it under another name (--name), "
+                "or move that folder away"
+            )
 
-    Which data a run of format 1 had is known only through its identity, which holds the digest: of
-    the `digests` of the sweep's runs the one that yields it. Of other runs, `older` maps a digest
-    that an older version gave to the same data to that of today. Others (data that has changed)
-    stay as they are. Can be killed at any moment.
+
+def _is_of_format_1(folder: RunFolder) -> bool:
+    if is_imported(folder):
+        return False
+    try:
+        return "identity" not in folder.read_manifest()
+    except StoreError:  # there is none, or a torn one, which is written again
+        return False
+
+
+def renew_digests(layout: Layout, sweep: str, older: Mapping[str, str]) -> None:
+    """Name run folders by today's digest of their data. `older` maps a digest that an older version
+    gave to the same data to that of today; runs of other data stay as they are. Can be killed at any
+    moment.
     """
     for name in folders(layout.sweep_folder(sweep)):
         folder = layout.run(sweep, name)
-        with contextlib.suppress(StoreError, ValidationError):
+        with contextlib.suppress(StoreError, ConfigError):
             manifest = folder.read_manifest()
-            if folder.state() == "running":
+            data = older.get(manifest["identity"]["data"]) if "identity" in manifest else None
+            if data is None or folder.state() == "running":
                 continue
-            spec = RunSpec.model_validate(manifest["spec"])
-            if "identity" in manifest:
-                data = older.get(manifest["identity"]["data"])
-            else:
-                fitting = (d for d in digests if former_identity(spec, d) == manifest["run_id"])
-                data = next(fitting, None)
-            if data is None:
-                continue
-            run_id = identity(spec, data)
-            old = manifest["run_id"]
-            renamed = layout.run(sweep, name.removesuffix(old[:8]) + run_id[:8])
-            if name.endswith(old[:8]) and not renamed.path.exists():
+            spec = spec_of(folder)
+            new = identities(spec, data)
+            former = manifest["run_id"][:8]
+            renamed = layout.run(sweep, name.removesuffix(former) + new["run_id"][:8])
+            if name.endswith(former) and not renamed.path.exists():
                 with readable("rename", folder.path):
                     folder.path.rename(renamed.path)
                 folder = renamed
-            write_manifest(folder, {**manifest, **identities(spec, data), "run": folder.name})
+            write_manifest(folder, {**manifest, **new, "run": folder.name})
 
 
 def renew(folder: RunFolder, wanted: Mapping[str, Any]) -> None:

@@ -71,7 +71,7 @@ class Claims:
         same = []
         shorter = []
         for other, run_id, root, steps in self._runs():
-            if run_id in (manifest["run_id"], manifest.get("former_id")):
+            if run_id == manifest["run_id"]:
                 same.append(other)
             elif root and root == manifest.get("root_id") and steps < manifest["steps"]:
                 shorter.append(other)

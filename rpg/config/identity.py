@@ -2,8 +2,7 @@
 
 It covers the digest of the run's data and every training field that differs from a default frozen
 for the format (frozen_defaults.json). So a new field with a default changes no identity; fields
-that evaluate or operate are not part of it. Runs stored under an identity of format 1, which
-covered every field, are found by `former_identity`.
+that evaluate or operate are not part of it.
 
 A line of frozen_defaults.json never changes, whatever becomes of the default in the code: that is
 what keeps the identities of finished runs. A new field gets a line in `added`, with the default it
@@ -207,25 +206,14 @@ def identities(spec: RunSpec, data_digest: str) -> dict[str, Any]:
     return {
         "run_id": identity(spec, data_digest),
         "root_id": root(spec, data_digest),
-        "former_id": former_identity(spec, data_digest),
         "identity": identity_record(spec, data_digest),
         "evaluation_id": evaluation_identity(spec),
         "samples": spec.evaluation.samples_per_problem,
     }
 
 
-def former_identity(spec: RunSpec, data_digest: str) -> str:
-    """The identity of a run in format 1, which covered all fields."""
-    resolved = frozen_dump(spec)
-    del resolved["evaluation"]["place"]
-    resolved["backend"].pop("place", None)
-    resolved["training"].pop("token_records", None)
-    resolved["task"] |= spec.task.by_content()
-    return digest({"spec": resolved, "data": data_digest})
-
-
 def frozen_dump(section: BaseModel, place: str = "") -> dict[str, Any]:
-    """A section as plain data, without fields that are newer than format 1 and have their default.
+    """A section as plain data, without fields that came after the defaults were frozen and have their default.
 
     `place` is the section's place in the schema, e.g. `task.chain`.
     """

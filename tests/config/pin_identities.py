@@ -4,7 +4,6 @@ tests.config.pin_identities."""
 import json
 from pathlib import Path
 
-from rpg.config.identity import former_identity
 from rpg.config.sweep_spec import load_file
 
 CONFIGS = (Path(__file__).parents[2] / "configs").resolve()
@@ -19,8 +18,7 @@ def shipped_sweeps() -> list[Path]:
 def main() -> None:
     pinned = json.loads(PINNED.read_text()) if PINNED.exists() else {}
     for path in shipped_sweeps():
-        runs = load_file(path, {}, lambda spec: "d").runs
-        ids = [[run.run_id, former_identity(run.spec, "d")] for run in runs]
+        ids = [run.run_id for run in load_file(path, {}, lambda spec: "d").runs]
         pinned.setdefault(str(path.relative_to(CONFIGS)), ids)
     PINNED.write_text(json.dumps(pinned, indent=0) + "\n")
 

@@ -9,11 +9,11 @@ import pytest
 
 from flows.sweep.conductor import conduct, register
 from flows.sweep.sharing import Claims, take_over
-from rpg.config.identity import former_identity
 from rpg.config.sweep_spec import load_sweep
-from rpg.store import Layout
+from rpg.store import Layout, StoreError
 from rpg.store.current import flat
-from rpg.store.run_folder import pending_evaluations
+from rpg.store.database import build, connect
+from rpg.store.run_folder import IMPORTED, pending_evaluations
 from rpg.store.run_writer import append_metrics, note_removed, write_done, write_manifest
 from rpg.store.samples import write_eval
 from rpg.tasks.preparation import data_digest
@@ -151,60 +151,34 @@ def test_a_longer_run_goes_on_where_the_shorter_one_ended(sweep, layout):
 
 @pytest.fixture
 def of_format_1(sweep, layout):
-    """Run folders as the version before wrote them: another name, another id, no identity record."""
-
-    def make(planned):
-        folders = []
-        for folder, run in zip(finished(layout, planned), planned.runs, strict=True):
-            manifest = folder.read_manifest()
-            old = former_identity(run.spec, run.data)
-            for name in ("root_id", "former_id", "identity", "evaluation_id", "samples"):
-                del manifest[name]
-            manifest["spec"]["training"].pop("keep_checkpoints", None)
-            write_manifest(folder, manifest | {"run_id": old})
-            moved = layout.run("demo", folder.name.removesuffix(run.run_id[:8]) + old[:8])
-            folder.path.rename(moved.path)
-            folders.append(moved)
-        layout.write_sweep(
-            layout.read_sweep("demo") | {"runs": [folder.name for folder in folders]}
-        )
-        return folders
-
-    return make
+    """Finished runs as the version before identities wrote them: without an identity record."""
+    folders = finished(layout, sweep())
+    for folder in folders:
+        manifest = folder.read_manifest()
+        for name in ("root_id", "identity", "evaluation_id", "samples"):
+            del manifest[name]
+        write_manifest(folder, manifest)
+    return folders
 
 
-def test_folders_of_the_version_before_are_found_with_other_memory_and_samples(
-    sweep, layout, of_format_1
-):
-    old = of_format_1(sweep())
-    changes = {"training.micro_batch_rows": 2, "evaluation.samples_per_problem": 8}
-    new = register(sweep(**changes), layout)
-    assert new[0].checkpoint_steps() == [0, 2, 4] and new[0].fewer_path("chain-one", 4).exists()
-    assert not any(folder.path.exists() for folder in old)
-    assert new[0].read_manifest()["run_id"] == sweep().runs[0].run_id
+def test_runs_of_an_older_format_are_refused_by_name(sweep, layout, of_format_1):
+    before = [folder.manifest_path.read_bytes() for folder in of_format_1]
+    with pytest.raises(StoreError, match=f"{of_format_1[0].name}: a run of an older format"):
+        register(sweep(), layout)
+    assert [folder.manifest_path.read_bytes() for folder in of_format_1] == before
 
 
-def test_runs_of_the_version_before_with_other_data_stay_what_they_are(
-    sweep, layout, of_format_1, tmp_path
-):
-    old = of_format_1(sweep())
-    other = load_sweep(tmp_path / "demo.yaml", {"training.steps": 4}, lambda spec: "other data")
-    new = register(other, layout)
-    assert all(folder.path.exists() for folder in old) and {folder.state() for folder in new} == {
-        "pending"
-    }
+def test_the_database_reads_finished_runs_of_an_older_format(layout, of_format_1):
+    build(layout)
+    with connect(layout) as db:
+        runs = db.execute("SELECT run, state FROM runs ORDER BY run").fetchall()
+    assert runs == [(folder.name, "done") for folder in of_format_1]
 
 
-def test_an_upgrade_that_was_killed_between_name_and_manifest_is_done_again(
-    sweep, layout, of_format_1
-):
-    [old, _] = of_format_1(sweep())
-    planned = sweep().runs[0]
-    old.path.rename(layout.run("demo", planned.folder).path)
-    folders = register(sweep(), layout)
-    assert [folder.state() for folder in folders] == ["done", "done"]
-    assert folders[0].read_manifest()["run_id"] == planned.run_id
-    assert folders[0].read_manifest()["former_id"].startswith(old.name[-8:])
+def test_imported_runs_have_no_identity_and_are_not_refused(sweep, layout, of_format_1):
+    for folder in of_format_1:
+        (folder.path / IMPORTED).write_text('{"scores": {}}')
+    register(sweep(**{"training.steps": 5}), layout)
 
 
 @pytest.mark.system
