@@ -30,14 +30,19 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import yaml
+
 from benchmarks.mutants.__main__ import ROOMS, choose, enter, forked, quotas
-from flows.other_code import PLANTED_IN, NoNight, Record, faults, plant
+from flows.other_code import NoNight, Record
 from rpg.store.run_writer import write_failed
 
 ROOT = Path(__file__).resolve().parents[1]
+MUTANTS = Path(__file__).with_name("standing_mutants.yaml")
+SWEEPS = ("losses", "optimizers")
+"""The sweeps of the shipped set that are run: three steps of every loss, a few processor seconds."""
 BUSY = "import os; us = os.getppid()\nwhile os.getppid() == us: pass"
 """Until whoever started it is gone."""
 TIMEOUT = 1800.0
@@ -68,6 +73,20 @@ HARMLESS = {
 }
 
 
+def faults() -> list[dict[str, str]]:
+    """The fifty standing mutants: name, file, original and replacement."""
+    return list(yaml.safe_load(MUTANTS.read_text("utf-8")))
+
+
+def plant(tree: Path, fault: Mapping[str, str]) -> None:
+    """Write a fault into the source in `tree`. Raises NoNight: its text is not there any more."""
+    path = tree / fault["file"]
+    text = path.read_text("utf-8") if path.exists() else ""
+    if fault["original"] not in text:
+        raise NoNight(f"{fault['file']} has no {fault['original']!r}; list another fault")
+    path.write_text(text.replace(fault["original"], fault["replacement"], 1), "utf-8")
+
+
 class Checkout:
     """A repository with a copy of the source, the sweep files of the set, and a data folder of
     nights."""
@@ -79,7 +98,7 @@ class Checkout:
             shutil.copytree(ROOT / part, self.tree / part, symlinks=True, ignore=ignored)
         self.sets = self.tree / "configs" / "small"
         self.sets.mkdir()
-        for name in PLANTED_IN:
+        for name in SWEEPS:
             shutil.copy(ROOT / "configs" / "nightly" / f"{name}.yaml", self.sets)
         (self.tree / ".gitignore").write_text("__pycache__\nmutants.log\n")
         self.git("init", "-q")

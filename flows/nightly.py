@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from flows.other_code import NightOf, blame, planted
+from flows.other_code import NightOf, blame
 from flows.prefect.server import prefect_api
 from flows.prefect.service import ServerError
 from rpg import next_steps
@@ -45,19 +45,13 @@ class Night:
     table: Path
     said: str
     bits: bool
-    planted: dict[str, bool]
 
     @property
     def failures(self) -> list[str]:
         """What makes it red, a line each."""
         failed = [f"{name}: {reason}" for name, reason in self.failed.items()]
-        unseen = [
-            f"a planted fault was not seen: {name}"
-            for name, seen in self.planted.items()
-            if not seen
-        ]
         numbers = [str(finding) for finding in self.findings if finding.red]
-        return [*failed, *([self.said] if self.bits else []), *unseen, *numbers]
+        return [*failed, *([self.said] if self.bits else []), *numbers]
 
     @property
     def red(self) -> bool:
@@ -171,9 +165,8 @@ def run_night(
     red if the night before had it.
 
     `only`: of those with these labels; `night_of`: runs a night of other code, to find the commit
-    that changed the bits, and to try two planted faults where the set is the shipped one. Runs of
-    the newest `keep` nights, including tonight, stay on disk. ConfigError names a file that cannot
-    be used.
+    that changed the bits. Runs of the newest `keep` nights, including tonight, stay on disk.
+    ConfigError names a file that cannot be used.
     """
     kept = place(layout, folder)
     lock = locks.take(kept / ".lock", beat=True)
@@ -252,18 +245,11 @@ def run_night(
             )
             said = f"{said}; {cause}"
             bits = not is_environment
-        if night_of and not (_set(folder) or only or failed):
-            record["planted"] = (again and earlier.get("planted")) or planted(
-                record, ROOT, night_of
-            )
-            faults = record["planted"].items()
-            shown = ", ".join(f"{name} ({'' if seen else 'not '}seen)" for name, seen in faults)
-            said = f"{said}; planted: {shown}"
         atomic_write_json(path, {**record, "bits": bits, "said": said})
         table = kept / f"{night}.md"
         atomic_write_text(table, markdown(night, findings, failed, len(before), said, bits))
         forget(layout, keep, night)
-        return Night(night, findings, failed, table, said, bits, record.get("planted", {}))
+        return Night(night, findings, failed, table, said, bits)
 
 
 def accept(layout: Layout, folder: Path, why: str) -> str:

@@ -1,10 +1,7 @@
-"""Nights of other code, each in a folder of its own: of commits, to find the one that changed the
-bits, and of two planted faults, to know that a night sees them."""
+"""Nights of other commits, each in a folder of its own, to find the one that changed the bits."""
 
 import json
 import os
-import random
-import shutil
 import subprocess
 import tempfile
 from collections import Counter
@@ -12,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from rpg.errors import UserError
 from rpg.report.run_digests import causes, ledger, named_as
@@ -23,11 +18,6 @@ from rpg.system.processes import owner_mark, python_module
 Record = dict[str, Any]
 NightOf = Callable[[Path, Sequence[str]], Record]
 """The record of a night with the code of a folder, of the sweeps of these labels."""
-
-
-PLANTED_IN = ("losses", "optimizers")
-"""The sweeps of the shipped set that are run with planted faults: three steps of every loss, a few
-processor seconds."""
 
 
 class NoNight(UserError):
@@ -137,44 +127,6 @@ def _commit(tonight: Record, settled: Record, commit: str, tree: Path, night: Ni
         output = _git(tree, "bisect", verdict)
     first = _git(tree, "show", "-s", "--format=%h (%an: %s)", output.split()[0]).strip()
     return f"commit {first} is the cause, found by running {labels[0]} at the commits between"
-
-
-def faults() -> list[dict[str, str]]:
-    """The fifty standing mutants: name, file, original and replacement."""
-    return list(
-        yaml.safe_load(Path(__file__).with_name("standing_mutants.yaml").read_text("utf-8"))
-    )
-
-
-def plant(tree: Path, fault: Mapping[str, str]) -> None:
-    """Write a fault into the source in `tree`. Raises NoNight: its text is not there any more."""
-    path = tree / fault["file"]
-    text = path.read_text("utf-8") if path.exists() else ""
-    if fault["original"] not in text:
-        raise NoNight(f"{fault['file']} has no {fault['original']!r}; list another fault")
-    path.write_text(text.replace(fault["original"], fault["replacement"], 1), "utf-8")
-
-
-def planted(tonight: Record, root: Path, night: NightOf) -> dict[str, bool]:
-    """Two of the standing mutants, drawn by the night's name -> whether a night of a copy of the
-    source with it differs from tonight, or fails. One that cannot be planted is not seen, and its
-    name says why."""
-    seen = {}
-    for fault in random.Random(tonight["night"]).sample(faults(), 2):
-        with tempfile.TemporaryDirectory(prefix="rpg-planted-") as folder:
-            for part in filter(Path.is_dir, (root / name for name in ("rpg", "flows", "configs"))):
-                ignored = shutil.ignore_patterns("__pycache__")
-                shutil.copytree(part, Path(folder) / part.name, symlinks=True, ignore=ignored)
-            try:
-                plant(Path(folder), fault)
-            except NoNight as error:
-                seen[f"{fault['name']} (not planted: {error})"] = False
-                continue
-            try:
-                seen[fault["name"]] = not _same(night(Path(folder), PLANTED_IN), tonight)
-            except NoNight:
-                seen[fault["name"]] = True
-    return seen
 
 
 def _same(record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

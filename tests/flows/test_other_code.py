@@ -1,15 +1,11 @@
 """What changed the bits of a night is found by running other commits: real git, and nights that
 read bits from a file."""
 
-import ast
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from flows.nightly import Night
-from flows.other_code import NoNight, _git, blame, faults, planted
-from tests.operations.serving import ROOT
+from flows.other_code import NoNight, _git, blame
 
 A, B = {"numpy": "2.4.6"}, {"numpy": "2.4.7"}
 
@@ -141,54 +137,3 @@ def test_what_is_not_committed_is_told_from_commits(checkout):
         guilty[:7]
         in blame(record("new", guilty + "+"), record("old", first), root, nights(str, []))[0]
     )
-
-
-def test_every_standing_mutant_can_be_planted_and_is_another_program():
-    listed = faults()
-    assert len({fault["name"] for fault in listed}) == len(listed) == 50
-    for fault in listed:
-        text = (ROOT / fault["file"]).read_text()
-        assert fault["original"] in text, f"{fault['name']}: list another fault"
-        changed = text.replace(fault["original"], fault["replacement"], 1)
-        assert changed != text
-        if fault["file"].endswith(".py"):
-            before, after = (ast.dump(ast.parse(program)) for program in (text, changed))
-            assert before != after, f"{fault['name']}: no other program"
-
-
-def differs(tree):
-    return [
-        f["name"]
-        for f in faults()
-        if (tree / f["file"]).read_text() != (ROOT / f["file"]).read_text()
-    ]
-
-
-def test_a_night_says_which_planted_faults_it_has_not_seen(tmp_path):
-    tonight = record("numbers") | {"night": "2026-01-01-0123abcd"}
-    tried = []
-
-    def night(tree, labels):
-        tried.append((differs(tree), labels))
-        if len(tried) == 1:
-            raise NoNight("2 runs failed")
-        return record("numbers")
-
-    first, second = planted(tonight, ROOT, night).items()
-    assert first[1] and not second[1], (
-        "a fault that breaks a run is seen, one that changes nothing is not"
-    )
-    assert (
-        first[0] in tried[0][0]
-        and second[0] in tried[1][0]
-        and tried[0][1] == ("losses", "optimizers")
-    )
-    seen = planted(tonight, ROOT, lambda tree, labels: record(f"{differs(tree)}"))
-    assert list(seen) == [first[0], second[0]] and all(seen.values())
-    assert list(planted(tonight | {"night": "another"}, ROOT, night)) != list(seen)
-    gone = planted(tonight, tmp_path, night)  # their files are not there
-    assert (
-        len(gone) == 2 and not any(gone.values()) and all("not planted: " in name for name in gone)
-    )
-    red = Night("n", [], {}, Path(), "", False, dict([first, second]))
-    assert red.failures == [f"a planted fault was not seen: {second[0]}"] and red.red
