@@ -29,6 +29,7 @@ class Case(BaseModel):
     kind: str = Field(alias="class")
     label: Literal["right", "hedge", "wrong", "none"]
     gold: str
+    exam: int | None = None
     answer: str = ""
     response: str = ""
     note: str = ""

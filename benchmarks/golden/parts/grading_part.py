@@ -21,7 +21,7 @@ def dump(folder: Path) -> None:
             case = json.loads(line)
             response = case.get("response") or last_line(case["answer"])
             items.append((response, case["gold"], case.get("cut", False)))
-            files.append(file.stem)
+            files.append(f"exam-{case['exam']}" if "exam" in case else file.stem)
     for fallback in ("none", "boxed"):
         verifier = MathVerifier() if fallback == "none" else MathVerifier(fallback="boxed")
         with Grader(verifier) as grader:
