@@ -90,7 +90,7 @@ def _write(rows: Any, out: Path) -> None:
             duckdb.from_df(without_formulas(rows)).write_csv(str(temporary))
 
 
-Target = Literal["parquet", "csv", "tensorboard", "wandb", "mlflow", "trackio", "inspect"]
+Target = Literal["parquet", "csv", "tensorboard", "wandb", "mlflow", "inspect"]
 
 
 @app.command()
@@ -105,7 +105,7 @@ def export(
 
     Args:
         where: Folder (csv, parquet, inspect), address of the server (mlflow), or project (wandb,
-            default: rpg; trackio, default: the sweep).
+            default: rpg).
         to: File format, or tracker.
         sweep: Sweep to send to a tracker, or to write as logs of Inspect AI (default there:
             evaluations by hand). Repeatable.

@@ -18,6 +18,7 @@ from rpg.config.code import locate, with_digests
 from rpg.config.errors import ConfigError, Places, explain, other_kind
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import TASKS
+from rpg.config.tracking import without_retired_trackers
 from rpg.config.yaml_lines import SafeLoader, StrictLoader, place
 
 MAX_BYTES = 1_000_000
@@ -235,7 +236,8 @@ def spec_of(folder: HasManifest) -> RunSpec:
     """The resolved specification in a run's manifest. Raises StoreError: there is no readable
     manifest; ConfigError: this version does not understand its specification.
     """
-    return _validated(folder.read_manifest()["spec"], str(folder.manifest_path))
+    spec = folder.read_manifest()["spec"]
+    return _validated(without_retired_trackers(spec), str(folder.manifest_path))
 
 
 def _validated(data: Any, where: str, places: Places | None = None) -> RunSpec:

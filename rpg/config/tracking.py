@@ -1,6 +1,6 @@
 """The section `track`: trackers that receive the metrics of a run, which are also in its folder."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
@@ -48,16 +48,7 @@ class MlflowTracker(TrackerSection):
     """Default: the name of the sweep."""
 
 
-class TrackioTracker(TrackerSection):
-    """Trackio's local database, in `<data folder>/tracking/trackio`; `trackio sync` can upload that
-    later."""
-
-    type: Literal["trackio"]
-    project: Annotated[str, Field(min_length=1)] | None = None
-    """Default: the name of the sweep."""
-
-
-_AnyTracker = TensorBoardTracker | WandbTracker | MlflowTracker | TrackioTracker
+_AnyTracker = TensorBoardTracker | WandbTracker | MlflowTracker
 Tracker = Annotated[_AnyTracker, Field(discriminator="type"), BeforeValidator(named)]
 TRACKERS: dict[str, type[TrackerSection]] = kinds_of(Tracker)
 
@@ -71,6 +62,22 @@ def _distinct(trackers: tuple[TrackerSection, ...]) -> tuple[TrackerSection, ...
 Trackers = Annotated[
     tuple[Tracker, ...], listed(str, dict, TrackerSection), AfterValidator(_distinct)
 ]
+
+
+RETIRED = ("trackio",)
+"""Trackers of earlier versions: manifests may still name them, and files may not."""
+
+
+def without_retired_trackers(spec: Any) -> Any:
+    """The specification in a manifest, without trackers that there are no longer."""
+    if not isinstance(spec, dict) or not isinstance(spec.get("track"), list):
+        return spec
+    kept = [
+        tracker
+        for tracker in spec["track"]
+        if not isinstance(tracker, dict) or tracker.get("type") not in RETIRED
+    ]
+    return {**spec, "track": kept}
 
 
 def tracker_of(value: dict[str, str]) -> TrackerSection:

@@ -11,8 +11,6 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import partial
 from glob import escape
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,7 +20,6 @@ from rpg.config.tracking import (
     TRACKERS,
     MlflowTracker,
     TrackerSection,
-    TrackioTracker,
     WandbTracker,
 )
 from rpg.errors import UserError, install_command
@@ -216,40 +213,10 @@ class Mlflow:
             self._client.set_terminated(self._id)
 
 
-class Trackio(Sink):
-    """A run in Trackio's database on this machine, where records have ids, too. `trackio.log` would
-    stamp them with the present, ask the hub who is logged in, and lose with a warning what cannot
-    be written."""
-
-    def __init__(self, tracker: TrackioTracker, run: RunFolder, folder: Path):
-        os.environ.setdefault("TRACKIO_DIR", str(folder / "trackio"))
-        # With it, opening the database would download a bucket of the hub.
-        os.environ.pop("TRACKIO_BUCKET_ID", None)
-        with _needs("trackio"):
-            from trackio.sqlite_storage import SQLiteStorage
-        manifest = run.read_manifest()
-        project = tracker.project or run.sweep
-        SQLiteStorage.validate_project_name(project)
-        self._id = f"{run.sweep}-{manifest['run_id']}"
-        config = {**manifest["spec"], "_Group": manifest["variant"]}
-        self._send = partial(
-            SQLiteStorage.bulk_log, project, run.name, config=config, run_id=self._id
-        )
-
-    def log(self, records: Sequence[Record]) -> None:
-        self._send(
-            [record.values for record in records],
-            steps=[record.step for record in records],
-            timestamps=[datetime.fromtimestamp(record.time, UTC).isoformat() for record in records],
-            log_ids=[f"{self._id} {record.key}" for record in records],
-        )
-
-
 _SINKS: dict[str, Any] = {
     "tensorboard": TensorBoard,
     "wandb": Wandb,
     "mlflow": Mlflow,
-    "trackio": Trackio,
 }
 registered("tracker", TRACKERS, _SINKS, "rpg/interop/tracking/trackers.py")
 

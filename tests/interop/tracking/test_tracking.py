@@ -4,7 +4,6 @@ readers."""
 import importlib.util
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 import time
@@ -15,12 +14,14 @@ import pytest
 from benchmarks.synthetic import write_sweep
 from rpg.config.errors import ConfigError
 from rpg.config.identity import identity
-from rpg.config.tracking import MlflowTracker, TensorBoardTracker, TrackioTracker, WandbTracker
+from rpg.config.load import spec_of
+from rpg.config.tracking import MlflowTracker, TensorBoardTracker, WandbTracker
 from rpg.interop.importing.imported_runs import write_scores
 from rpg.interop.tracking import follower as following
 from rpg.interop.tracking.follower import Follower, tracking_folder
 from rpg.interop.tracking.trackers import Mlflow, Record, evaluated
 from rpg.store import Layout, RunFolder
+from rpg.store.run_writer import write_manifest
 from tests.specs import load_run
 from tests.verl.test_launch_overrides import CHAIN
 from tests.waiting import free_port
@@ -182,29 +183,12 @@ def test_a_server_of_mlflow_has_the_same_numbers_also_those_it_missed(layout, tm
         server.wait()
 
 
-@needs("trackio")
-def test_trackio_has_each_number_once_and_nothing_leaves_the_machine(layout, monkeypatch):
-    """Of a follower that is killed when it has handed numbers over and not yet noted that, and of a
-    later one."""
-    folder = tracking_folder(layout) / "trackio"
-    monkeypatch.setenv("TRACKIO_DIR", str(folder))
-    monkeypatch.setenv("TRACKIO_BUCKET_ID", "somebody/bucket")
-    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("it connects to somewhere"))
-    tracker, whole = TrackioTracker(type="trackio"), RunFolder.read_metrics
-    with monkeypatch.context() as killed:
-        killed.setattr(RunFolder, "read_metrics", lambda self: whole(self)[:20])
-        killed.setattr(following, "atomic_write_json", lambda *_: sys.exit("killed"))
-        with pytest.raises(SystemExit):
-            follow(layout, tracker)
-    assert follow(layout, tracker)[0] and follow(layout, tracker)[0] == 0
-    db = sqlite3.connect(folder / "quickstart.db")
-    stored = db.execute("SELECT run_name, step, json(metrics), run_id FROM metrics")
-    rows = [(run, step, json.loads(text), number) for run, step, text, number in stored]
-    assert len({row[3] for row in rows}) == len(layout.run_folders("quickstart"))
-    compare(
-        layout,
-        lambda run, name: [(at, x[name]) for of, at, x, _ in rows if of == run and name in x],
-    )
+def test_a_manifest_that_names_a_retired_tracker_stays_readable(layout):
+    [folder, *_] = layout.run_folders("quickstart")
+    manifest = folder.read_manifest()
+    track = [{"type": "tensorboard"}, {"type": "trackio", "project": None}]
+    write_manifest(folder, {**manifest, "spec": {**manifest["spec"], "track": track}})
+    assert [tracker.type for tracker in spec_of(folder).track] == ["tensorboard"]
 
 
 class Flaky:
@@ -248,7 +232,8 @@ def test_what_a_tracker_missed_is_sent_after_and_it_is_warned_once(layout, monke
         ("track: [tensorbord]", "track.0: unknown type 'tensorbord'; did you mean 'tensorboard'?"),
         ("track: [{type: mlflow}]", "track.0.uri: this field is required"),
         ("track: [{type: mlflow, uri: x}]", "track.0.uri"),
-        ("track: [{type: trackio, space: x/y}]", "track.0.space: unknown"),
+        ("track: [trackio]", "track.0: unknown type 'trackio'"),
+        ("track: [{type: wandb, space: x/y}]", "track.0.space: unknown"),
         ("track: [{type: wandb, mode: on}]", "track.0.mode: Input should be 'offline' or 'online'"),
         ("track: [tensorboard, tensorboard]", "a tracker is named twice"),
     ],
@@ -261,9 +246,9 @@ def test_a_mistake_names_field_and_what_would_be_accepted(tmp_path, text, words)
 
 
 def test_tracking_changes_no_run():
-    tracked = {"track": ["tensorboard", {"type": "wandb"}, "trackio"]}
+    tracked = {"track": ["tensorboard", {"type": "wandb"}]}
     one, two = load_run(CHAIN), load_run(CHAIN, tracked)
-    assert identity(one, "d") == identity(two, "d") and len(two.track) == 3
+    assert identity(one, "d") == identity(two, "d") and len(two.track) == 2
 
 
 def test_mlflow_gets_names_that_it_takes():
