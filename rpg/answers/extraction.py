@@ -4,7 +4,7 @@ Pure text."""
 import re
 from collections.abc import Set
 
-from rpg.answers import lexicon, typesetting
+from rpg.answers import formulas, lexicon, typesetting
 
 _ANSWER = re.compile(
     r"(?P<open>[*_]{0,3})(?P<tag><)?answer(?(tag)>|[ \t*_]*[:：])[ \t]*(?P<after>[*_]*)[ \t]*",
@@ -24,6 +24,7 @@ def answer_line(response: str, boxed: bool = False) -> tuple[str | None, bool]:
     box in the answer is read as `boxed_answer` reads it, and one far behind the marker counts
     instead.
     """
+    response = _own_turns(response)
     *_, last = None, *_ANSWER.finditer(response)
     if last is None or (boxed and response.rfind("\\boxed{") > last.end() + 500):
         return None, False
@@ -47,7 +48,10 @@ def answer_line(response: str, boxed: bool = False) -> tuple[str | None, bool]:
     called = _CALLED.search(response, max(0, last.start() - 100), last.start())
     named = frozenset[str]()
     value = ""
-    if boxed and len(boxes := typesetting.boxes(answer)) == 1:
+    boxes = typesetting.boxes(answer) if boxed else []
+    if len(boxes) == 1:
+        answer = formulas.words_outside(answer)
+        boxes = typesetting.boxes(answer)
         before = answer[: boxes[0].begin]
         earlier = _named(response[: last.start()])
         known = {*words(before)} <= earlier | lexicon.SUBJECT or not lexicon.STATING.isdisjoint(
@@ -63,6 +67,21 @@ def answer_line(response: str, boxed: bool = False) -> tuple[str | None, bool]:
     return _finally(answer, behind, named, value), end < len(tail)
 
 
+def _own_turns(response: str) -> str:
+    """The response without another speaker's turn that the model goes on with."""
+    while turns := list(_TURN.finditer(response)):
+        last = turns[-1]
+        if last["role"].lower() in _OWN_ROLES or not response[: last.start()].strip():
+            return response
+        response = response[: last.start()]
+    return response
+
+
+_TURN = re.compile(
+    rf"(?:{lexicon.END_TOKENS})\s*(?P<role>user|human|system|tool|ipython|observation|assistant|model|gpt)\b",
+    re.IGNORECASE,
+)
+_OWN_ROLES = frozenset({"assistant", "model", "gpt"})
 _NAMES = lexicon.SUBJECT | lexicon.RETRACTING | lexicon.NUMBERED
 _CALLED = re.compile(r"[^\n.!?:;|>,*#<]*\Z")
 """What the answer is called, before the marker: `final`; an `initial` one is not known to be it."""
@@ -252,6 +271,7 @@ def boxed_answer(text: str) -> str | None:
     it, up to a relation, with other boxes of its line; what takes it back counts as on an answer
     line. None without a box.
     """
+    text = formulas.words_outside(_own_turns(text))
     boxes = sorted(typesetting.boxes(text))
     if not boxes:
         return None
@@ -421,7 +441,7 @@ _CLAUSE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """What stands before a clause of its own."""
-_VALUE_BESIDE = re.compile(r"[#\d][\s,;]*\Z")
+_VALUE_BESIDE = re.compile(r"[#\d][\s,;]*(?:\band\s*)?\Z")
 _STATED_BEFORE = re.compile(rf"\b(?:{'|'.join(sorted(lexicon.STATING))}) +[#\d]")
 _RELATIVE = re.compile(r"\b(?:that|which|when|where|who|such)\b")
 _UNCERTAIN = re.compile(

@@ -120,6 +120,13 @@ _AFTER_LATEX: list[_Replacement] = [
         ),
         lambda m: f"{m[1]} {m[2].lower()}nte ",
     ),
+    (  # a whole hour
+        re.compile(
+            r"(?<![\d.,:/^])(?P<hour>1[0-2]|[1-9])(?P<space>\s*\$?\s*)"
+            r"(?:\\(?:text|mathrm)\s*\{\s*)?(?:(?P<half>[ap])\.?\s?m|(?P<capital>[AP])\.?M)\b\.?(?:\s*\})?"
+        ),
+        lambda m: f"{m['hour']}{m['space']} {(m['half'] or m['capital']).lower()}nte ",
+    ),
     (re.compile(rf"\b[Aa] (?={_COUNTED})"), "one "),
     (re.compile(rf"\b(?:negative|minus)\s+(?=\$?[\d.\\(]|{_COUNTED})", re.IGNORECASE), "-"),
     (
