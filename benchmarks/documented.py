@@ -123,9 +123,9 @@ def charts(layout: Layout, sweep: str) -> dict[str, dict[str, Any]]:
         summary = summarise(db, sweep)
         for x in ("step", "tokens"):
             data = curve_data(db, summary.series, [MEAN], (), x)
-            panel = curves.panel(
-                data, list(summary.series.values()), name=MEAN, x=x, points=True, height=300
-            )
+            labels = list(summary.series.values())
+            style = curves.Style(height=300)
+            panel = curves.panel(data, labels, name=MEAN, x=x, points=True, style=style)
             spec = specification(themed(panel)) | {
                 "width": "container",
                 "title": {"text": "Mean accuracy", "color": "#333333"},

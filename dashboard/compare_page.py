@@ -1,6 +1,7 @@
 """Curves of any variants, benchmarks and metrics of one or several sweeps, like the paper's figure."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import pandas
 import streamlit as st
@@ -47,9 +48,8 @@ def page(view: View) -> None:
     }
     imported = [label for key, label in shown_labels.items() if key in elsewhere]
     remark = f"Trained elsewhere: {', '.join(imported)}." if imported else ""
-    show_curves(
-        view, data, shown_labels, list(names.values()), panels, benchmarks, x, remark, height=210
-    )
+    drawn = Panels(panels, benchmarks, x, height=210)
+    show_curves(view, data, shown_labels, list(names.values()), drawn, remark)
     made = {
         "HTML": lambda: view.shared_page(shown_labels, panels, x),
         "CSV": lambda: csv_text(curve_data(view, shown_labels, panels, x, thin=False)),
@@ -57,29 +57,37 @@ def page(view: View) -> None:
     _save(made, repr((shown_labels, panels, x, view.version)))
 
 
+@dataclass(frozen=True)
+class Panels:
+    """What is drawn: metrics and benchmarks by name, against `x`."""
+
+    names: Sequence[str]
+    benchmarks: Sequence[str] = ()
+    x: str = "step"
+    height: int = 190
+
+
 def show_curves(
     view: View,
     data: pandas.DataFrame,
     shown: Mapping[queries.Series, str],
     labels: Sequence[str],
-    names: Sequence[str],
-    benchmarks: Sequence[str] = (),
-    x: str = "step",
+    chosen: Panels,
     remark: str = "",
-    height: int = 190,
 ) -> None:
-    """The panels of `names` below a legend, but for metrics that never change, and what explains
+    """The `chosen` panels below a legend, but for metrics that never change, and what explains
     them. `data` are those of `shown`, from :func:`curve_data`; all `labels` determine the colours.
     """
-    drawn, constants = curves.folded(data, names, benchmarks)
+    drawn, constants = curves.folded(data, chosen.names, chosen.benchmarks)
     two = int(data["seeds"].max()) == 2
-    by_seed = curve_data(view, shown, names, x, each_seed=True) if two else None
+    by_seed = curve_data(view, shown, chosen.names, chosen.x, each_seed=True) if two else None
     show_legend(labels, list(shown.values()))
+    style = curves.Style(legend=(), height=chosen.height, zoom=True)
     panels = curves.panels(
-        data, labels, drawn, benchmarks, x, by_seed, legend=(), height=height, zoom=True
+        data, labels, drawn, chosen.benchmarks, chosen.x, each=by_seed, style=style
     )
     show_panels(panels)
-    missing = curves.undrawn(data, list(shown.values()), x)
+    missing = curves.undrawn(data, list(shown.values()), chosen.x)
     lines = [*curves.explanation(data, each=two), missing, remark, *constants, HOW]
     st.text(" ".join(filter(None, lines)))
 

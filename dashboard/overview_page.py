@@ -91,7 +91,9 @@ def _pictures(view: View, summary: Summary) -> None:
         names = [first.get(variant, "") for variant in data["variant"]]
         runs = [widgets.address("run", sweep=sweep, run=name) for name in names]
         data = data.assign(link=runs)
-        chart = curves.panel(data, labels, name=name, x=x, points=True, legend=False, height=300)
+        chart = curves.panel(
+            data, labels, name=name, x=x, points=True, style=curves.Style(legend=False, height=300)
+        )
         chart.title = alt.Undefined
         widgets.show_chart(chart.properties(usermeta=widgets.SVG), "accuracy")
         widgets.show_legend(labels, [label for label in labels if label in set(data["label"])])

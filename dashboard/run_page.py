@@ -105,9 +105,8 @@ def _curves(view: View, sweep: str, name: str) -> None:
 def _line(steps: pandas.Series, values: pandas.Series, name: str, points: bool = False) -> Any:
     bounds = dict.fromkeys(("mean", "low", "high", "lowest", "highest"), values)
     data = pandas.DataFrame({"label": "this run", "x": steps, "step": steps, "seeds": 1, **bounds})
-    return curves.panel(
-        data, ["this run"], name=name, band=None, points=points, legend=False, height=180
-    )
+    style = curves.Style(legend=False, height=180)
+    return curves.panel(data, ["this run"], name=name, band=None, points=points, style=style)
 
 
 def _settings(record: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@ objective of its loss."""
 
 import streamlit as st
 
-from dashboard.compare_page import curve_data, show_curves
+from dashboard.compare_page import Panels, curve_data, show_curves
 from dashboard.view import View, choose_sweep, series_labels
 from dashboard.widgets import Nothing, choose, choose_many, choose_part, show_legend, show_panels
 from rpg.metrics import groups
@@ -38,7 +38,7 @@ def _curves(view: View, shown: Labels, labels: list[str], metrics: tuple[str, ..
     data = curve_data(view, shown, metrics, "step")
     if data.empty:
         raise Nothing("Nothing measured yet.")
-    show_curves(view, data, shown, labels, metrics)
+    show_curves(view, data, shown, labels, Panels(metrics))
 
 
 def _audit(view: View, shown: Labels, names: Labels) -> None:

@@ -168,7 +168,16 @@ class _Visitor(ast.NodeVisitor):
         self.mutants.append(mutant)
 
 
-def _replacements(node: ast.expr | ast.stmt) -> Iterator[tuple[str, str]]:  # noqa: C901 - a table: one case per operator
+Replacements = Iterator[tuple[str, str]]
+"""(operator, what stands in place of a node), for each mutant of it."""
+
+
+def _replacements(node: ast.expr | ast.stmt) -> Replacements:
+    for of_kind in (_of_operators, _of_choices, _of_constants, _of_calls, _of_statements):
+        yield from of_kind(node)
+
+
+def _of_operators(node: ast.expr | ast.stmt) -> Replacements:
     match node:
         case ast.Compare(ops=[operator]) if type(operator) in COMPARISONS:
             yield "comparison", _with(node, ops=[COMPARISONS[type(operator)]()])
@@ -180,25 +189,35 @@ def _replacements(node: ast.expr | ast.stmt) -> Iterator[tuple[str, str]]:  # no
             yield "arithmetic", f"({_with(node, op=ARITHMETIC[type(operator)]())})"
             if not isinstance(operator, ast.BitAnd | ast.BitOr):
                 yield "left operand alone", f"({ast.unparse(left)})"
-        case ast.BoolOp(op=operator, values=[first, *_]):
-            yield (
-                "and/or",
-                f"({_with(node, op=ast.Or() if isinstance(operator, ast.And) else ast.And())})",
-            )
-            yield "first condition alone", f"({ast.unparse(first)})"
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int())):
-            return  # of -1, mostly an axis, becomes -2 below: 1 is the same axis of a matrix
+            return  # of -1, mostly an axis, becomes -2: 1 is the same axis of a matrix
         case ast.UnaryOp(op=ast.Not() | ast.USub(), operand=operand):
             yield "sign or negation", f"({ast.unparse(operand)})"
+
+
+def _of_choices(node: ast.expr | ast.stmt) -> Replacements:
+    match node:
+        case ast.BoolOp(op=operator, values=[first, *_]):
+            other = ast.Or() if isinstance(operator, ast.And) else ast.And()
+            yield "and/or", f"({_with(node, op=other)})"
+            yield "first condition alone", f"({ast.unparse(first)})"
         case ast.IfExp(body=body, orelse=orelse):
             yield "always", f"({ast.unparse(body)})"
             yield "never", f"({ast.unparse(orelse)})"
+
+
+def _of_constants(node: ast.expr | ast.stmt) -> Replacements:
+    match node:
         case ast.Constant(value=bool(value)):
             yield "constant", str(not value)
         case ast.Constant(value=int(value)):
             yield "constant", str(value + 1)
         case ast.Constant(value=float(value)):
             yield "constant", repr(value * 2 if value else 1.0)
+
+
+def _of_calls(node: ast.expr | ast.stmt) -> Replacements:
+    match node:
         case ast.Call(func=ast.Attribute(value=receiver, attr=name), args=[]) if (
             name in DROPPED_CALLS
         ):
@@ -206,10 +225,12 @@ def _replacements(node: ast.expr | ast.stmt) -> Iterator[tuple[str, str]]:  # no
         case ast.Call(func=ast.Name(id=name)) if name in SWAPPED_CALLS:
             yield "another function", _with(node, func=ast.Name(id=SWAPPED_CALLS[name]))
         case ast.Call(func=ast.Attribute(value=receiver, attr=name)) if name in SWAPPED_CALLS:
-            yield (
-                "another function",
-                _with(node, func=ast.Attribute(value=receiver, attr=SWAPPED_CALLS[name])),
-            )
+            other = ast.Attribute(value=receiver, attr=SWAPPED_CALLS[name])
+            yield "another function", _with(node, func=other)
+
+
+def _of_statements(node: ast.expr | ast.stmt) -> Replacements:
+    match node:
         case ast.Expr(value=ast.Call()) | ast.AugAssign() | ast.Delete():
             yield "statement left out", "pass"
         case ast.Continue() | ast.Break():

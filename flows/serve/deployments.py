@@ -152,18 +152,15 @@ def sweep(
     sweep_name, arguments = forms.sweep(
         forms.roots(home()),
         config,
-        algorithms=algorithms,
-        seeds=seeds,
-        baseline_seeds=baseline_seeds,
+        axes=forms.axes_of(algorithms, seeds, baseline_seeds),
         steps=steps,
         backend=backend,
         overrides=overrides,
         name=name,
-        workers=workers,
     )
     ui.link(sweep_name)
     try:
-        command(arguments)
+        command([*arguments, *forms.option("workers", int(workers))])
     finally:
         ui.report(Layout.at(), sweep_name)
     return Completed(message=ui.verdict(Layout.at(), sweep_name) or sweep_name, data=sweep_name)

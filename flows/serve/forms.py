@@ -96,7 +96,7 @@ def study(where: Roots, config: str, workers: int = 0) -> tuple[str, list[str]]:
     """(name of the study, arguments of `rpg`) for a form; ConfigError as for a sweep."""
     path = _chosen(where, "config", config, studies(where))
     name = _checked(path, where).spec.name
-    return name, ["study", str(path), "--home", str(where.home), *_option("workers", int(workers))]
+    return name, ["study", str(path), "--home", str(where.home), *option("workers", int(workers))]
 
 
 def nights(where: Roots) -> dict[str, Path]:
@@ -124,26 +124,35 @@ def nightly(where: Roots, sweeps: str, workers: int = 0) -> tuple[Path, list[str
         str(folder),
         "--home",
         str(where.home),
-        *_option("workers", int(workers)),
+        *option("workers", int(workers)),
     ]
+
+
+def axes_of(
+    algorithms: Sequence[str] = (), seeds: Sequence[int] = (), baseline_seeds: int = 0
+) -> dict[str, Any]:
+    """The axes that a form replaces; 0 and empty mean: as in the file."""
+    of_seeds: list[int] | dict[str, Any] = [int(seed) for seed in seeds]
+    if baseline_seeds:
+        of_seeds = {"baseline": int(baseline_seeds), "others": of_seeds or None}
+    chosen: dict[str, Any] = {"algorithm": list(algorithms), "seed": of_seeds}
+    return {field: values for field, values in chosen.items() if values}
 
 
 def sweep(
     where: Roots,
     config: str,
     *,
-    algorithms: Sequence[str] = (),
-    seeds: Sequence[int] = (),
-    baseline_seeds: int = 0,
+    axes: Mapping[str, Any] | None = None,
     steps: int = 0,
     backend: str = AS_FILE,
     overrides: str = "",
     name: str = "",
-    workers: int = 0,
 ) -> tuple[str, list[str]]:
     """(name of the sweep, arguments of `rpg`) for a form; 0 and empty mean: as in the file.
     ConfigError says what is wrong with which value, and what would be accepted.
     """
+    axes = dict(axes or {})
     path = _chosen(where, "config", config, configs(where))
     stripped = (line.strip() for line in overrides.splitlines())
     lines = [line for line in stripped if line and not line.startswith("#")]
@@ -151,11 +160,6 @@ def sweep(
         lines.append(f"training.steps={int(steps)}")
     if backend != AS_FILE:
         lines.append(f"backend.type={backend}")
-    of_seeds: list[int] | dict[str, Any] = [int(seed) for seed in seeds]
-    if baseline_seeds:
-        of_seeds = {"baseline": int(baseline_seeds), "others": of_seeds or None}
-    chosen: dict[str, Any] = {"algorithm": list(algorithms), "seed": of_seeds}
-    axes = {field: values for field, values in chosen.items() if values}
     # No digest of the data: that would read files before their paths are checked.
     assignments = parse_assignments(lines)
     _check_reach(assignments, where)
@@ -169,14 +173,10 @@ def sweep(
         *(f"--set={line}" for line in lines),
     ]
     arguments += [f"--axis={field}={json.dumps(values)}" for field, values in axes.items()]
-    return planned.spec.name, [
-        *arguments,
-        *_option("name", name),
-        *_option("workers", int(workers)),
-    ]
+    return planned.spec.name, [*arguments, *option("name", name)]
 
 
-def _option(name: str, value: str | int) -> list[str]:
+def option(name: str, value: str | int) -> list[str]:
     """Nothing where the form says: as in the file."""
     return [f"--{name}={value}"] if value else []
 

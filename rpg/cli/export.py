@@ -229,7 +229,7 @@ def import_(
         return
     from rpg.config.errors import nearest
     from rpg.config.load import given_once, parse_assignments
-    from rpg.interop.importing import own_benchmarks, read, take_over
+    from rpg.interop.importing import Training, own_benchmarks, read, take_over
     from rpg.store.database import build
 
     if not sweep or not variant:
@@ -249,9 +249,7 @@ def import_(
         sweep=sweep,
         variant=variant,
         seed=seed,
-        algorithm=algorithm,
-        axes=axes,
-        updates=updates,
+        training=Training(algorithm, axes, updates),
     )
     build(layout)
     result(run=folder.path, steps=len(log.steps), scores=log.scores, offered=log.offered)

@@ -17,6 +17,7 @@ from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.errors import see
 from rpg.evaluation.benchmark_summary import Summary, summarise
 from rpg.evaluation.drawing import Drawing
+from rpg.evaluation.engines.protocol import Engine
 from rpg.evaluation.graded_samples import evaluate_problems, progress_lines
 from rpg.evaluation.variation import spread_over_prompts, with_prompts
 from rpg.models.hub_models import hub_commit, hub_file
@@ -27,7 +28,7 @@ from rpg.models.warm_start_cache import local_files
 from rpg.store import samples
 from rpg.store.atomic_files import atomic_write_json, read_json_object
 from rpg.store.checkpoints import model_digest
-from rpg.store.draws import digest
+from rpg.store.draws import Draws, digest
 from rpg.store.layout import Layout
 from rpg.store.locks import in_turn
 from rpg.tasks.benchmarks import Benchmark, LoadedBenchmark, benchmark, check, load_benchmark
@@ -118,79 +119,141 @@ def evaluate(
     readable line.
     """
     layout = Layout.at(home)
-    checkpoint = pretrained_folder(str(checkpoint), layout.home, say)
+    model = pretrained_folder(str(checkpoint), layout.home, say)
     where = (
         as_section(OnRay, {"type": "ray", **place}, "place") if isinstance(place, dict) else place
     )
     spec = as_section(EngineSpec, engine, "engine")
-    chosen = _distinct(benchmarks)
-    named = [asked for each in chosen for asked in with_prompts(each, prompts)]
-    if not Path(checkpoint).expanduser().is_dir():
-        revision = hub_commit(
-            str(checkpoint), revision
-        )  # before the benchmarks: it may not be there
-    loaded_benchmarks = [load_benchmark(each, folder=data) for each in named]
-    train = None if training is None else load_training(training_set(training), data)
-    training_data = (train.problems, train.source) if train else ()
-    folder = Path(out) if out is not None else default_folder(checkpoint, layout.home)
-    limit_tokens = max_response_tokens or _room(checkpoint, revision, max_prompt_tokens)
-    sampling = Sampling(temperature, max_prompt_tokens, limit_tokens, restriction)
-    drawing = Drawing(spec, where, sampling, seed, device, bfloat16)
-    draws = drawing.draws(layout.home, checkpoint, revision)
-    drawn = {"model": _identity(checkpoint, revision), "engine": spec.model_dump(mode="json")}
-    drawn |= {"sampling": sampling.record(), "seed": seed, "device": device, "bfloat16": bfloat16}
-    results = []
-    with drawing.when_needed(checkpoint, revision, say) as engine_with_model:
-        for loaded in loaded_benchmarks:
-            if limit is not None:  # the digest stays that of the whole benchmark
-                loaded = replace(loaded, problems=loaded.problems[:limit])
-            name = loaded.benchmark.name
-            verifier = loaded.benchmark.verifier
-            wanted = (
-                samples_per_problem(name) if callable(samples_per_problem) else samples_per_problem
-            )
-            k = 1 if temperature == 0 else wanted or loaded.benchmark.samples_per_problem
-            identity = {**drawn, "samples_per_problem": k, **_benchmark_identity(loaded)}
-            if limit is not None:
-                identity["limit"] = limit
-            path = folder / f"{name}.parquet"
-            entry = _record(folder).get(name, {})
-            same = entry.get("identity") == identity and path.exists()
-            rows = samples.read_samples(path).to_pylist() if same else []
-            # The digest in the identity leaves out typesetting, units and blanks; prompts and
-            # grading do not.
-            asked = {(problem.id, problem.text, problem.answer) for problem in loaded.problems}
-            done = asked == {(row["problem_id"], row["problem"], row["answer"]) for row in rows}
-            if done:
-                say(f"{name}: already done")
-            else:
-                with Scorer(verifier, workers=grading_workers) as scorer:
-                    rows = evaluate_problems(
-                        engine_with_model,
-                        loaded.problems,
-                        samples_per_problem=k,
-                        seed=seed,
-                        scorer=scorer,
-                        draws=draws,
-                        graded_rows=_older(folder, name, identity, draws.key),
-                        progress=progress_lines(name, say),
-                    )
-            checks = check(loaded, *training_data)
-            with in_turn(folder / ".lock"):
-                record = _record(folder)
-                if not done:
-                    _set_aside(folder, record, name, identity, draws.key)
-                    samples.write_samples(path, rows, rules_name(verifier), draws.about)
-                result = _result(loaded, rows, path, checks)
-                origin = {"identity": identity, "draws": draws.key, "source": loaded.source}
-                record[name] = {**origin, **result.as_json()}
-                atomic_write_json(folder / RECORD, record)
-            results.append(result)
+    chosen = [asked for each in _distinct(benchmarks) for asked in with_prompts(each, prompts)]
+    if not Path(model).expanduser().is_dir():
+        revision = hub_commit(str(model), revision)  # before the benchmarks: it may not be there
+    loaded = [load_benchmark(each, folder=data) for each in chosen]
+    trained_on = None if training is None else load_training(training_set(training), data)
+
+    longest = max_response_tokens or _room(model, revision, max_prompt_tokens)
+    sampling = Sampling(temperature, max_prompt_tokens, longest, restriction)
+    evaluation = _Evaluation(
+        model=model,
+        revision=revision,
+        drawing=Drawing(spec, where, sampling, seed, device, bfloat16),
+        samples_per_problem=1 if temperature == 0 else samples_per_problem,
+        limit=limit,
+        training=(trained_on.problems, trained_on.source) if trained_on else (),
+        folder=Path(out) if out is not None else default_folder(model, layout.home),
+        home=layout.home,
+        grading_workers=grading_workers,
+        say=say,
+    )
+    results = evaluation.of(loaded)
+
     if prompts > 1:
-        for i in range(0, len(results), prompts):
-            _note_prompts(folder, results[i : i + prompts])
-    _list(folder, layout)
+        for first in range(0, len(results), prompts):
+            _note_prompts(evaluation.folder, results[first : first + prompts])
+    _list(evaluation.folder, layout)
     return results
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    """One call: a model, how responses are drawn from it, and the folder of the results."""
+
+    model: str | Path
+    revision: str | None
+    drawing: Drawing
+    samples_per_problem: int | Callable[[str], int] | None
+    limit: int | None
+    training: tuple[Any, ...]
+    """The problems that the model was trained on and their source; empty if they are not known."""
+    folder: Path
+    home: Path
+    grading_workers: int
+    say: Callable[[str], None]
+
+    def of(self, benchmarks: Sequence[LoadedBenchmark]) -> list[Result]:
+        """Draw and grade what is missing of each benchmark, and record the results."""
+        draws = self.drawing.draws(self.home, self.model, self.revision)
+        drawn = self._drawn_identity()
+        with self.drawing.when_needed(self.model, self.revision, self.say) as engine:
+            return [self._of_one(each, drawn, draws, engine) for each in benchmarks]
+
+    def _of_one(
+        self,
+        loaded: LoadedBenchmark,
+        drawn: Mapping[str, Any],
+        draws: Draws,
+        engine: Callable[[], Engine],
+    ) -> Result:
+        if self.limit is not None:  # the digest stays that of the whole benchmark
+            loaded = replace(loaded, problems=loaded.problems[: self.limit])
+        name = loaded.benchmark.name
+        k = self._samples_per_problem(loaded)
+        identity = {**drawn, "samples_per_problem": k, **_benchmark_identity(loaded)}
+        if self.limit is not None:
+            identity["limit"] = self.limit
+
+        path = self.folder / f"{name}.parquet"
+        stored = self._stored_rows(loaded, identity, path)
+        if stored is not None:
+            self.say(f"{name}: already done")
+            rows = stored
+        else:
+            with Scorer(loaded.benchmark.verifier, workers=self.grading_workers) as scorer:
+                rows = evaluate_problems(
+                    engine,
+                    loaded.problems,
+                    samples_per_problem=k,
+                    seed=self.drawing.seed,
+                    scorer=scorer,
+                    draws=draws,
+                    graded_rows=_older(self.folder, name, identity, draws.key),
+                    progress=progress_lines(name, self.say),
+                )
+
+        checks = check(loaded, *self.training)
+        with in_turn(self.folder / ".lock"):
+            record = _record(self.folder)
+            if stored is None:
+                _set_aside(self.folder, record, name, identity, draws.key)
+                samples.write_samples(
+                    path, rows, rules_name(loaded.benchmark.verifier), draws.about
+                )
+            result = _result(loaded, rows, path, checks)
+            origin = {"identity": identity, "draws": draws.key, "source": loaded.source}
+            record[name] = {**origin, **result.as_json()}
+            atomic_write_json(self.folder / RECORD, record)
+        return result
+
+    def _samples_per_problem(self, loaded: LoadedBenchmark) -> int:
+        wanted = self.samples_per_problem
+        if callable(wanted):
+            wanted = wanted(loaded.benchmark.name)
+        return wanted or loaded.benchmark.samples_per_problem
+
+    def _drawn_identity(self) -> dict[str, Any]:
+        """What the results of every benchmark depend on."""
+        drawing = self.drawing
+        return {
+            "model": _identity(self.model, self.revision),
+            "engine": drawing.engine.model_dump(mode="json"),
+            "sampling": drawing.sampling.record(),
+            "seed": drawing.seed,
+            "device": drawing.device,
+            "bfloat16": drawing.bfloat16,
+        }
+
+    def _stored_rows(
+        self, loaded: LoadedBenchmark, identity: Mapping[str, Any], path: Path
+    ) -> list[dict[str, Any]] | None:
+        """The graded samples of an earlier call, if they are those of the same evaluation."""
+        entry = _record(self.folder).get(loaded.benchmark.name, {})
+        if entry.get("identity") != identity or not path.exists():
+            return None
+        rows = samples.read_samples(path).to_pylist()
+        # The digest in the identity leaves out typesetting, units and blanks; prompts and grading
+        # do not.
+        asked = {(problem.id, problem.text, problem.answer) for problem in loaded.problems}
+        answered = {(row["problem_id"], row["problem"], row["answer"]) for row in rows}
+        return rows if asked == answered else None
 
 
 def _note_prompts(folder: Path, asked: Sequence[Result]) -> None:

@@ -3,6 +3,7 @@
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import altair as alt
@@ -91,6 +92,20 @@ def panels_of(data: pandas.DataFrame, names: Sequence[str]) -> list[str]:
     ]
 
 
+@dataclass(frozen=True)
+class Style:
+    """How a panel looks, whatever it shows."""
+
+    legend: bool | Sequence[str] = True
+    """Whether there is one, or the labels that it lists."""
+    height: int = 170
+    zoom: bool = False
+    """Whether it can be dragged and zoomed."""
+
+
+PLAIN = Style()
+
+
 def panel(
     data: pandas.DataFrame,
     labels: Sequence[str],
@@ -99,27 +114,70 @@ def panel(
     x: str = "step",
     band: str | None = "interval",
     points: bool = False,
-    legend: bool | Sequence[str] = True,
-    height: int = 170,
-    zoom: bool = False,
     each: pandas.DataFrame | None = None,
+    style: Style = PLAIN,
 ) -> alt.LayerChart:
     """One panel: means over seeds against `x` with a band, one colour and dash pattern per label.
 
     `data` has columns label, x, step, mean, low, high, lowest, highest, seeds. `points` marks every
     point (for checkpoints, of which there are few) and keeps their intervals in view. `each`: the
-    same columns for every seed (and `seed`), drawn instead of the mean. `zoom`: it can be dragged
-    and zoomed. Quantities that span decades (gradient norms, KL) get a logarithmic axis.
+    same columns for every seed (and `seed`), drawn instead of the mean. Quantities that span
+    decades (gradient norms, KL) get a logarithmic axis.
     """
     data = _rounded(data)
     log = _is_log(data, name)
-    domain = _domain(data, log, points and band == "interval")
-    colour, dash = (encodings(labels, legend)[channel] for channel in ("color", "strokeDash"))
+    domain = _domain(data, log, whole=points and band == "interval")
+    channels = encodings(labels, style.legend)
+    axes = _Axes(
+        across=_across(data, x, points),
+        up=_up(name, log, domain),
+        colour=channels["color"],
+        dash=channels["strokeDash"],
+        log=log,
+    )
+    layers = []
+    crowded = not points and data["label"].nunique() > BANDED
+    if band and not crowded and each is None:
+        layers.append(_band(data, axes, band, points))
+    layers.append(_lines(axes, each))
+    if not points:
+        place = data.groupby("label", sort=False).cumcount()
+        data["hover"] = place % (place.max() // HOVERED + 1) == 0
+    layers.append(_dots(data, axes, points, style.zoom))
+    heading, _, subtitle = title(name).partition(" · ")
+    shown = alt.Title(
+        heading, subtitle=subtitle or alt.Undefined, anchor="start", frame="group", limit=300
+    )
+    # The data once, at the top, and not in every layer.
+    told = alternative_text.lines(title(name), data, across=X_TITLES[x])
+    return alt.layer(
+        *layers, data=data, width=240, height=style.height, title=shown, description=told
+    )
+
+
+@dataclass(frozen=True)
+class _Axes:
+    """The channels that the layers of a panel share."""
+
+    across: alt.X
+    up: Mapping[str, Any]
+    """Of alt.Y, whatever column it shows."""
+    colour: Any
+    dash: Any
+    log: bool
+
+
+def _across(data: pandas.DataFrame, x: str, points: bool) -> alt.X:
+    """The axis of steps, or of what was spent until then."""
     last = (float(data["x"].max()) if len(data) else 0.0) or 1.0
     edge = 0.02 * last if points else 0.0  # marks at the first and the last step are not cut in two
     span = alt.Scale(nice=False, domain=[-edge, last + edge])
     ticks = alt.Axis(tickCount=8, tickMinStep=1 if x == "step" else 0)
-    across = alt.X("x:Q", title=X_TITLES[x], scale=span, axis=ticks)
+    return alt.X("x:Q", title=X_TITLES[x], scale=span, axis=ticks)
+
+
+def _up(name: str, log: bool, domain: Any) -> dict[str, Any]:
+    """Scale and axis of a metric."""
     kind = {"type": "log"} if log else {"type": "linear", "zero": False}
     scale = alt.Scale(**kind, domain=domain, nice=False)
     metric = metric_of(name)
@@ -127,43 +185,50 @@ def panel(
     decades = math.log10(domain[1] / domain[0]) if log and isinstance(domain, list) else 0.0
     # From two decades on only powers of ten: lines at all their multiples would make a grey
     # curtain.
-    ticks_up = min(4, int(decades)) if decades >= 2 else 4 if log else 5
-    axis = alt.Axis(format=declared or alt.Undefined, tickCount=ticks_up)
-    y = {"title": None, "scale": scale, "axis": axis}
-    up = alt.Y("mean:Q", **y)
-    line = {"clip": True, "strokeWidth": 1.6, "strokeJoin": "round"}
-    base = alt.Chart().encode(x=across, color=colour)
-    layers = []
-    crowded = not points and data["label"].nunique() > BANDED
-    low, high = BANDS[band or "range"]
-    if band == "interval" and not points and (two := data["seeds"].eq(2)).any():
+    ticks = 4 if log else 5
+    if decades >= 2:
+        ticks = min(4, int(decades))
+    axis = alt.Axis(format=declared or alt.Undefined, tickCount=ticks)
+    return {"title": None, "scale": scale, "axis": axis}
+
+
+def _band(data: pandas.DataFrame, axes: _Axes, band: str, points: bool) -> alt.Chart:
+    """The area between two bounds. Adds columns to `data` where the bounds are of two kinds."""
+    low, high = BANDS[band]
+    two = data["seeds"].eq(2)
+    if band == "interval" and not points and two.any():
         data["bottom"] = data[low].mask(two, data["lowest"])
         data["top"] = data[high].mask(two, data["highest"])
         low, high = "bottom", "top"  # as where all have two seeds
-    if log and band == "interval" and bool((data[low] <= 0).any()):
-        low, high = BANDS[
-            "range"
-        ]  # a logarithmic axis has no room for an interval that reaches zero
-    if band and not crowded and each is None:
-        faint = min(
-            0.1, 0.5 / max(1, data["label"].nunique())
-        )  # many overlapping bands stay grey, not black
-        bounds = {"y": alt.Y(f"{low}:Q", **y), "y2": f"{high}:Q"}
-        area = alt.Chart().mark_area(opacity=faint, clip=True, strokeWidth=0)
-        layers.append(area.encode(x=across, **bounds, color=colour))
-    if each is not None and len(each):
-        seeds = alt.Chart(_rounded(each)[["label", "seed", "x", "mean"]])
-        seeds = seeds.mark_line(**line | {"strokeWidth": 1.1})
-        layers.append(seeds.encode(x=across, y=up, color=colour, strokeDash=dash, detail="seed:N"))
-    else:
-        layers.append(base.mark_line(**line).encode(y=up, strokeDash=dash))
-    # Wide invisible points for the pointer to find, so that hovering needs no steady hand: a few of
-    # each curve suffice.
+    if axes.log and band == "interval" and bool((data[low] <= 0).any()):
+        # A logarithmic axis has no room for an interval that reaches zero.
+        low, high = BANDS["range"]
+    # Many overlapping bands stay grey, not black.
+    faint = min(0.1, 0.5 / max(1, data["label"].nunique()))
+    area = alt.Chart().mark_area(opacity=faint, clip=True, strokeWidth=0)
+    bottom = alt.Y(f"{low}:Q", **axes.up)
+    return area.encode(x=axes.across, y=bottom, y2=f"{high}:Q", color=axes.colour)
+
+
+def _lines(axes: _Axes, each: pandas.DataFrame | None) -> alt.Chart:
+    """The means, or the seeds apart."""
+    line = {"clip": True, "strokeWidth": 1.6, "strokeJoin": "round"}
+    up = alt.Y("mean:Q", **axes.up)
+    if each is None or not len(each):
+        means = alt.Chart().encode(x=axes.across, color=axes.colour).mark_line(**line)
+        return means.encode(y=up, strokeDash=axes.dash)
+    seeds = alt.Chart(_rounded(each)[["label", "seed", "x", "mean"]])
+    return seeds.mark_line(**line | {"strokeWidth": 1.1}).encode(
+        x=axes.across, y=up, color=axes.colour, strokeDash=axes.dash, detail="seed:N"
+    )
+
+
+def _dots(data: pandas.DataFrame, axes: _Axes, points: bool, zoom: bool) -> alt.Chart:
+    """The points; or wide invisible ones for the pointer to find, so that hovering needs no steady
+    hand: a few of each curve suffice."""
     marks = {"opacity": 1.0, "size": 22} if points else {"opacity": 0.0, "size": 90}
     dots = alt.Chart().mark_point(filled=True, clip=True, **marks)
     if not points:
-        place = data.groupby("label", sort=False).cumcount()
-        data["hover"] = place % (place.max() // HOVERED + 1) == 0
         dots = dots.transform_filter("datum.hover")
     tooltip = [
         alt.Tooltip("label:N", title="variant"),
@@ -173,18 +238,12 @@ def panel(
         alt.Tooltip("seeds:Q", title="seeds"),
     ]
     link = {"href": alt.Href("link:N")} if "link" in data else {}
-    dots = dots.encode(x=across, y=up, color=colour, tooltip=tooltip, **link)
+    up = alt.Y("mean:Q", **axes.up)
+    dots = dots.encode(x=axes.across, y=up, color=axes.colour, tooltip=tooltip, **link)
     if zoom:  # by the wheel with Shift: alone it still scrolls the page
         by_hand = {"bind": "scales", "encodings": ["x"], "zoom": "wheel![event.shiftKey]"}
         dots = dots.add_params(alt.selection_interval(**by_hand))
-    layers.append(dots)
-    # The data once, at the top, and not in every layer.
-    heading, _, subtitle = title(name).partition(" · ")
-    heading = alt.Title(
-        heading, subtitle=subtitle or alt.Undefined, anchor="start", frame="group", limit=300
-    )
-    told = alternative_text.lines(title(name), data, across=X_TITLES[x])
-    return alt.layer(*layers, data=data, width=240, height=height, title=heading, description=told)
+    return dots
 
 
 def panels(
@@ -194,20 +253,18 @@ def panels(
     scores: Sequence[str] = (),
     x: str = "step",
     each: pandas.DataFrame | None = None,
-    legend: Sequence[str] | None = None,
-    **options: Any,
+    style: Style = PLAIN,
 ) -> list[alt.LayerChart]:
     """A :func:`panel` for each of `names` that has data; `scores` show accuracies, few of a run and
     never smoothed.
 
     `each` are the training curves of two seeds, whose mean would say nothing that the two do not
-    say. `legend`: the labels to list, if not those with data.
+    say. A legend that is on lists the labels with data.
     """
     seeds = int(data["seeds"].max())
-    present = set(data["label"])
-    options["legend"] = (
-        [label for label in labels if label in present] if legend is None else legend
-    )
+    if style.legend is True:
+        present = set(data["label"])
+        style = replace(style, legend=[label for label in labels if label in present])
     drawn = []
     for name in panels_of(data, names):
         score = name in scores
@@ -217,7 +274,7 @@ def panels(
         band = "interval" if score else {1: None, 2: "range"}.get(seeds, "interval")
         part = data[data["name"] == name]
         drawn.append(
-            panel(part, labels, name=name, x=x, band=band, points=score, each=apart, **options)
+            panel(part, labels, name=name, x=x, band=band, points=score, each=apart, style=style)
         )
     return drawn
 

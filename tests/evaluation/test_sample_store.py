@@ -19,6 +19,31 @@ from tests.evaluation.counted_engine import ROWS, count
 LENGTHS = ("--max-prompt-tokens", 64, "--max-response-tokens", 32)
 
 
+def check_database(layout):
+    """Three evaluations by hand, with the numbers of their samples."""
+    build(layout)
+    with connect(layout) as db:
+        found = db.execute(
+            """
+            SELECT run, benchmark, k, problems, accuracy, pass_at_k, maj_at_k, origin, engine, draws
+            FROM evals
+            ORDER BY k, run
+            """
+        ).fetchall()
+        assert [row[2:4] for row in found] == [(8, 24), (16, 24), (16, 24)]
+        assert {row[7:9] for row in found} == {("hand", "local")}
+        assert [path.name for path in layout.samples.iterdir()] == [found[0][9]]
+        for run, benchmark, k, *numbers in found:
+            names = ("problem_id", "correct", "extracted", "tokens", "truncated")
+            asked = f"SELECT {', '.join(names)} FROM samples WHERE run = ? AND benchmark = ?"
+            samples = db.execute(asked, [run, benchmark]).fetchall()
+            of = summarise(dict(zip(names, row, strict=True)) for row in samples)
+            expected = [of.problems, of.mean_at_k.mean, of.pass_at_k.mean, of.majority_at_k.mean]
+            assert len(samples) == k * 24
+            assert numbers[:4] == pytest.approx(expected)
+        assert len({row[4] for row in found[1:]}) == 2, "the two verifiers do not agree"
+
+
 @pytest.mark.system
 def test_every_sample_is_drawn_once_whatever_happens(
     checkpoints, own_benchmark, tmp_path, monkeypatch
@@ -85,24 +110,7 @@ def test_every_sample_is_drawn_once_whatever_happens(
     own_benchmark.write_text(own_benchmark.read_text().replace("marker: '#'", "marker: '='"))
     monkeypatch.setattr(LocalEngine, "load", lambda *_: pytest.fail("the model is not needed"))
     here(*command(16))
-    layout = Layout.at(home)
-    build(layout)
-    with connect(layout) as db:
-        found = db.execute(
-            """SELECT run, benchmark, k, problems, accuracy, pass_at_k, maj_at_k, origin, engine, draws FROM evals
-               ORDER BY k, run"""
-        ).fetchall()
-        assert [row[2:4] for row in found] == [(8, 24), (16, 24), (16, 24)]
-        assert {row[7:9] for row in found} == {("hand", "local")}
-        assert [path.name for path in layout.samples.iterdir()] == [found[0][9]]
-        for run, benchmark, k, *numbers in found:
-            names = ("problem_id", "correct", "extracted", "tokens", "truncated")
-            asked = f"SELECT {', '.join(names)} FROM samples WHERE run = ? AND benchmark = ?"
-            samples = db.execute(asked, [run, benchmark]).fetchall()
-            of = summarise(dict(zip(names, row, strict=True)) for row in samples)
-            expected = [of.problems, of.mean_at_k.mean, of.pass_at_k.mean, of.majority_at_k.mean]
-            assert len(samples) == k * 24 and numbers[:4] == pytest.approx(expected)
-        assert len({row[4] for row in found[1:]}) == 2, "the two verifiers do not agree"
+    check_database(Layout.at(home))
 
     monkeypatch.undo()
     shutil.copytree(checkpoints[0], tmp_path / "copy")  # another name, the same weights

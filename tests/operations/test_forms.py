@@ -33,13 +33,11 @@ def test_a_form_becomes_the_arguments_of_the_command(where):
     name, arguments = forms.sweep(
         where,
         "quickstart",
-        algorithms=["grpo", "dapo"],
-        seeds=[3, 4],
+        axes=forms.axes_of(["grpo", "dapo"], [3, 4]),
         steps=7,
         backend="local",
         overrides="# a word\ntraining.epochs=2\n\n",
         name="mine",
-        workers=2,
     )
     assert name == "mine"
     assert arguments == [
@@ -53,8 +51,9 @@ def test_a_form_becomes_the_arguments_of_the_command(where):
         '--axis=algorithm=["grpo", "dapo"]',
         "--axis=seed=[3, 4]",
         "--name=mine",
-        "--workers=2",
     ]
+    assert forms.option("workers", 2) == ["--workers=2"]
+    assert forms.option("workers", 0) == []
 
 
 @pytest.mark.parametrize(
@@ -65,7 +64,7 @@ def test_a_form_becomes_the_arguments_of_the_command(where):
     ],
 )
 def test_a_form_may_give_the_baseline_more_seeds(where, seeds, expected):
-    _, arguments = forms.sweep(where, "quickstart", seeds=seeds, baseline_seeds=5)
+    _, arguments = forms.sweep(where, "quickstart", axes=forms.axes_of((), seeds, 5))
     assert arguments[-1] == expected
 
 
@@ -261,8 +260,8 @@ def test_a_link_or_an_include_does_not_lead_outside(where, tmp_path):
 @pytest.mark.parametrize(
     ("values", "word"),
     [
-        ({"algorithms": ["gropo"]}, "did you mean 'grpo'"),
-        ({"algorithms": ["grpo], seed: [1"]}, "grpo], seed"),
+        ({"axes": {"algorithm": ["gropo"]}}, "did you mean 'grpo'"),
+        ({"axes": {"algorithm": ["grpo], seed: [1"]}}, "grpo], seed"),
         ({"overrides": "training.stepz=3"}, "did you mean 'steps'"),
         ({"overrides": "no equals sign"}, "field=value"),
         ({"name": "../../escape"}, "name"),

@@ -7,7 +7,7 @@ rpg.interop.importing.recording writes the same folder while another trainer run
 rpg.interop.importing.merge takes over the runs of another data folder.
 """
 
-from rpg.interop.importing.imported_runs import own_benchmarks, take_over
+from rpg.interop.importing.imported_runs import Training, own_benchmarks, take_over
 from rpg.interop.importing.trainer_logs import KINDS, Log, read
 
-__all__ = ["KINDS", "Log", "own_benchmarks", "read", "take_over"]
+__all__ = ["KINDS", "Log", "Training", "own_benchmarks", "read", "take_over"]

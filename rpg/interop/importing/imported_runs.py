@@ -6,6 +6,7 @@ import re
 import shlex
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,20 @@ from rpg.store.run_folder import IMPORTED, RunFolder, folder_name
 from rpg.store.run_writer import write_done, write_manifest
 
 
+@dataclass(frozen=True)
+class Training:
+    """What is known of how a run was trained elsewhere."""
+
+    algorithm: str | None = None
+    """Default: the name of the variant."""
+    axes: Mapping[str, Any] = field(default_factory=dict)
+    updates: int = 1
+    """Logged steps per rollout."""
+
+
+UNKNOWN = Training()
+
+
 def take_over(
     layout: Layout,
     log: Log,
@@ -27,9 +42,7 @@ def take_over(
     sweep: str,
     variant: str,
     seed: int,
-    algorithm: str | None = None,
-    axes: Mapping[str, Any] | None = None,
-    updates: int = 1,
+    training: Training = UNKNOWN,
 ) -> RunFolder:
     """Write (or overwrite) the run of a variant and seed in a new or existing sweep.
 
@@ -45,14 +58,14 @@ def take_over(
     steps = max([row["step"] for row in log.steps] + evaluated, default=0)
     # `rpg evaluate --join` may have added benchmarks to a run that is imported again.
     benchmarks = sorted({*log.scores, *folder.benchmarks()})
-    origin = {"from": kind, "file": str(source.resolve()), "updates": updates}
+    origin = {"from": kind, "file": str(source.resolve()), "updates": training.updates}
     origin["sha256"] = hashlib.sha256(source.read_bytes()).hexdigest()
     created = time.time()
     manifest = {
         "variant": variant,
-        "algorithm": algorithm or variant,
+        "algorithm": training.algorithm or variant,
         "seed": seed,
-        "axes": dict(axes or {}),
+        "axes": dict(training.axes),
         "spec": {},
         "created": created,
         "steps": steps,
