@@ -1,7 +1,8 @@
 """Memory and time of a forward and a backward pass, with layers kept and with layers computed
 again.
 
-    python -m benchmarks.activations [--layers 12] [--hidden 64] [--intermediate 1024] [--responses 384] [--length 16]
+    python -m benchmarks.activations [--layers 12] [--hidden 64] [--intermediate 1024]
+        [--responses 384] [--length 16]
 
 A random Qwen3, by the lean implementation and by transformers' own. Memory is the most bytes of
 tensors that live at one time; weights and their gradients are not counted. Time is processor
@@ -131,7 +132,8 @@ def main() -> None:
         )
         same = all(a.equal(b) for a, b in zip(kept[2], again[2], strict=True))
         print(
-            f"{name}: kept {kept[0]:,.0f} MB, {kept[1]:.2f} s; computed again {again[0]:,.0f} MB, {again[1]:.2f} s; "
+            f"{name}: kept {kept[0]:,.0f} MB, {kept[1]:.2f} s; computed again "
+            f"{again[0]:,.0f} MB, {again[1]:.2f} s; "
             f"{'the same bits' if same else 'OTHER BITS'}"
         )
 

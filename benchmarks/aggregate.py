@@ -1,7 +1,8 @@
 """How long the results database takes: a full build, adding one run, and finding that nothing is
 new.
 
-    python -m benchmarks.aggregate [--runs 1000] [--steps 400] [--metrics 30] [--seeds 3] [--evals 5] [--home DIR]
+    python -m benchmarks.aggregate [--runs 1000] [--steps 400] [--metrics 30] [--seeds 3]
+        [--evals 5] [--home DIR]
 
 Invented run folders are made once (kept in --home, else in a temporary folder): metrics, and of
 every run --evals evaluations on each of three benchmarks, 240 samples each. The full build is
@@ -78,7 +79,8 @@ def measure(layout: Layout, options: argparse.Namespace) -> None:
         wall = seconds(lambda: build(layout))
         used = time.process_time() - used
         print(
-            f"full build: {wall:.2f} s ({used:.1f} s of processor time, load {os.getloadavg()[0]:.1f})"
+            f"full build: {wall:.2f} s ({used:.1f} s of processor time, load "
+            f"{os.getloadavg()[0]:.1f})"
         )
     with connect(layout) as db:
         counts = {

@@ -2,11 +2,16 @@ r"""Does an audit at a language model's start say whose loss will learn from old
 `old-samples-losses`.
 
     rpg sweep configs/sweeps/old-samples-losses.yaml --home start --axis "seed=[100, 101]" \
-        --axis "algorithm=[{name: dapo, clip: null}]" -s training.steps=1 -s training.checkpoint_every=1
-    python -m benchmarks.audit_predictions --start start --processes 6  # docs/results/old-samples-audit.csv, at these runs
-    python -m benchmarks.tool_use old-samples-losses --home lab         # docs/results/old-samples-losses.csv, from the sweep
-    python -m benchmarks.audit_predictions --home lab                   # docs/results/old-samples-steps.csv, from the sweep
-    python -m benchmarks.audit_predictions                              # what the audit predicts, and what came of it
+        --axis "algorithm=[{name: dapo, clip: null}]" -s training.steps=1 -s
+            training.checkpoint_every=1
+    # docs/results/old-samples-audit.csv, at these runs
+    python -m benchmarks.audit_predictions --start start --processes 6
+    # docs/results/old-samples-losses.csv, from the sweep
+    python -m benchmarks.tool_use old-samples-losses --home lab
+    # docs/results/old-samples-steps.csv, from the sweep
+    python -m benchmarks.audit_predictions --home lab
+    # what the audit predicts, and what came of it
+    python -m benchmarks.audit_predictions
 
 The rule of the prediction stands in the sweep's file, and was committed before the audit was made.
 `rpg audit NAME --checkpoint RUN/0 --staleness N --beta 1e-4` measures one loss in the same way.
@@ -69,7 +74,8 @@ def measured(
 
 
 def measure(layout: Layout, blocks: int, prompts: int, processes: int) -> pd.DataFrame:
-    """The audit of every run of the sweep at every age of the samples, in processes of their own."""
+    """The audit of every run of the sweep at every age of the samples, in processes of their
+    own."""
     one = partial(measured, layout.home, blocks, prompts)
     tasks = product(current_runs(layout, SWEEP), STALENESS)
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
@@ -135,7 +141,8 @@ def table(audit: pd.DataFrame, samples: pd.DataFrame | None, steps: pd.DataFrame
     return "\n".join(
         [
             *lines,
-            f"(Of score and calls at the end, at least {RANKS} was predicted; the others were looked at afterwards.)",
+            f"(Of score and calls at the end, at least {RANKS} was predicted; the others "
+            "were looked at afterwards.)",
         ]
     )
 

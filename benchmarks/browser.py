@@ -19,7 +19,8 @@ CHROMIUM = (
 )
 START_SECONDS = 240.0
 FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
+    "--disable-background-networking "
     "--disable-component-update --disable-sync --disable-3d-apis"
 ).split()
 """No WebGL: without a GPU the moving picture on a flow run's page in Prefect's UI takes most of a
@@ -32,7 +33,8 @@ IDLE = """([ended, ready]) => {
   const app = document.querySelector('[data-testid=stApp]');
   return app?.dataset.testScriptState === 'notRunning' && (window.ended ?? 1) > ended
     && !document.querySelector('[data-stale=true]') && document.querySelector(ready)
-    && [...document.querySelectorAll('[data-testid=stVegaLiteChart]')].every(c => c.querySelector('.marks'));
+    && [...document.querySelectorAll('[data-testid=stVegaLiteChart]')]
+      .every(c => c.querySelector('.marks'));
 }"""
 # Counts the script runs that have ended since the page was loaded: an attribute says whether one is
 # going on.

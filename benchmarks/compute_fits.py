@@ -1,7 +1,8 @@
 """How often the intervals of a compute fit cover planted curves, and how often it refuses what does
 not saturate.
 
-    python -m benchmarks.compute_fits                         # every cell, 1,000 studies each: about ten minutes
+    # every cell, 1,000 studies each: about ten minutes
+    python -m benchmarks.compute_fits
     python -m benchmarks.compute_fits --studies 200 --only late
 
 A study has 21 checkpoints with one answer to each of 192 problems. The parameters of its seeds are
@@ -75,7 +76,8 @@ def measured(
     seeds: int,
     wanders: float = 0.0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compute and measured accuracy (seeds, checkpoints); seeds draw longer and shorter responses."""
+    """Compute and measured accuracy (seeds, checkpoints); seeds draw longer and shorter
+    responses."""
     compute = np.linspace(0, BUDGET, CHECKPOINTS) * np.exp(rng.normal(0, 0.05, (seeds, 1)))
     chance = truth(compute) + wanders * rng.normal(size=compute.shape).cumsum(axis=1)
     return compute, rng.binomial(PROBLEMS, np.clip(chance, 0.001, 0.999)) / PROBLEMS
@@ -105,7 +107,8 @@ def without_saturation(
 
 
 def covered(fit: saturating_curves.ComputeFit, planted: Planted) -> list[bool]:
-    """Whether asymptote, midpoint, slope, and the accuracy at FAR budgets lie in their intervals."""
+    """Whether asymptote, midpoint, slope, and the accuracy at FAR budgets lie in their
+    intervals."""
     truth = planted.parameters()
     wanted = [planted.asymptote, planted.midpoint * BUDGET, planted.slope]
     inside = [
@@ -156,7 +159,8 @@ def main() -> None:
     wrong = []
     if curves:
         print(
-            "| curve | seeds | given | asymptote | midpoint | slope | at 3 budgets | width of asymptote |"
+            "| curve | seeds | given | asymptote | midpoint | slope | at 3 budgets | width "
+            "of asymptote |"
         )
         print("|---|--:|--:|--:|--:|--:|--:|--:|")
     for name in curves:
@@ -164,7 +168,8 @@ def main() -> None:
             hits, width = coverage(CURVES[name], seeds, options.studies)
             shares = " | ".join(f"{share:.1%}" for share in hits.mean(axis=0))
             print(
-                f"| {name} | {seeds} | {len(hits) / options.studies:.1%} | {shares} | {width:.3f} |",
+                f"| {name} | {seeds} | {len(hits) / options.studies:.1%} | {shares} | "
+                f"{width:.3f} |",
                 flush=True,
             )
             cells = 4 * len(CURVES) * len(SEEDS)

@@ -77,7 +77,8 @@ def measure(page: Page, address: str, sweeps: list[str]) -> None:
             ended, begin = page.evaluate("window.ended"), time.perf_counter()
             page.get_by_role("option", name=sweep, exact=True).click()
             page.wait_for_function(
-                "([box, sweep]) => box.innerText.includes(sweep) || box.querySelector('input').value === sweep",
+                "([box, sweep]) => box.innerText.includes(sweep) || "
+                "box.querySelector('input').value === sweep",
                 arg=[box.element_handle(), sweep],
             )
             settle(page, name, ended)

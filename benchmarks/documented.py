@@ -2,7 +2,8 @@
 docs/results/.
 
     python -m benchmarks.documented                          # write them again, from what is kept
-    python -m benchmarks.documented --keep rpg-data kl-weight ...   # keep the results of these sweeps first
+    # keep the results of these sweeps first
+    python -m benchmarks.documented --keep rpg-data kl-weight ...
 
 Kept are all files of a sweep but weights and logs. A page says where a table belongs:
 
@@ -160,7 +161,10 @@ def script(layout: Layout, sweep: str) -> str:
     colours and its width, with the axis that is chosen there. Library and numbers are in it:
     nothing is asked of anywhere."""
     light = charts(layout, sweep)
-    return f"(async () => {{ {library()}\nconst charts = {json.dumps([light, on_dark(light)])};\n{_DRAW}}})();\n"
+    return (
+        f"(async () => {{ {library()}\nconst charts = "
+        f"{json.dumps([light, on_dark(light)])};\n{_DRAW}}})();\n"
+    )
 
 
 CHART = """<div id="chart">
@@ -168,9 +172,11 @@ CHART = """<div id="chart">
 <label><input type="radio" name="axis" value="tokens"> against tokens drawn</label>
 <div style="width: 100%; min-height: 400px"></div>
 <noscript><img src="quickstart.png" alt="The figure that make quickstart draws"></noscript>
-<small>Point at a mark for its numbers; click on a name to bring it forward. Lines: mean over three seeds; bands: 95 %
-intervals over seeds and problems. The numbers are those of <a href="results/quickstart.tar.xz">the stored results</a>;
-<code>make quickstart</code> computes them again, and <a href="quickstart.html">its page</a> has every panel.</small>
+<small>Point at a mark for its numbers; click on a name to bring it forward.
+Lines: mean over three seeds; bands: 95 % intervals over seeds and problems.
+The numbers are those of <a href="results/quickstart.tar.xz">the stored results</a>;
+<code>make quickstart</code> computes them again,
+and <a href="quickstart.html">its page</a> has every panel.</small>
 </div>
 <script src="assets/chart.js" defer></script>"""
 """What the start page has in place of the picture that README.md shows elsewhere."""
@@ -180,7 +186,8 @@ const draw = () => {
   const dark = document.body.dataset.mdColorScheme === "slate";
   const spec = structuredClone(charts[dark ? 1 : 0][place.querySelector("input:checked").value]);
   spec.config.legend.columns = Math.max(1, Math.floor(plot.clientWidth / 170));
-  vegaEmbed(plot, spec, {renderer: "svg", actions: false, tooltip: {theme: dark ? "dark" : "light"}});
+  const tooltip = {theme: dark ? "dark" : "light"};
+  vegaEmbed(plot, spec, {renderer: "svg", actions: false, tooltip});
 };
 place.addEventListener("change", draw);
 new MutationObserver(draw).observe(document.body, {attributeFilter: ["data-md-color-scheme"]});

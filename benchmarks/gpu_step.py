@@ -1,8 +1,10 @@
 """How long the phases of a step of the embedded trainer take on a GPU, and how much memory, beside
 what is foretold.
 
-    python -m benchmarks.gpu_step                                    # Qwen3-0.6B's size, 32 x 8 responses of 384 tokens
-    python -m benchmarks.gpu_step --passes 6808 32768 --prompts 64   # other micro-batches, more prompts
+    # Qwen3-0.6B's size, 32 x 8 responses of 384 tokens
+    python -m benchmarks.gpu_step
+    # other micro-batches, more prompts
+    python -m benchmarks.gpu_step --passes 6808 32768 --prompts 64
     python -m benchmarks.gpu_step --device cpu --size tiny           # to try the script
 
 Weights are random and no response ends early, so that nothing depends on a model or the hub. `rate`
@@ -163,7 +165,8 @@ def main() -> None:
         per_pass = size or tokens_per_pass(shape, options.device, 2)
         print(f"{drawn:,} tokens, {per_pass:,} per pass: {', '.join(parts)}")
         print(
-            f"    drawn at {drawn / spent['sample']:,.0f} tokens/s, trained at {drawn / sum(spent.values()):,.0f} tokens/s"
+            f"    drawn at {drawn / spent['sample']:,.0f} tokens/s, trained at "
+            f"{drawn / sum(spent.values()):,.0f} tokens/s"
         )
         if cuda:
             peak, held = torch.cuda.max_memory_allocated() / 1e9, 18 * weights / 1e9

@@ -28,7 +28,9 @@ from rpg.store import Layout
 
 SWEEP = """\
 name: kills
-description: A small sweep with both kinds of loss, dynamic sampling, a reference of its own and samples of old policies.
+description: >-
+  A small sweep with both kinds of loss, dynamic sampling, a reference of its own and samples of old
+  policies.
 run:
   task: {type: chain, tiers: {easy: 2, medium: 4}, train_problems: 2000, benchmark_problems: 16}
   training: {steps: 12, prompts_per_step: 16, mini_batch_prompts: 4}

@@ -133,7 +133,8 @@ def main() -> int:
         ),
     ]
     print(
-        f"({args.rows}, {args.tokens}) float32, one thread, median of {args.rounds} x {args.repeats} calls"
+        f"({args.rows}, {args.tokens}) float32, one thread, median of {args.rounds} x "
+        f"{args.repeats} calls"
     )
     for name, ours, theirs in pairs:
         times: dict[Callable[[], object], list[float]] = {ours: [], theirs: []}
@@ -148,7 +149,8 @@ def main() -> int:
         a, b = (statistics.median(t) * 1e3 for t in times.values())
         ma, mb = (peak_memory(step) / 2**20 for step in times)
         print(
-            f"{name:38s} ours {a:7.2f} ms {ma:6.1f} MiB   verl {b:7.2f} ms {mb:6.1f} MiB   ratio {a / b:.2f}"
+            f"{name:38s} ours {a:7.2f} ms {ma:6.1f} MiB   verl {b:7.2f} ms {mb:6.1f} MiB   "
+            f"ratio {a / b:.2f}"
         )
     return 0
 

@@ -42,7 +42,8 @@ from rpg.store.run_writer import write_failed
 ROOT = Path(__file__).resolve().parents[1]
 MUTANTS = Path(__file__).with_name("standing_mutants.yaml")
 SWEEPS = ("losses", "optimizers")
-"""The sweeps of the shipped set that are run: three steps of every loss, a few processor seconds."""
+"""The sweeps of the shipped set that are run: three steps of every loss, a few processor seconds.
+"""
 BUSY = "import os; us = os.getppid()\nwhile os.getppid() == us: pass"
 """Until whoever started it is gone."""
 TIMEOUT = 1800.0
@@ -289,7 +290,8 @@ def try_harmless(checkout: Checkout) -> int:
             night = checkout.night()[0]
         alarms += bool(night["red"])
         print(
-            f"harmless, {name}: {'RED' if night['red'] else 'green'}, {night['said']} {night['numbers']}",
+            f"harmless, {name}: {'RED' if night['red'] else 'green'}, {night['said']} "
+            f"{night['numbers']}",
             flush=True,
         )
     return alarms
@@ -312,7 +314,8 @@ def try_unchanged(checkout: Checkout, count: int, load: int) -> int:
             process.kill()
             process.wait()
     print(
-        f"false alarms: {alarms} of {count} nights of unchanged code, {load} busy processes beside them"
+        f"false alarms: {alarms} of {count} nights of unchanged code, {load} busy processes "
+        "beside them"
     )
     return alarms
 
@@ -364,7 +367,8 @@ def main() -> int:
         assert not first["red"], first
         print(f"first night: {first['said']} ({time.monotonic() - began:.0f} s)", flush=True)
         print(
-            "\n| fault | seen | in another environment | what the night said | commit named | numbers out of their bands |"
+            "\n| fault | seen | in another environment | what the night said | commit named "
+            "| numbers out of their bands |"
         )
         print("|---|---|---|---|---|--:|", flush=True)
         rows: dict[str, list[tuple[bool, bool, bool]]] = {}
@@ -378,7 +382,8 @@ def main() -> int:
         for kind, found in rows.items():
             here, other, bands = (sum(row[place] for row in found) for place in range(3))
             print(
-                f"\n{kind}: seen {here} of {len(found)}; in another environment {other}; by the bands alone {bands}",
+                f"\n{kind}: seen {here} of {len(found)}; in another environment {other}; by "
+                f"the bands alone {bands}",
                 flush=True,
             )
         alarms = try_harmless(checkout) if options.only is None or "harmless" in options.only else 0

@@ -47,7 +47,8 @@ def main() -> None:
     metrics = pd.read_csv(options.table)
     for column in options.metrics:
         print(
-            f"\n| {column}: variant | against | seeds | difference | less than |\n|---|---|--:|--:|--:|"
+            f"\n| {column}: variant | against | seeds | difference | less than "
+            "|\n|---|---|--:|--:|--:|"
         )
         for row in differences(metrics[metrics["step"] > options.after], column).itertuples():
             shown = f"{row.difference:+.3f} ± {row.half:.3f} | {row.below:.3f}"

@@ -1,7 +1,8 @@
 """What a training step costs as responses get longer: processor seconds of the embedded trainer's
 own step, one thread.
 
-    python -m benchmarks.response_length [--lengths 42 128 512 1024] [--prompts 8] [--group 8] [--algorithm grpo]
+    python -m benchmarks.response_length [--lengths 42 128 512 1024] [--prompts 8] [--group 8]
+        [--algorithm grpo]
 
 The trainer is the one of `rpg train` (sampling, grading, log-probabilities, one update, as its
 metrics time them), with the tiny model, whose weights are random here. No response may end before
@@ -108,7 +109,8 @@ def main() -> None:
             print(f"{length:6} tokens: {took[length]:7.3f} s  ({parts})", flush=True)
     short, long = min(took), max(took)
     print(
-        f"exponent {short} to {long}: {math.log(took[long] / took[short]) / math.log(long / short):.2f}"
+        f"exponent {short} to {long}: "
+        f"{math.log(took[long] / took[short]) / math.log(long / short):.2f}"
     )
 
 

@@ -1,13 +1,14 @@
 """The results database beside MLflow's SQLite store and TensorBoard's reader, on the same
 measurements, in one run.
 
-    pip install mlflow-skinny sqlalchemy alembic tensorboard      # in an environment of its own, with duckdb and pandas
+    # in an environment of its own, with duckdb and pandas
+    pip install mlflow-skinny sqlalchemy alembic tensorboard
     python -m benchmarks.stores [--runs 30] [--steps 400] [--metrics 30]
 
 Three times each, the median printed:
   load   from what a trainer wrote to what can be asked: our build from JSON lines; MLflow's import
-  of the same values
-         (`log_batch`, 1,000 at a time, as its documentation recommends); TensorBoard's reader over its event files
+         of the same values (`log_batch`, 1,000 at a time, as its documentation recommends);
+         TensorBoard's reader over its event files
   ask    every seed's curve of one metric, all runs: the question behind one panel of a comparison
 Every store must give the same values, or this stops.
 """

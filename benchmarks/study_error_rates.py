@@ -228,7 +228,10 @@ def better(cell: Cell, pool: ProcessPoolExecutor) -> Cell:
 def described(cell: Cell) -> str:
     """A cell's space and effort."""
     space = ", ".join(f"{name} in {list(values.ends)}" for name, values in cell.space.items())
-    effort = f"{cell.searches or cell.reported} x {cell.trials} trials, {cell.seeds} seeds{', halving' * cell.halving}"
+    effort = (
+        f"{cell.searches or cell.reported} x {cell.trials} trials, {cell.seeds} "
+        f"seeds{', halving' * cell.halving}"
+    )
     effort += f", best rates {cell.shifted:g} decades apart" * (cell.shifted > 0)
     crossed = f" x {cell.levels} levels ({cell.interaction:g})" * (cell.levels > 1)
     return f"{space} | {effort} | {cell.reported}{crossed}, {cell.looks} looks"
@@ -250,7 +253,8 @@ def row(cell: Cell, studies: int, pool: ProcessPoolExecutor) -> tuple[str, bool]
     }[cell.name]
     difference = np.mean(scores[:, 1] - scores[:, 0])
     return (
-        f"| {cell.name} | {described(cell)} | {difference:+.3f} | {rate:.4f} | {upper:.4f} | {alike:.2f} |",
+        f"| {cell.name} | {described(cell)} | {difference:+.3f} | {rate:.4f} | {upper:.4f} "
+        f"| {alike:.2f} |",
         good,
     )
 
@@ -264,7 +268,8 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     print(
-        "| cell | space | searches per variant | reported seeds | difference | verdicts | 95 % bound | within matters |"
+        "| cell | space | searches per variant | reported seeds | difference | verdicts | "
+        "95 % bound | within matters |"
     )
     print("|---|---|---|---|--:|--:|--:|--:|")
     wrong = False

@@ -1,7 +1,8 @@
 """A study whose trainings are invented, for tests and for looking at its report and page. Never a
 result: every manifest says so. All else is real: proposals, pruning, registration, and the files.
 
-    python -m benchmarks.synthetic_study --home DIR       # three variants, 24 trials each, five seeds
+    # three variants, 24 trials each, five seeds
+    python -m benchmarks.synthetic_study --home DIR
 """
 
 import argparse

@@ -55,7 +55,8 @@ tuner = tune.Tuner(
     run_config=tune.RunConfig(storage_path=folder, name="trivial", verbose=0),
 )
 found = tuner.fit()
-print(json.dumps({"seconds": time.time() - began, "errors": found.num_errors, "trials": len(found)}))
+seconds = time.time() - began
+print(json.dumps({"seconds": seconds, "errors": found.num_errors, "trials": len(found)}))
 """
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -130,7 +131,10 @@ def swept(
         done = len(list(layout.home.glob("runs/many/*/DONE.json")))
         if done >= said + runs // 5 or (done and not said):
             said, answered, at = max(done, 1), asked(api), time.monotonic() - began
-            sizes = f"conductor {conductor.memory_info().rss >> 20} MB, server {server.memory_info().rss >> 20} MB"
+            sizes = (
+                f"conductor {conductor.memory_info().rss >> 20} MB, server "
+                f"{server.memory_info().rss >> 20} MB"
+            )
             print(
                 f"  {done:5d} done after {at:5.0f} s: {sizes}; the API answers in {answered:.2f} s",
                 flush=True,
@@ -193,7 +197,10 @@ def look(ui: str) -> None:
                 for show in shown:
                     seconds.setdefault(show(page), []).append(f"{time.perf_counter() - began:.1f}")
                 page.wait_for_load_state("networkidle")
-                api = "performance.getEntriesByType('resource').filter(entry => entry.name.includes('/api/'))"
+                api = (
+                    "performance.getEntriesByType('resource').filter(entry => "
+                    "entry.name.includes('/api/'))"
+                )
                 slowest = page.evaluate(f"Math.max(...{api}.map(entry => entry.duration))")
                 link = page.locator("a[href*='/runs/flow-run/']")
                 found = link.first.get_attribute("href") if link.count() else None
@@ -201,7 +208,8 @@ def look(ui: str) -> None:
             browser.close()
         for name, each in seconds.items():
             print(
-                f"UI: {name} in a new browser after {each[0]} s, again after {each[1]} and {each[2]} s"
+                f"UI: {name} in a new browser after {each[0]} s, again after {each[1]} and "
+                f"{each[2]} s"
             )
         print(f"    the API's slowest answer took {slowest / 1000:.2f} s", flush=True)
         return found
@@ -243,18 +251,21 @@ def main() -> int:
     )
     args = parser.parse_args()
     print(
-        f"{args.runs} trivial runs, {args.workers} at a time, on {HOST}; load {os.getloadavg()[0]:.1f} at the start"
+        f"{args.runs} trivial runs, {args.workers} at a time, on {HOST}; load "
+        f"{os.getloadavg()[0]:.1f} at the start"
     )
     with tempfile.TemporaryDirectory() as scratch:
         seconds = ours(args.runs, args.workers, Path(scratch))
         print(
-            f"rpg sweep: {seconds:.0f} s, {seconds / args.runs:.3f} s per run, database and report included"
+            f"rpg sweep: {seconds:.0f} s, {seconds / args.runs:.3f} s per run, database and "
+            "report included"
         )
         trials = args.runs if args.trials is None else args.trials
         if trials:
             other = ray_tune(trials, args.workers, Path(scratch))
             print(
-                f"Ray Tune:  {other:.0f} s for {trials} trials, {other / trials:.3f} s per trial, without its start"
+                f"Ray Tune:  {other:.0f} s for {trials} trials, {other / trials:.3f} s per "
+                "trial, without its start"
             )
             print(f"ratio:     {(other / trials) / (seconds / args.runs):.1f} x per run")
     return 1 if seconds / args.runs > BOUND else 0

@@ -1,8 +1,10 @@
 """Who asks the tool: the share of samples with a call, per variant of a sweep or study based on
 `calculator.yaml`.
 
-    python -m benchmarks.tool_use tool-use --home lab     # docs/results/tool-use.csv, from the runs' samples
-    python -m benchmarks.tool_use tool-use                # tables of docs/findings.md and its picture, from that file
+    # docs/results/tool-use.csv, from the runs' samples
+    python -m benchmarks.tool_use tool-use --home lab
+    # tables of docs/findings.md and its picture, from that file
+    python -m benchmarks.tool_use tool-use
 
 A row of the file is a problem of a seed: how many of its samples called, how many were right;
 `initial` is the model before training. Differences are paired by seed and problem, corrected and

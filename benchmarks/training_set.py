@@ -24,7 +24,10 @@ from rpg.tasks.problems import Problem
 from rpg.tasks.training_sets import load_training, training_set
 
 PROBLEMS = 17_917
-WORDS = "number integer positive real triangle sum product find value of the all such that for which is a".split()
+WORDS = (
+    "number integer positive real triangle sum product find value of the all such that for "
+    "which is a"
+).split()
 
 
 VOCABULARY = [f"{word}{i or ''}" for word in WORDS for i in range(40)]
@@ -74,7 +77,8 @@ def look_for_leaks(rows: int) -> None:
         )
         seconds = time.process_time() - began
         print(
-            f"{rows:,} rows, tiers {', '.join(tiers)}: {seconds:.0f} s of processor time, {pairs:,} leaks found"
+            f"{rows:,} rows, tiers {', '.join(tiers)}: {seconds:.0f} s of processor time, "
+            f"{pairs:,} leaks found"
         )
 
 

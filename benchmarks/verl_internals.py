@@ -1,8 +1,10 @@
 """Which of verl's internals we rely on, and which of them another version of verl has moved.
 
-    python -m benchmarks.verl_internals            a line for each that is gone, or takes other arguments than it did
+    python -m benchmarks.verl_internals            a line for each that is gone, or takes other
+        arguments than it did
     python -m benchmarks.verl_internals --write    record those of the version that is installed
-    make verl-main VERL=verl==0.9.0                the first in an environment with that version, and the tests of overrides
+    make verl-main VERL=verl==0.9.0                the first in an environment with that version,
+    and the tests of overrides
 
 benchmarks/verl_internals.yaml is the record: {`module:name`: digest and text of its parameters}.
 The names are read from our sources: what they import of verl, and what classes of ours override or

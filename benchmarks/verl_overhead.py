@@ -60,10 +60,12 @@ def main() -> int:
     share = (used - at_first) / seconds
     print(f"{len(rows)} steps of {seconds / len(rows):.2f} s on average")
     print(
-        f"following: {(used - at_first) / len(rows) * 1000:.1f} ms of CPU a step, {share:.2%} of a step"
+        f"following: {(used - at_first) / len(rows) * 1000:.1f} ms of CPU a step, "
+        f"{share:.2%} of a step"
     )
     print(
-        f"launch: {started - began:.1f} s before verl's driver starts, {first - began:.1f} s until the first step"
+        f"launch: {started - began:.1f} s before verl's driver starts, {first - began:.1f} "
+        "s until the first step"
     )
     return 0 if share < MOST else 1
 

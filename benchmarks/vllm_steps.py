@@ -1,6 +1,7 @@
 """A run's steps with vLLM's rollouts, and with our own: processor seconds, and whether both learn.
 
-    python -m benchmarks.vllm_steps [words] [--steps 6] [--engines local vllm] [--set FIELD=VALUE ...]
+    python -m benchmarks.vllm_steps [words] [--steps 6] [--engines local vllm] [--set FIELD=VALUE
+        ...]
 
 Both train from the same policy on the same prompts in processes of their own, one after the other;
 responses differ, since vLLM has random numbers of its own. Printed are each step's accuracy, tokens

@@ -1,7 +1,8 @@
 """Log-probabilities over a large vocabulary, with their gradient: time and memory, beside the plain
 way.
 
-    python benchmarks/vocabulary.py [--positions 2048 8192] [--vocabulary 151936] [--hidden 1024] [--plain 2048]
+    python benchmarks/vocabulary.py [--positions 2048 8192] [--vocabulary 151936] [--hidden 1024]
+    [--plain 2048]
 
 Forward and backward pass of `rpg.models.chunked_log_prob` on a number of positions, on one thread,
 each in its own process: processor seconds, and peak memory beyond hidden states and weights (their
@@ -82,7 +83,8 @@ def main() -> None:
                 out = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
                 row = json.loads(out)
                 print(
-                    f"{positions:6} positions, {way:8}: {row['seconds']:7.2f} cpu s, {row['GiB']:5.2f} GiB, "
+                    f"{positions:6} positions, {way:8}: {row['seconds']:7.2f} cpu s, "
+                    f"{row['GiB']:5.2f} GiB, "
                     f"sum of |gradient| {row['checksum']:.6g}",
                     flush=True,
                 )

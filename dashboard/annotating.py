@@ -30,7 +30,8 @@ def show_annotations(view: View, name: str) -> None:
         if "RPG_LOGOUT" not in os.environ:  # whoever reaches loopback may read, and no more
             how = command("tag", name, layout=view.layout)
             st.text(
-                f"To rename, tag or hide it: {how} --help, and rpg note; from here with rpg serve --auth"
+                f"To rename, tag or hide it: {how} --help, and rpg note; from here with rpg "
+                "serve --auth"
             )
             return
         # If others have changed label or tags, their fields are new ones; the note that somebody
@@ -51,7 +52,8 @@ def show_annotations(view: View, name: str) -> None:
 
 
 def _save(layout: Layout, folder: Path, was: dict[str, Any], name: str, seen: str) -> None:
-    """Write the differences from what the writer saw, so that what others have written since stays."""
+    """Write the differences from what the writer saw, so that what others have written since
+    stays."""
     typed = st.session_state
     label = typed[f"label {seen}"].strip()
     tags = set(typed[f"tags {seen}"].split())

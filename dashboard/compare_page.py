@@ -1,4 +1,5 @@
-"""Curves of any variants, benchmarks and metrics of one or several sweeps, like the paper's figure."""
+"""Curves of any variants, benchmarks and metrics of one or several sweeps, like the paper's
+figure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

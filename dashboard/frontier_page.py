@@ -56,7 +56,8 @@ def _paths(
     data = data[data["label"].isin(chosen)]
     if data.empty:
         raise widgets.Nothing(
-            "Nothing to draw: no checkpoint of these variants has both an accuracy and a KL to the initial model. "
+            "Nothing to draw: no checkpoint of these variants has both an accuracy and a KL "
+            "to the initial model. "
             "Evaluations by the embedded trainer measure this KL."
         )
     widgets.show_legend(labels, chosen)
@@ -77,7 +78,8 @@ def _paths(
     )  # runs behind their variant's are left out
     means = f"Means over {up_to}{seeds} seeds, {bars}" if seeds > 1 else "One seed."
     st.text(
-        f"Vertical: mean accuracy. Numbers, where there is room: {name}. {means} Higher is more accurate; further left is "
+        f"Vertical: mean accuracy. Numbers, where there is room: {name}. {means} Higher is "
+        "more accurate; further left is "
         "closer to the initial model."
     )
 
@@ -96,6 +98,7 @@ def _over_k(view: View, sweep: str, labels: list[str], shown: dict[str, str]) ->
             part = data[data["measure"] == measure]
             widgets.show_chart(charts.over_k(part, labels, heading=heading), f"over k {measure}")
     st.text(
-        "Means over seeds, problems and benchmarks at the last checkpoint, with 95 % intervals. A line that starts higher "
+        "Means over seeds, problems and benchmarks at the last checkpoint, with 95 % "
+        "intervals. A line that starts higher "
         "and ends lower has traded diversity for accuracy."
     )

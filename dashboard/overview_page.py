@@ -53,7 +53,10 @@ def _all_sweeps(sweeps: pandas.DataFrame) -> None:
         share=sweeps["done"] / sweeps["runs"].clip(lower=1),
         open=[widgets.address("", sweep=name) for name in sweeps["sweep"]],
     )
-    columns = "open share description runs done running failed interrupted pending superseded variants created".split()
+    columns = (
+        "open share description runs done running failed interrupted pending superseded "
+        "variants created"
+    ).split()
     added = [name for name in ("label", "tags", "notes") if shown[name].any()]
     hint = "words of a name, a label, a tag or a note"
     words = st.text_input("Search", key="words", placeholder=hint).casefold().split()

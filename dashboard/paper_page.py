@@ -25,15 +25,19 @@ def page(view: View) -> None:
     show_grid(grid(entries[entries["table"] == table], results))
     if not any((row.row, row.benchmark) in results for row in entries.itertuples()):
         st.text(
-            "The selected sweep has no variant and benchmark in common with the paper: only published values are shown."
+            "The selected sweep has no variant and benchmark in common with the paper: only "
+            "published values are shown."
         )
     else:
         st.text(f"Our model: {model(view, sweep)}")
     error = rpg.report.paper.sampling_error(1 / 3, 30, 32)
     st.caption(
-        f"Published: one seed, Mean@32, last is step 400. Sampling alone moves a Mean@32 of 1/3 over 30 problems by "
-        f"about {error:.3f} (one standard error). Ours: last with its 95 % interval; the interval of the difference "
-        "combines ours with that sampling error of the published value. Some of these are impossible: rpg paper lint."
+        "Published: one seed, Mean@32, last is step 400. Sampling alone moves a Mean@32 of "
+        "1/3 over 30 problems by "
+        f"about {error:.3f} (one standard error). Ours: last with its 95 % interval; the "
+        "interval of the difference "
+        "combines ours with that sampling error of the published value. Some of these are "
+        "impossible: rpg paper lint."
     )
 
 

@@ -58,12 +58,15 @@ def page(view: View) -> None:
     won = int((table["difference"] > 0).sum())
     lost = int((table["difference"] < 0).sum())
     st.text(
-        f"{sides[0].label} does better on {won} of {len(table)} problems, worse on {lost}, and the same on "
-        f"{len(table) - won - lost}: {table['mine'].mean():.3f} against {table['other'].mean():.3f}."
+        f"{sides[0].label} does better on {won} of {len(table)} problems, worse on {lost}, "
+        "and the same on "
+        f"{len(table) - won - lost}: {table['mine'].mean():.3f} against "
+        f"{table['other'].mean():.3f}."
     )
     if sides[0] == sides[1]:
         notice(
-            "Both are the same: select another variant to compare with, or another step (0: before training)."
+            "Both are the same: select another variant to compare with, or another step (0: "
+            "before training)."
         )
     shown = {
         "problem_id": "problem",
@@ -123,7 +126,8 @@ def _responses(view: View, sweep: str, sides: list[Side], benchmark: str, proble
                 st.text("no sample")
                 continue
             names = [
-                f"{sample['run']}, sample {sample['sample']}: {'right' if sample['correct'] else 'wrong'}"
+                f"{sample['run']}, sample {sample['sample']}: "
+                f"{'right' if sample['correct'] else 'wrong'}"
                 for sample in samples
             ]
             name = st.selectbox(

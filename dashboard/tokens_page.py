@@ -27,7 +27,8 @@ COLOURS = {
 Run = tuple[str, str]
 """A variant's label, and a seed."""
 NO_RECORDS = (
-    "No records of tokens. Set training.token_records.every in a run or sweep file (how many steps from one record to the "
+    "No records of tokens. Set training.token_records.every in a run or sweep file (how "
+    "many steps from one record to the "
     "next); it is kept from then on."
 )
 
@@ -124,7 +125,8 @@ def _show_responses(shown: Mapping[str, Mapping[str, Any]], field: str, heading:
             st.text(f"{label}: reward {row['reward']:g}, {size}")
             show_element("response", tokens=tokens)
     st.text(
-        f"Colour: {heading}, from blue (−{most:.3g}) over none (0) to orange ({most:.3g}). Wavy: clipped, without a "
+        f"Colour: {heading}, from blue (−{most:.3g}) over none (0) to orange ({most:.3g}). "
+        "Wavy: clipped, without a "
         "gradient from the advantage. Point at a token for its numbers."
     )
 

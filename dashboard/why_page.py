@@ -61,7 +61,10 @@ def _audit(view: View, shown: Labels, names: Labels) -> None:
     rows = rows[rows["reference"] == reference].assign(label=rows["loss"].map(labels))
     show_panels(charts.audit(rows, list(names.values())), "audit", across=2)
     st.text(
-        "Bias: distance of the expected gradient from the gradient of the objective that the loss claims, relative to the "
-        "norm of the latter. Noise: standard deviation of one sample's gradient, relative to the norm of the mean gradient. "
-        "Both are exact (small policies, enumerated) and shown against the drift of the policy from the one that sampled."
+        "Bias: distance of the expected gradient from the gradient of the objective that "
+        "the loss claims, relative to the "
+        "norm of the latter. Noise: standard deviation of one sample's gradient, relative "
+        "to the norm of the mean gradient. "
+        "Both are exact (small policies, enumerated) and shown against the drift of the "
+        "policy from the one that sampled."
     )

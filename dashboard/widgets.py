@@ -41,7 +41,8 @@ def show_element(name: str, **values: Any) -> None:
 
 
 def show_legend(labels: Sequence[str], shown: Sequence[str]) -> None:
-    """A legend of the `shown` variants; all `labels` determine the colours, whatever is selected."""
+    """A legend of the `shown` variants; all `labels` determine the colours, whatever is
+    selected."""
     shades = theme.ON_DARK if dark() else {}
     styles = (
         (label, *style) for label, style in theme.line_styles(labels).items() if label in shown

@@ -228,7 +228,8 @@ def headline(title: str, views: Sequence[RunView], phase: str, left: float | Non
 
 
 class Progress:
-    """Shows a sweep while it is entered: a live table on a terminal, a line per change elsewhere."""
+    """Shows a sweep while it is entered: a live table on a terminal, a line per change
+    elsewhere."""
 
     def __init__(self, console: Console, title: str, folders: Sequence[RunFolder]) -> None:
         self.console = console

@@ -105,7 +105,8 @@ def plan(folder: Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Sweep 
 
 
 def code_version() -> str:
-    """Digest of our own source: unlike a commit it also distinguishes edited and installed trees."""
+    """Digest of our own source: unlike a commit it also distinguishes edited and installed
+    trees."""
     return provenance.code(provenance.below("rpg", "flows"))
 
 

@@ -130,7 +130,8 @@ def _parse(of: str) -> dict[str, float]:
         position = match.end()
     if not terms or position != len(of):
         raise ValueError(
-            f"of={of!r}: cannot read {of[position:]!r}; accepted: numbers times {', '.join(TERMS)}, added with + and -, "
+            f"of={of!r}: cannot read {of[position:]!r}; accepted: numbers times "
+            f"{', '.join(TERMS)}, added with + and -, "
             "e.g. 'reward - 0.3 rkl'"
         )
     return terms

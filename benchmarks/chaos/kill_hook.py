@@ -17,7 +17,8 @@ from pathlib import Path
 
 LOG, HOME = "RPG_KILL_LOG", "RPG_KILL_HOME"
 POINT = "RPG_KILL_POINT"
-"""Environment variable: `K EVENT`, kill before the K-th time this event happens; none: only count."""
+"""Environment variable: `K EVENT`, kill before the K-th time this event happens; none: only count.
+"""
 ROOT = "RPG_KILL_ROOT"
 """Environment variable: the process of the command."""
 _RANDOM = re.compile(r"\.[0-9a-f]{12}\.tmp")

@@ -40,7 +40,9 @@ name: killed
 description: Two short runs.
 run:
   task: {type: chain, tiers: {easy: 2}, train_problems: 200, benchmark_problems: 6}
-  model: {type: tiny, warm_start: {target_accuracy: 0.02, consolidation_steps: 0, behaviour_steps: 5}}
+  model:
+    type: tiny
+    warm_start: {target_accuracy: 0.02, consolidation_steps: 0, behaviour_steps: 5}
   training: {steps: 4, prompts_per_step: 4, mini_batch_prompts: 4}
   rollout: {group_size: 4}
   evaluation: {every: 2, samples_per_problem: 2}

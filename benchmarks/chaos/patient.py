@@ -112,7 +112,8 @@ class Patient(ABC):
                 "select count(*) - count(distinct (sweep, run, step)) from metrics"
             ).fetchall()
             [(samples,)] = db.execute(
-                "select count(*) - count(distinct (sweep, run, benchmark, step, problem_id, sample)) from samples"
+                "select count(*) - count(distinct (sweep, run, benchmark, step, problem_id, "
+                "sample)) from samples"
             ).fetchall()
         common = set.intersection(*(set(seeds) for seeds in self.seeds.values()))
         shared = sum((f.path / "shared.json").exists() for f in self.folders())

@@ -1,4 +1,5 @@
-"""`rpg serve` with two sweeps started as the UI starts them. Everything is real, the trainings too."""
+"""`rpg serve` with two sweeps started as the UI starts them. Everything is real, the trainings
+too."""
 
 from __future__ import annotations
 

@@ -17,12 +17,14 @@ class Tally:
 
     def row(self, name: str) -> str:
         return (
-            f"| {name} | {self.kills} | {self.processes} | {self.reruns} | {self.lost} | {self.twice} | {self.orphans} "
+            f"| {name} | {self.kills} | {self.processes} | {self.reruns} | {self.lost} | "
+            f"{self.twice} | {self.orphans} "
             f"| {self.different} |"
         )
 
 
 HEAD = (
-    "| fault | times | processes killed | reruns | finished steps lost | counted twice | orphans | runs that differ |\n"
+    "| fault | times | processes killed | reruns | finished steps lost | counted twice | "
+    "orphans | runs that differ |\n"
     "|---|--:|--:|--:|--:|--:|--:|--:|"
 )

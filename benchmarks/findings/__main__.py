@@ -1,6 +1,7 @@
 """The figures and tables of docs/findings.md, from stored results.
 
-    rpg sweep weighting && rpg sweep staleness             # the sweeps that the page has, into one data folder
+    # the sweeps that the page has, into one data folder
+    rpg sweep weighting && rpg sweep staleness
     rpg study directions                                   # and its studies
     python -m benchmarks.findings [--home DIR]
 
@@ -133,7 +134,10 @@ def of_study(db: duckdb.DuckDBPyConnection, layout: Layout, study: str) -> str:
     )  # of any machine
     (KEPT / f"{study}.csv").write_bytes((folder / "report" / "trials.csv").read_bytes())
     (PICTURES / f"{study}.png").write_bytes((folder / "report" / "search-1.png").read_bytes())
-    return f"{P_VALUE.sub(lambda p: below(float(p[0])), text)}\n\nRegistered with digest {plan.digest}."
+    return (
+        f"{P_VALUE.sub(lambda p: below(float(p[0])), text)}\n\nRegistered with digest "
+        f"{plan.digest}."
+    )
 
 
 def main(arguments: Iterable[str] | None = None) -> None:

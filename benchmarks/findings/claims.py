@@ -1,11 +1,12 @@
 """The comparative sentences of docs/findings.md, each with its number, its test and its command.
 
-    python -m benchmarks.findings.claims            # a table; exit 1 if a sentence lacks one of them
+    # a table; exit 1 if a sentence lacks one of them
+    python -m benchmarks.findings.claims
 
-Predictions are left out, and the introduction, which explains the method. A sentence has the numbers
-that it names, or else those of its chapter's tables. Its test is the one that it names, or that of
-the tables; its command makes the results. Both are those of the sweeps that it names, else of its
-chapter, of the chapters that this links to, or of the chapter above it.
+Predictions are left out, and the introduction, which explains the method. A sentence has the
+numbers that it names, or else those of its chapter's tables. Its test is the one that it names, or
+that of the tables; its command makes the results. Both are those of the sweeps that it names, else
+of its chapter, of the chapters that this links to, or of the chapter above it.
 """
 
 import re

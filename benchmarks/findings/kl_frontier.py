@@ -20,7 +20,8 @@ DIRECTIONS = {
 
 def frontier(db: duckdb.DuckDBPyConnection, sweep: str = "frontier") -> Found:
     data = db.execute(
-        """SELECT variant, seed, direction, accuracy, pass_at_k, per_response, per_response_se FROM frontier
+        """SELECT variant, seed, direction, accuracy, pass_at_k, per_response, per_response_se
+           FROM frontier
            WHERE sweep = $1 AND step = (SELECT max(step) FROM frontier WHERE sweep = $1)""",
         [sweep],
     ).df()

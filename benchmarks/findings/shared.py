@@ -144,7 +144,8 @@ def plain(table: pandas.DataFrame) -> str:
             difference = f"{row.difference:+.3f} ± {half:.3f}"
             p, verdict = below(row.p_corrected), row.verdict
         lines.append(
-            f"| {row.label} | {row.seeds} | {row.last:.3f} [{row.low:.3f}, {row.high:.3f}] | {difference} | {p} | "
+            f"| {row.label} | {row.seeds} | {row.last:.3f} [{row.low:.3f}, {row.high:.3f}] "
+            f"| {difference} | {p} | "
             f"{verdict} |"
         )
     return "\n".join(lines)

@@ -2,12 +2,16 @@
 answers.
 
     python -m benchmarks.grading              # the exam, by every grader that is installed
-    python -m benchmarks.grading ours         # by ours alone: the figures that README.md is signed with
+    # by ours alone: the figures that README.md is signed with
+    python -m benchmarks.grading ours
     python -m benchmarks.grading --most 100   # at most 100 answers of each family and label
-    python -m benchmarks.grading speed        # 10,000 made answers: seconds, and the ratio to math-verify
+    # 10,000 made answers: seconds, and the ratio to math-verify
+    python -m benchmarks.grading speed
     python -m benchmarks.grading classes      # 20,000 made answers: mistakes and time by class
-    python -m benchmarks.grading disagreements --list FILE   # the other graders on a sample of those
-    python -m benchmarks.grading boxes FILE...  # responses of models (JSON lines: response, gold) that only box
+    # the other graders on a sample of those
+    python -m benchmarks.grading disagreements --list FILE
+    # responses of models (JSON lines: response, gold) that only box
+    python -m benchmarks.grading boxes FILE...
 
 Answers are made from the gold answers of the benchmarks whose files lie in $RPG_DATA (or --data):
 right ones in other forms, and near misses (benchmarks/grading/variants.py). The number of processes
@@ -62,7 +66,8 @@ def exam(arguments) -> None:
     for name, graded in by_grader.items():
         if graded.given_up:
             print(
-                f"{name}: {graded.given_up} answers that it crashed on or took too long for, refused"
+                f"{name}: {graded.given_up} answers that it crashed on or took too long "
+                "for, refused"
             )
     if arguments.list:
         verdicts = zip(*(graded.verdicts for graded in by_grader.values()), strict=True)
@@ -97,7 +102,8 @@ def boxes(arguments) -> None:
         pairs = list(zip(alone, whole, strict=True))
         refused, accepted = pairs.count((True, False)), pairs.count((False, True))
         print(
-            f"{path.name}: {refused} of {sum(alone)} refused, {accepted} of {len(alone) - sum(alone)} accepted"
+            f"{path.name}: {refused} of {sum(alone)} refused, {accepted} of "
+            f"{len(alone) - sum(alone)} accepted"
         )
 
 

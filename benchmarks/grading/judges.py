@@ -34,7 +34,8 @@ def ours(verifier: MathVerifier, items: Sequence[Item]) -> Graded:
 
 
 def math_verify() -> Judge:
-    """Both its extractions (LaTeX, then expressions) on the whole response, which is its default."""
+    """Both its extractions (LaTeX, then expressions) on the whole response, which is its
+    default."""
     from math_verify import parse, verify
 
     return lambda response, gold: bool(verify(parse(_dollars(gold)), parse(response)))

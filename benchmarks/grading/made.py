@@ -101,7 +101,8 @@ def classes(arguments) -> None:
         wrong = missed[group, kind]
         print(f"| {group} | {kind} | {count} | {wrong} | {100 * wrong / count:.2f} % |")
     print(
-        f"{len(chosen)} distinct answers over {len(golds)} gold answers: {seconds:.1f} s of processor time, "
+        f"{len(chosen)} distinct answers over {len(golds)} gold answers: {seconds:.1f} s of "
+        "processor time, "
         f"{1000 * seconds / len(chosen):.2f} ms each"
     )
     if arguments.list:
@@ -135,7 +136,8 @@ def disagreements(arguments, judges: dict[str, Judge]) -> None:
     print(f"| group | class | {' | '.join(names)} |\n|---|---|" + "--:|" * len(names))
     for group, kind in sorted({key for key, _ in table}):
         print(
-            f"| {group} | {kind} | {' | '.join(str(table[(group, kind), name]) for name in names)} |"
+            f"| {group} | {kind} | "
+            f"{' | '.join(str(table[(group, kind), name]) for name in names)} |"
         )
     print(f"{len(lines)} answers on which at least one of them disagrees with ours")
     if arguments.list:

@@ -174,7 +174,8 @@ _OPEN, _CLOSE = "([{", ")]}"
 
 
 def split(text: str, *separators: str) -> list[str]:
-    r"""Parts of `text` between separators that stand outside of all brackets (`\{` counts as one)."""
+    r"""Parts of `text` between separators that stand outside of all brackets (`\{` counts as
+    one)."""
     return list(_parts(text, separators))
 
 

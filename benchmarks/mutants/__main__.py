@@ -1,6 +1,7 @@
 """Plant small faults in the core, one at a time, and count how many the tests of its room see.
 
-    python -m benchmarks.mutants [--sample 300] [--seed 0] [--workers 2] [--only losses stats] [--list]
+    python -m benchmarks.mutants [--sample 300] [--seed 0] [--workers 2] [--only losses stats]
+        [--list]
 
 A fault is a changed operator, constant, condition or call (benchmarks/mutants/mutations.py), chosen
 by a hash of its text, so that the choice stays the same while other lines change. The tests of a
@@ -370,7 +371,8 @@ def main() -> int:
     if arguments.list:
         for mutant in [mutant for room in chosen.values() for mutant in room]:
             print(
-                f"{mutant.file}:{mutant.line} {mutant.operator}: {mutant.original} -> {mutant.replacement}"
+                f"{mutant.file}:{mutant.line} {mutant.operator}: {mutant.original} -> "
+                f"{mutant.replacement}"
             )
         return 0
     for name in SLOW_IMPORTS:

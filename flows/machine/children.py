@@ -107,7 +107,8 @@ class Children:
             return self._clusters.setdefault(address, Cluster(address, log))
 
     def slurm(self, sweep: Path) -> SlurmQueue:
-        """The Slurm jobs of the sweep in this folder. From the first call on, `stop` cancels them."""
+        """The Slurm jobs of the sweep in this folder. From the first call on, `stop` cancels
+        them."""
         with self._lock:
             self._check_going()
             self._slurm = self._slurm or SlurmQueue(sweep)

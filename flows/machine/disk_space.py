@@ -77,7 +77,8 @@ class DiskSpace:
                     else ""
                 )
                 return (
-                    f"waits for disk space: {free / 1e6:,.0f} MB free{beside}, {missing / 1e6:,.0f} MB needed; "
+                    f"waits for disk space: {free / 1e6:,.0f} MB free{beside}, "
+                    f"{missing / 1e6:,.0f} MB needed; "
                     "free some (rpg gc), and it continues by itself"
                 )
             self.reserved[folder] = needed

@@ -137,7 +137,8 @@ class Machine:
         )
 
     def _before(self, kind: str, gate: locks.Lock | None) -> Iterator[dict[str, Any]]:
-        """The notes of those who have waited longer, at other gates, for slots that are `shared`."""
+        """The notes of those who have waited longer, at other gates, for slots that are
+        `shared`."""
         ours = locks.note(gate.path) if gate else {}
         for path in self.folder.glob(f"{kind}-*.gate") if ours else ():
             note = locks.note(path)
@@ -163,7 +164,10 @@ class Machine:
             "a slot" if need.kind == "cpu" else "a GPU" if need.count == 1 else f"{need.count} GPUs"
         )
         have = len(self.names(need.kind))
-        line = f"waits for {what}: {len(holders)} of {have} on this machine taken{' by ' if holders else ''}{shown}"
+        line = (
+            f"waits for {what}: {len(holders)} of {have} on this machine "
+            f"taken{' by ' if holders else ''}{shown}"
+        )
         first = (
             next(self._before(need.kind, gate), None) if gate else locks.note(self._gate(need.kind))
         )
@@ -182,7 +186,8 @@ def machine(environment: Mapping[str, str] = os.environ) -> Machine:
     text = environment.get(SLOTS, "")
     if text and not (text.isdigit() and 1 <= int(text) <= MOST):
         raise UserError(
-            f"{SLOTS}={text!r}: expected the number of trainings that may use this machine at a time, 1 to {MOST}"
+            f"{SLOTS}={text!r}: expected the number of trainings that may use this machine "
+            f"at a time, 1 to {MOST}"
         )
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     gpus = (

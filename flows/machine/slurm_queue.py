@@ -3,7 +3,8 @@ scancel.
 
 <sweep>/.slurm/<token>.runs       the runs of one array, a folder per line; written before the array
 is submitted
-               <job>_<task>.txt   what Slurm says about a job; what the training says is in the run's log.txt
+               <job>_<task>.txt   what Slurm says about a job; what the training says is in the
+               run's log.txt
 
 A job's name ends with the token of its array. So a conductor that was killed leaves nothing that
 has to be remembered: its jobs go on, and the next conductor finds them by their names.
@@ -75,7 +76,8 @@ def require_slurm() -> None:
     ]
     if missing:
         raise UserError(
-            f"backend.place.type: slurm, but {', '.join(missing)} cannot be found on this machine; run this where jobs are "
+            f"backend.place.type: slurm, but {', '.join(missing)} cannot be found on this "
+            "machine; run this where jobs are "
             "submitted (a login node), or choose: here, ray"
         )
 
@@ -212,7 +214,8 @@ class SlurmQueue:
         return jobs
 
     def _queue(self) -> dict[str, list[str]] | None:
-        """Job -> [state, reason, nodes, name] of what waits or runs; None when Slurm does not say."""
+        """Job -> [state, reason, nodes, name] of what waits or runs; None when Slurm does not
+        say."""
         code, out = _run("squeue", "-h", "-r", "-u", str(os.getuid()), "-o", "%i|%T|%r|%N|%j")
         if code:
             return None

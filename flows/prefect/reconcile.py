@@ -86,7 +86,10 @@ def _tidy(folder: RunFolder) -> Iterator[str]:
     if lease and is_here(lease) and not lease_alive(lease):
         with contextlib.suppress(StoreError):
             release_run(folder)
-            yield f"{folder.sweep}/{folder.name}: removed the lease of process {lease.get('pid')}, which is gone"
+            yield (
+                f"{folder.sweep}/{folder.name}: removed the lease of process "
+                f"{lease.get('pid')}, which is gone"
+            )
     note = read_lease(folder.path / "waiting.json")
     if note and is_here(note) and not lease_alive(note):
         with contextlib.suppress(StoreError):

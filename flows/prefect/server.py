@@ -160,7 +160,10 @@ def _require_whole(database: Path) -> None:
     except sqlite3.DatabaseError as error:
         damage = str(error)
     if damage != "ok":
-        advice = "if it is damaged, move prefect.db* away: it has flow runs and schedules edited in the UI, no results"
+        advice = (
+            "if it is damaged, move prefect.db* away: it has flow runs and schedules edited in "
+            "the UI, no results"
+        )
         sys.exit(f"error: {database}: {damage.splitlines()[-1]}; {advice}")
 
 
@@ -173,7 +176,8 @@ async def _create(interface: Any) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """A whole database or none; a source that is no database is removed, and raises sqlite3.Error."""
+    """A whole database or none; a source that is no database is removed, and raises
+    sqlite3.Error."""
     try:
         connect = sqlite3.connect
         with (

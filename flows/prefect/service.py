@@ -130,7 +130,10 @@ def start_in_turn(
                 break
             for service in ended:
                 if len(service.starts) >= tries:
-                    why = f"the {service.name} ended with code {service.ended()}; {last_error(service.log)}"
+                    why = (
+                        f"the {service.name} ended with code {service.ended()}; "
+                        f"{last_error(service.log)}"
+                    )
                     raise ServerError(why)
                 service.start()
             if newest.still_seconds(prefect_home) > STILL_SECONDS:

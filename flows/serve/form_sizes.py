@@ -29,7 +29,10 @@ AGAIN_SECONDS = 3600.0
 """How long the times that were measured on finished runs are kept."""
 END = " · "
 """Ends the name in the line of a choice."""
-HEAD = "What each takes without changes. Time: one run after another, as in finished runs of that size."
+HEAD = (
+    "What each takes without changes. Time: one run after another, as in finished runs of that "
+    "size."
+)
 MOST = 80
 """Characters of a question in the table."""
 
@@ -72,7 +75,8 @@ def check_limits(planned: Sweep | Study, limits: Limits, home: Path) -> None:
         for field, address in texts(spec.model_dump(mode="json")):
             if field.endswith(".address") and address not in limits.addresses:
                 raise ConfigError(
-                    f"{field}: {address!r} may not be named from here; {where}: addresses {', '.join(limits.addresses)}"
+                    f"{field}: {address!r} may not be named from here; {where}: addresses "
+                    f"{', '.join(limits.addresses)}"
                 )
 
 

@@ -239,7 +239,8 @@ def _check_reach(assignments: Mapping[str, Any], where: Roots) -> None:
         for field, capability, given in reached(RunSpec, name, value):
             if capability is ADDRESS and given not in addresses:
                 raise ConfigError(
-                    f"{field}: {given!r} may not be named from here; the server's limit ({where.home / FILE}): "
+                    f"{field}: {given!r} may not be named from here; the server's limit "
+                    f"({where.home / FILE}): "
                     f"addresses {', '.join(addresses)}"
                 )
             if capability in (CODE, None):
@@ -248,7 +249,10 @@ def _check_reach(assignments: Mapping[str, Any], where: Roots) -> None:
                     if capability
                     else "is not known to be a number, a choice, a name or a path"
                 )
-                message = f"{field}: {given!r} {why}, and only comes from a file in ${OWN}, never from a form"
+                message = (
+                    f"{field}: {given!r} {why}, and only comes from a file in ${OWN}, never "
+                    "from a form"
+                )
                 raise ConfigError(message)
 
 
@@ -263,8 +267,10 @@ def _check_code(planned: Sweep | Study, where: Roots) -> None:
         for field, capability, given in reached(RunSpec, "", spec.model_dump(mode="json")):
             if capability in (CODE, None):
                 raise ConfigError(
-                    f"{field}: {given!r} may be code, and from here it may only be named by a file in "
-                    f"${OWN}{f' ({where.code})' if where.code else ', which is not set'}; or run it with: "
+                    f"{field}: {given!r} may be code, and from here it may only be named by "
+                    "a file in "
+                    f"${OWN}{f' ({where.code})' if where.code else ', which is not set'}; "
+                    "or run it with: "
                     f"{next_steps.command('sweep', str(planned.path), layout=Layout(where.home))}"
                 )
 

@@ -126,6 +126,7 @@ def services_of(layout: Layout, plan: Plan) -> list[Service]:
         server[SERVER_AUTH] = plan.secret
     if plan.database:
         server["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = plan.database
+    below = urlsplit(plan.public and plan.dashboard).path
     return [
         Service(
             "server",
@@ -144,7 +145,7 @@ def services_of(layout: Layout, plan: Plan) -> list[Service]:
         Service(
             "dashboard",
             dashboard(HOST, plan.dashboard_port),
-            f"http://{HOST}:{plan.dashboard_port}{urlsplit(plan.public and plan.dashboard).path}{HEALTH}",
+            f"http://{HOST}:{plan.dashboard_port}{below}{HEALTH}",
             common
             | {"RPG_PUBLIC_DASHBOARD": plan.public and plan.dashboard}
             | ({AUTH: plan.secret} if plan.secret else {}),

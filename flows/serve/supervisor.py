@@ -80,7 +80,8 @@ def serve(layout: Layout, plan: Plan, say: Say) -> int:
                 access = (
                     "with the password you gave, or the one in serve/auth of the data folder"
                     if plan.secret
-                    else "anyone with an account on this machine can start runs here and read everything; "
+                    else "anyone with an account on this machine can start runs here and read "
+                    "everything; "
                     "rpg serve --auth asks for a password"
                 )
                 say(f"  access     {access}")
@@ -121,13 +122,15 @@ def _check(plan: Plan) -> None:
         r"https://[A-Za-z0-9.-]+(:\d+)?(/[A-Za-z0-9._~-]+)*", plan.public
     ):
         raise ConfigError(
-            f"--public-url {plan.public!r}: expected https://host or https://host/path, without a slash at the end"
+            f"--public-url {plan.public!r}: expected https://host or https://host/path, "
+            "without a slash at the end"
         )
     if plan.database and not plan.database.startswith(
         ("postgresql+asyncpg://", "sqlite+aiosqlite://")
     ):
         raise ConfigError(
-            "--database: expected postgresql+asyncpg://user:password@host:port/name or sqlite+aiosqlite:///file"
+            "--database: expected postgresql+asyncpg://user:password@host:port/name or "
+            "sqlite+aiosqlite:///file"
         )
     if plan.nightly:
         from prefect.client.schemas.schedules import CronSchedule
@@ -205,7 +208,8 @@ def schedule_problems(
     for deployment, schedules in active:
         lacking = [name for schedule in schedules for name in missing(deployment, schedule)]
         problems += [
-            f"a schedule of {deployment.name} cannot run: it has no {name}; in Prefect, edit the schedule "
+            f"a schedule of {deployment.name} cannot run: it has no {name}; in Prefect, "
+            "edit the schedule "
             f"or the defaults of the deployment {deployment.name}"
             for name in dict.fromkeys(lacking)
         ]
@@ -241,7 +245,8 @@ def _lateness(late: list[Any], deployments: list[Any], running: int) -> str:
     if running < AT_ONCE:
         why = "the worker starts none, see serve/worker.log"
     return (
-        f"{len(late)} flow run{'s are' if len(late) > 1 else ' is'} late; the first, {name}, was due at "
+        f"{len(late)} flow run{'s are' if len(late) > 1 else ' is'} late; the first, "
+        f"{name}, was due at "
         f"{first.expected_start_time.astimezone():%Y-%m-%d %H:%M}: {why}"
     )
 
@@ -266,7 +271,8 @@ def look(tag: str, up_for: float) -> list[str]:
 
 
 def _stop(layout: Layout, plan: Plan, services: list[Service], say: Say) -> None:
-    """The worker first, and at once: its flow runs end with it, and the server can still be told."""
+    """The worker first, and at once: its flow runs end with it, and the server can still be
+    told."""
     server, worker, dashboard = services
     worker.stop(0)
     worker.since = time.time()  # nothing that is not finished by now will be
@@ -329,7 +335,10 @@ def _check_server(layout: Layout, plan: Plan) -> None:
             tags = client.read_deployment_by_name("sweep/sweep").tags
     except Exception as error:  # noqa: BLE001 (of the network, of httpx and of Prefect)
         why = first_line(error)
-        hint = f"is it running, and the tunnel open? ssh -N -L {plan.port}:127.0.0.1:{plan.port} THAT-MACHINE"
+        hint = (
+            f"is it running, and the tunnel open? ssh -N -L {plan.port}:127.0.0.1:{plan.port} "
+            "THAT-MACHINE"
+        )
         if "401" in why:
             hint = "it requires a password: set RPG_AUTH, or pass --auth"
         raise ServerError(f"no rpg serve at {plan.ui} ({why}); {hint}") from None
@@ -338,11 +347,13 @@ def _check_server(layout: Layout, plan: Plan) -> None:
             tag.removeprefix(folder_tag("")) for tag in tags if tag.startswith(folder_tag(""))
         )
         raise ConfigError(
-            f"--home {layout.home}: the server at {plan.ui} works in {theirs or 'another data folder'}; expected the same "
+            f"--home {layout.home}: the server at {plan.ui} works in "
+            f"{theirs or 'another data folder'}; expected the same "
             "folder, at the same path, on storage that both machines share"
         )
     if not locks.alive(layout.home / SERVE_LOCK):
         raise ConfigError(
-            f"--home {layout.home}: {layout.home / SERVE_LOCK} says that no server uses this folder, but {plan.ui} does: "
+            f"--home {layout.home}: {layout.home / SERVE_LOCK} says that no server uses "
+            f"this folder, but {plan.ui} does: "
             "the storage is not the same on both machines"
         )

@@ -93,7 +93,8 @@ def begin(running: Running) -> list[Tuning]:
     ]
     if changed and not (record or study.night):
         running.say(
-            f"{running.name}: {', '.join(changed)}: made or tuned in another way than before, so tuned anew"
+            f"{running.name}: {', '.join(changed)}: made or tuned in another way than "
+            "before, so tuned anew"
         )
     if record and not running.again and (departures := registration.changes(layout, record)):
         if study.night:  # each begins from scratch; the record goes last, for a kill in between
@@ -104,7 +105,8 @@ def begin(running: Running) -> list[Tuning]:
             return tunings
         again = next_steps.command("study", str(study.path), "--register-again", layout=layout)
         raise ConfigError(
-            f"{study.path}: {'; '.join(departures)}. Undo the change, or register again, which reports will show: {again}"
+            f"{study.path}: {'; '.join(departures)}. Undo the change, or register again, "
+            f"which reports will show: {again}"
         )
     return tunings
 
@@ -117,7 +119,8 @@ def _check_apart(study: Study) -> None:
         for problem in held_out[name]:
             if problem.text in tuned:
                 raise ConfigError(
-                    f"{study.path}: tune.objective.benchmarks: a problem of {tuned[problem.text]} is also in {name}: "
+                    f"{study.path}: tune.objective.benchmarks: a problem of "
+                    f"{tuned[problem.text]} is also in {name}: "
                     f"{problem.id}; what was tuned on cannot be reported"
                 )
 
@@ -190,7 +193,8 @@ def _due(running: Running, tuning: Tuning, number: int, trained: bool) -> list[P
                 or {}
             )
             raise StudyError(
-                f"{tuning.variant}: no trial of batch {number + 1} has finished, so there is nothing to go on from; one "
+                f"{tuning.variant}: no trial of batch {number + 1} has finished, so there "
+                "is nothing to go on from; one "
                 f"says: {failed.get('error')}"
             )
         places = [(at, 0) for at in range(len(trials))]
@@ -199,7 +203,8 @@ def _due(running: Running, tuning: Tuning, number: int, trained: bool) -> list[P
 
 
 def _ended(running: Running, tuning: Tuning) -> Iterator[PlannedRun]:
-    """The runs of a variant that are done, of all batches; those that failed are not tried again."""
+    """The runs of a variant that are done, of all batches; those that failed are not tried
+    again."""
     for trial in tried(running.layout, running.name, tuning):
         runs = trial_runs(running.study, tuning, trial, running.data)
         for run, value in zip(runs, trial.outcomes, strict=True):
@@ -224,12 +229,14 @@ def register(running: Running, tunings: Sequence[Tuning]) -> None:
                 "study", str(running.study.path), "--only", "tune", layout=layout
             )
             raise StudyError(
-                f"{name}: {tuning.variant} is not tuned yet, so nothing can be registered; first: {command}"
+                f"{name}: {tuning.variant} is not tuned yet, so nothing can be registered; "
+                f"first: {command}"
             )
         won = [best for trials in ended_searches if (best := winner(trials))]
         if len(won) < len(ended_searches):
             raise StudyError(
-                f"{name}: a search of {tuning.variant} has no finished trial, so it has no settings to compare"
+                f"{name}: a search of {tuning.variant} has no finished trial, so it has no "
+                "settings to compare"
             )
         winners[tuning.variant] = won
     plan = registration_plan(running.study, tunings, winners, running.data)
@@ -251,14 +258,16 @@ def report(running: Running) -> str | None:
             "study", str(running.study.path), "--only", "register", layout=layout
         )
         raise StudyError(
-            f"{name}: nothing is registered yet, and only what is registered is reported; first: {command}"
+            f"{name}: nothing is registered yet, and only what is registered is reported; "
+            f"first: {command}"
         )
     sweep = reported_plan(record, running.study, running.data)
     for run in sweep.runs:
         # Where data or defaults are others today than when the record was digested.
         if run.run_id != (registered := record["runs"][run.folder]["run_id"]):
             raise StudyError(
-                f"{registration.record_path(layout, name)}: runs: {run.folder} is run {run.run_id} today, "
+                f"{registration.record_path(layout, name)}: runs: {run.folder} is run "
+                f"{run.run_id} today, "
                 f"{registered} was registered: its data or its record have changed since"
             )
     looks = portions(record["seeds"], record["looks"])
@@ -275,7 +284,8 @@ def report(running: Running) -> str | None:
             decided(at["results"], headline, record["matters"]) for at in taken
         ):
             running.say(
-                f"{name}: decided after {len(seeds)} of {len(record['seeds'])} seeds, by the registered rule"
+                f"{name}: decided after {len(seeds)} of {len(record['seeds'])} seeds, by "
+                "the registered rule"
             )
             return None
     return None
@@ -294,7 +304,10 @@ def _look(running: Running, sweep: Sweep, runs: Collection[str]) -> str | None:
     # A look before all are there would spend what the next one needs.
     left = [folder for folder in folders if not folder.done_path.exists()]
     if left:
-        return f"{len(left)} runs are not done; {left[0].name}: {(left[0].read_failed() or {}).get('error')}"
+        return (
+            f"{len(left)} runs are not done; {left[0].name}: "
+            f"{(left[0].read_failed() or {}).get('error')}"
+        )
     if not any(set(look["runs"]) == set(runs) for look in layout.read_looks(name)):
         from rpg.report.upkeep import write  # noqa: PLC0415 - as above
         from rpg.store.database import build  # noqa: PLC0415 - as above

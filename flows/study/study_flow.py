@@ -13,7 +13,8 @@ from flows.study.steps import Running, run_steps
 # validate_parameters: pydantic would look for a schema of what lives in this process only.
 @flow(persist_result=False, validate_parameters=False)
 def study(only: Collection[str], running: Running) -> str | None:
-    """Tune, register, report: those of them that are named. Returns what failed in a line, or None."""
+    """Tune, register, report: those of them that are named. Returns what failed in a line, or
+    None."""
     with alive(running.layout.home, str(flow_run.id), flow_run.run_count):
         return run_steps(only, running)
 

@@ -145,7 +145,8 @@ def _most(layout: Layout, sweep: str, of: Callable[[RunSpec], int]) -> int:
 
 
 def alternate(context: Context, trainings_over: Event, gpus: int) -> None:
-    """Evaluate what is pending whenever `gpus` GPUs are free, until no more checkpoints will come."""
+    """Evaluate what is pending whenever `gpus` GPUs are free, until no more checkpoints will
+    come."""
     tried: set[Evaluation] = set()
     failures = 0
     while True:

@@ -43,8 +43,8 @@ def _is_of_format_1(folder: RunFolder) -> bool:
 
 def renew_digests(layout: Layout, sweep: str, older: Mapping[str, str]) -> None:
     """Name run folders by today's digest of their data. `older` maps a digest that an older version
-    gave to the same data to that of today; runs of other data stay as they are. Can be killed at any
-    moment.
+    gave to the same data to that of today; runs of other data stay as they are. Can be killed at
+    any moment.
     """
     for name in folders(layout.sweep_folder(sweep)):
         folder = layout.run(sweep, name)

@@ -133,8 +133,10 @@ def _settle(folder: RunFolder, child: Remote, context: Context) -> None:
     refused = child.answer.get("refused")
     if child.returncode == 0 and not _arrived(folder, child.answer["newest"], context):
         refused = (
-            f"the node {child.answer['node']} wrote checkpoint {child.answer['newest']}, which this machine "
-            f"does not see after {SHARED_SECONDS:.0f} s: the data folder must be on storage that both share"
+            f"the node {child.answer['node']} wrote checkpoint {child.answer['newest']}, "
+            "which this machine "
+            f"does not see after {SHARED_SECONDS:.0f} s: the data folder must be on storage "
+            "that both share"
         )
     if refused:
         write_failed(folder, refused)
@@ -150,7 +152,10 @@ def _note_loss(
     lost = child.answer.get("lost") if isinstance(child, Remote) else None
     lost = lost or failed.get("error") or "what runs it ended it"
     if losses >= attempts:
-        why = f"lost {losses} times in a row without a new checkpoint (backend.attempts), the last time because {lost}"
+        why = (
+            f"lost {losses} times in a row without a new checkpoint (backend.attempts), the "
+            f"last time because {lost}"
+        )
         write_failed(folder, why, **{name: failed.get(name) for name in ("step", "log", "tail")})
         raise RunFailed(f"{folder.name}: {why}")
     _put_failure_aside(folder)

@@ -34,7 +34,8 @@ class AlgorithmError(UserError, ValueError):
         self.accepted = accepted
         text = message or f"{field}: {value!r} is not known"
         if isinstance(accepted, tuple):
-            # A message is about the field itself, so the nearest field helps, not the nearest value.
+            # A message is about the field itself, so the nearest field helps, not the nearest
+            # value.
             misspelt = field.rpartition(".")[2] if message else str(value)
             near = difflib.get_close_matches(misspelt, accepted, n=1, cutoff=0.5)
             if near:

@@ -62,7 +62,8 @@ def _rpg(divergence: Divergence, reinforce: bool) -> Iterator[Algorithm]:
     released = partial(entry, preset="released", surrogate="ppo_clip", clip=clip)
     if has_released and reinforce:
         yield released(
-            description="What the released rf_clip_ppo scripts run: dual-clip PPO; the KL is never added.",
+            description="What the released rf_clip_ppo scripts run: dual-clip PPO; the KL is never "
+            "added.",
             formula="−min(wR, clip(w)R), dual clip",
             objective="E_π[R], clipped; no KL",
         )

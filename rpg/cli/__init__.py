@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     import typer
 
 # Modules of this package that register their commands when they are imported.
-_MODULES = """adopt algorithms bench data data_folder doctor evaluate execution export model render report serve show study
-    """.split()
+_MODULES = """
+    adopt algorithms bench data data_folder doctor evaluate execution export model render report
+    serve show study
+""".split()
 
 
 def load() -> "typer.Typer":
@@ -49,7 +51,8 @@ def load() -> "typer.Typer":
 
 
 def main() -> NoReturn:
-    """Run the command line. Exit codes: 0 done, 1 some runs failed, 2 bad input, 130 interrupted."""
+    """Run the command line. Exit codes: 0 done, 1 some runs failed, 2 bad input, 130
+    interrupted."""
     prepare()
     collect_seldom()
     try:

@@ -79,7 +79,8 @@ def _values(algo: "Algorithm") -> dict[str, Any]:
 
 
 def _titled(title: str, caption: str | None = None) -> Table:
-    """An empty table with a title and a caption, both on the left, and a line below its headings."""
+    """An empty table with a title and a caption, both on the left, and a line below its
+    headings."""
     from rich import box
 
     return Table(
@@ -122,7 +123,8 @@ def _tasks(name: str | None) -> None:
             table.add_row(heading, escape(row["text"]), escape(row["answer"]))
     if not table.row_count:
         refuse(
-            f"no data set of Reasoning Gym has {name!r} in its name; rpg list --tasks lists them all"
+            f"no data set of Reasoning Gym has {name!r} in its name; rpg list --tasks lists "
+            "them all"
         )
     console.print(table)
 
@@ -268,17 +270,24 @@ def _on_checkpoint(
     if unclear:
         more = f"--blocks {2 * settings['blocks']} --prompts {2 * settings['prompts']}"
         names = f"{', '.join(unclear[:3])}{', ...' * (len(unclear) > 3)}"
-        why = f"the cosines of {len(unclear)} of {len(measured.rows)} losses are too uncertain to conclude anything"
+        why = (
+            f"the cosines of {len(unclear)} of {len(measured.rows)} losses are too uncertain to "
+            "conclude anything"
+        )
         complain(f"! {why} ({names}); measure with more samples: {more}", "yellow")
 
 
 def _fidelity_table(measured: "Fidelity") -> Table:
     table = _titled(
-        f"{measured.run}: policy of step {measured.policy_step}, samples of step {measured.sampler_step}, "
+        f"{measured.run}: policy of step {measured.policy_step}, samples of step "
+        f"{measured.sampler_step}, "
         f"KL(sampler‖policy) {measured.kl:.2g} nats per token",
-        f"against the on-policy gradient of the same objective, β = {measured.beta:g}, reference: initial model; "
-        f"{measured.responses} responses on either side in {measured.blocks} blocks, {measured.coordinates:,} of "
-        f"{measured.parameters:,} coordinates; 95 % bootstrap intervals. With a clip: the algorithm's own. "
+        f"against the on-policy gradient of the same objective, β = {measured.beta:g}, "
+        "reference: initial model; "
+        f"{measured.responses} responses on either side in {measured.blocks} blocks, "
+        f"{measured.coordinates:,} of "
+        f"{measured.parameters:,} coordinates; 95 % bootstrap intervals. With a clip: the "
+        "algorithm's own. "
         "bias: |gradient − on-policy gradient| / |on-policy gradient|",
     )
     table.add_column("loss", no_wrap=True)

@@ -42,7 +42,10 @@ def push_runs(layout: Layout, words: Sequence[str]) -> int:
     url = words[0] if has_url else os.environ.get(VARIABLE)
     names = words[has_url:]
     if not url:
-        hub = "for the hub name a checkpoint and a repository: rpg push SWEEP/RUN/step-000040 me/my-model"
+        hub = (
+            "for the hub name a checkpoint and a repository: rpg push SWEEP/RUN/step-000040 "
+            "me/my-model"
+        )
         refuse(
             f"name the archive, e.g. rpg push s3://bucket/folder, or set {VARIABLE} to it; {hub}"
         )
@@ -92,7 +95,8 @@ def fetch_results(layout: Layout) -> None:
                         damaged += 1
             left = f"; {damaged} cannot be" if damaged else ""
             say(
-                f"{url}: runs fetched, without checkpoints: {new} of {len(runs)}{left}; the others are here"
+                f"{url}: runs fetched, without checkpoints: {new} of {len(runs)}{left}; the "
+                "others are here"
             )
         except StoreError as error:  # what is here can be looked at all the same
             complain(f"! {error}", "yellow")

@@ -74,7 +74,8 @@ def _look(spec: "RunSpec", home: Path) -> None:
     limit = spec.rollout.max_prompt_tokens
     longest = max(tokens for *_, tokens in preview)
     say(
-        f"{'! ' * (longest > limit)}{len(preview):,} problem{'s' * (len(preview) != 1)}; the longest prompt has {longest} "
+        f"{'! ' * (longest > limit)}{len(preview):,} problem{'s' * (len(preview) != 1)}; "
+        f"the longest prompt has {longest} "
         f"tokens, rollout.max_prompt_tokens is {limit}",
         "yellow" if longest > limit else None,
     )

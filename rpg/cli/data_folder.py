@@ -100,7 +100,8 @@ def tag(
     now = change(folder, add=tags or [], remove=remove, label=label)
     result(tags=now["tags"], label=now["label"])
     say(
-        f"{where}: {', '.join(now['tags']) or 'no tags'}{now['label'] and ', called ' + now['label']}"
+        f"{where}: "
+        f"{', '.join(now['tags']) or 'no tags'}{now['label'] and ', called ' + now['label']}"
     )
 
 

@@ -85,7 +85,8 @@ def _of_packages() -> Iterator[Finding]:
 
 
 def _of_releases() -> Iterator[Finding]:
-    """Installed releases that the metadata excludes, and those that are newer than any tested one."""
+    """Installed releases that the metadata excludes, and those that are newer than any tested
+    one."""
     from rpg.system.tested_releases import outside_of_tested
 
     found = outside_of_tested()
@@ -94,7 +95,8 @@ def _of_releases() -> Iterator[Finding]:
             repair = f"{pip_install()} {shlex.quote(one.package + one.tested.partition(' or ')[0])}"
             yield (
                 False,
-                f"{one.package} {one.installed} is excluded: {one.tested} was tested; install it with: {repair}",
+                f"{one.package} {one.installed} is excluded: {one.tested} was tested; "
+                f"install it with: {repair}",
             )
     newer = [f"{one.package} {one.installed} ({one.tested})" for one in found if not one.refused]
     if newer:

@@ -1,4 +1,5 @@
-"""The command `rpg evaluate`: grade a model, grade stored samples again, or join an imported run."""
+"""The command `rpg evaluate`: grade a model, grade stored samples again, or join an imported
+run."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -168,7 +169,8 @@ def _join(
     """Evaluate a checkpoint like a sweep's own runs; its samples join an imported run."""
     if run is None or step is None:
         refuse(
-            "--join and --step belong together, e.g. --join quickstart/trl-grpo-s0-1a2b3c4d --step 300"
+            "--join and --step belong together, e.g. --join quickstart/trl-grpo-s0-1a2b3c4d "
+            "--step 300"
         )
     source = context.get_parameter_source
     given = [name for name in context.params if getattr(source(name), "name", "") == "COMMANDLINE"]

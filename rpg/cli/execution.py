@@ -85,7 +85,8 @@ def execute(planned: Sweep, home: Path | None, workers: int | None) -> int:
 def stopped() -> int:
     """Say what a command that was interrupted leaves behind; returns its exit code."""
     complain(
-        f"\nstopped; every process here ended. Nothing finished is lost. Continue with: {this_again()}"
+        "\nstopped; every process here ended. Nothing finished is lost. Continue with: "
+        f"{this_again()}"
     )
     return 130
 
@@ -293,7 +294,8 @@ def nightly(
     folder = Path(folders[0]) if folders else NIGHTLY
     if accepting:
         say(
-            f"accepted: night {accept(layout, folder, why or '')}; later nights are compared with it"
+            f"accepted: night {accept(layout, folder, why or '')}; later nights are "
+            "compared with it"
         )
         return 0
     if why is not None:

@@ -121,7 +121,8 @@ def export(
             refuse(f"WHERE: name a folder for the files, e.g. rpg export results --to {to}")
         if sweep and to != "inspect":
             refuse(
-                f"--sweep: {to} files hold all sweeps; rpg sql QUERY --out FILE writes what you select"
+                f"--sweep: {to} files hold all sweeps; rpg sql QUERY --out FILE writes what "
+                "you select"
             )
         if to == "inspect":
             _logs(layout, Path(where), sweep)
@@ -164,7 +165,8 @@ def _send(layout: Layout, to: Target, where: str | None, sweeps: list[str], onli
 
     if not sweeps:
         refuse(
-            f"--sweep: name a sweep to send to {to}. There are: {', '.join(layout.sweeps()) or 'none'}"
+            f"--sweep: name a sweep to send to {to}. There are: "
+            f"{', '.join(layout.sweeps()) or 'none'}"
         )
     value = {"type": str(to)} | (
         {"mode": "online" if online else "offline"} if to == "wandb" else {}
@@ -271,7 +273,8 @@ def import_(
     if left_out:
         more = f" and {len(left_out) - _COLUMNS} more" if len(left_out) > _COLUMNS else ""
         say(
-            f"not imported: {', '.join(left_out[:_COLUMNS])}{more}; import one with --map NAME=COLUMN",
+            f"not imported: {', '.join(left_out[:_COLUMNS])}{more}; import one with --map "
+            "NAME=COLUMN",
             "dim",
         )
 

@@ -146,6 +146,7 @@ def _folder(layout: Layout, checkpoint: str) -> Path:
         or not (folder.parents[1] / "manifest.json").is_file()
     ):
         refuse(
-            f"{checkpoint}: not a checkpoint of a run; expected SWEEP/RUN/step-000040 or the path of such a folder{existing}"
+            f"{checkpoint}: not a checkpoint of a run; expected SWEEP/RUN/step-000040 or "
+            f"the path of such a folder{existing}"
         )
     return folder.resolve()

@@ -95,7 +95,8 @@ def render(
     has_id = digest.is_known(chosen.spec)
     if spec.backend.type != "verl":
         refuse(
-            f"{file}: backend.type: {spec.backend.type!r}; only runs on verl can be rendered; try: --set backend.type=verl"
+            f"{file}: backend.type: {spec.backend.type!r}; only runs on verl can be "
+            "rendered; try: --set backend.type=verl"
         )
     for line in unchecked([spec]):
         complain(f"{file}: {line}", "yellow")

@@ -15,7 +15,8 @@ _PORT = typer.Option(
 Port = Annotated[int, _PORT]
 DashboardPort = Annotated[int, typer.Option(min=1, max=65535, help="Port of the dashboard.")]
 _PASSWORD = (
-    "Ask for a password, also in the dashboard: user:password from $RPG_AUTH, otherwise a new one, stored in "
+    "Ask for a password, also in the dashboard: user:password from $RPG_AUTH, otherwise a "
+    "new one, stored in "
     "serve/auth of the data folder, where a worker finds it. Default: if RPG_AUTH is set."
 )
 Auth = Annotated[bool | None, typer.Option("--auth/--no-auth", help=_PASSWORD, show_default=False)]

@@ -116,7 +116,8 @@ def print_cost(sweep: Sweep, layout: Layout, machine: Machine | None = None) -> 
     say(
         f"{total.rollouts:,} responses of at most {total.response_tokens_at_most:,} tokens in all"
         f"{' (refills of dynamic sampling not counted)' * refilled}, "
-        f"{total.optimizer_steps:,} optimizer steps, {total.checkpoints_evaluated:,} checkpoints to evaluate"
+        f"{total.optimizer_steps:,} optimizer steps, {total.checkpoints_evaluated:,} "
+        "checkpoints to evaluate"
     )
     _print_disk(sweep)
     _print_memory(sweep, machine)
@@ -150,7 +151,8 @@ def _print_disk(sweep: Sweep) -> None:
     most = sum(d.most for d in disks)
     less = f" ({size_text(last)} if the last checkpoint is the best)" if last < after else ""
     say(
-        f"about {size_text(after)} on disk afterwards{less}, at most {size_text(most)} if all train at once; "
+        f"about {size_text(after)} on disk afterwards{less}, at most {size_text(most)} if "
+        "all train at once; "
         f"training.keep_checkpoints: {sweep.runs[0].spec.training.keep_checkpoints}"
     )
     records = sum(token_records(run.spec) for run in sweep.runs)
@@ -251,7 +253,8 @@ def _print_estimates(sweep: Sweep, machine: Machine | None) -> None:
         most = most + high.gpu_hours * len(runs)
     console.print(table)
     say(
-        f"about {total:,.0f} GPU hours in total, {most:,.0f} if every response has the maximum length: calculated for "
+        f"about {total:,.0f} GPU hours in total, {most:,.0f} if every response has the "
+        "maximum length: calculated for "
         f"{usual.machine.name}, not measured{see('paper')}."
     )
     if misfit:

@@ -52,7 +52,8 @@ class BackendSection(Section):
         return 1
 
     def check_longest(self, tokens: int) -> None:
-        """Raises ValueError if a sequence (prompt and response) of this many tokens does not fit."""
+        """Raises ValueError if a sequence (prompt and response) of this many tokens does not
+        fit."""
 
     def check_mini_batch(self, prompts: int, group_size: int) -> None:
         """Raises ValueError if a mini-batch of this many prompts does not divide evenly among the
@@ -172,11 +173,13 @@ class LocalBackend(BackendSection):
     def _has_its_device(self) -> Self:
         if self.offload and self.device == "cpu":
             raise ValueError(
-                "offload: activations wait in host memory, where a CPU has them anyway; accepted: false"
+                "offload: activations wait in host memory, where a CPU has them anyway; "
+                "accepted: false"
             )
         if isinstance(self.place, OnNodes) and (self.device == "cuda") != (self.place.gpus > 0):
             raise ValueError(
-                f"device {self.device!r} with place.gpus {self.place.gpus:g}; on a Ray cluster, device cuda needs "
+                f"device {self.device!r} with place.gpus {self.place.gpus:g}; on a Ray "
+                "cluster, device cuda needs "
                 "place.gpus above 0 (1, or less to share a GPU), and device cpu needs 0"
             )
         if isinstance(self.place, OnSlurm) and self.place.gpus not in (
@@ -184,7 +187,8 @@ class LocalBackend(BackendSection):
             int(self.device == "cuda"),
         ):
             raise ValueError(
-                f"device {self.device!r} with place.gpus {self.place.gpus}; on Slurm, a run uses one GPU with "
+                f"device {self.device!r} with place.gpus {self.place.gpus}; on Slurm, a run "
+                "uses one GPU with "
                 "device cuda and none with device cpu; accepted: null"
             )
         return self
@@ -192,11 +196,14 @@ class LocalBackend(BackendSection):
     def less_memory(self, phase: str | None = None) -> str:
         if phase == "rollout":
             return (
-                "a rollout holds the keys and values of all responses of a step; fewer (training.prompts_per_step, "
-                "rollout.group_size) or shorter responses (rollout.max_response_tokens) need less, but make a different run"
+                "a rollout holds the keys and values of all responses of a step; fewer "
+                "(training.prompts_per_step, "
+                "rollout.group_size) or shorter responses (rollout.max_response_tokens) "
+                "need less, but make a different run"
             )
         passes = (
-            "smaller passes (training.micro_batch_tokens, training.micro_batch_rows) also help, but results are then no "
+            "smaller passes (training.micro_batch_tokens, training.micro_batch_rows) also "
+            "help, but results are then no "
             "longer bit-identical, because sums are grouped differently"
         )
         settings = [] if phase == "log-probabilities" else ["gradient_checkpointing"]
@@ -209,7 +216,8 @@ class LocalBackend(BackendSection):
         # On a GPU some kernels add in no fixed order, with and without this.
         same = ", with bit-identical results" if self.device == "cpu" else ""
         return (
-            f"run the same command again with --set {first}=true: it resumes from the last checkpoint{same}{also}; "
+            f"run the same command again with --set {first}=true: it resumes from the last "
+            f"checkpoint{same}{also}; "
             f"{passes}"
         )
 
@@ -312,15 +320,18 @@ class VerlBackend(BackendSection):
         step = shards // math.gcd(shards, group_size)
         near = sorted({max(step, prompts // step * step), (prompts // step + 1) * step})
         raise ValueError(
-            f"a mini-batch of training.mini_batch_prompts {prompts} x rollout.group_size {group_size} = "
-            f"{prompts * group_size} responses does not divide evenly among the {shards} data-parallel workers of "
+            f"a mini-batch of training.mini_batch_prompts {prompts} x rollout.group_size "
+            f"{group_size} = "
+            f"{prompts * group_size} responses does not divide evenly among the {shards} "
+            "data-parallel workers of "
             f"backend.nodes {self.nodes} x gpus_per_node {self.gpus_per_node}"
             + (
                 f" / sequence_parallel {self.sequence_parallel}"
                 if self.sequence_parallel > 1
                 else ""
             )
-            + f"; possible: {fewer} GPUs in total, or training.mini_batch_prompts {' or '.join(map(str, near))}"
+            + f"; possible: {fewer} GPUs in total, or training.mini_batch_prompts "
+            f"{' or '.join(map(str, near))}"
         )
 
     @field_validator("verl")
@@ -334,7 +345,10 @@ class VerlBackend(BackendSection):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.nodes > 1 and isinstance(self.ray, LocalRay):
-            why = f"nodes {self.nodes} need a Ray cluster; say which: ray: {{type: address, address: ...}}"
+            why = (
+                f"nodes {self.nodes} need a Ray cluster; say which: ray: {{type: address, "
+                f"address: ...}}"
+            )
             raise ValueError(why)
         if self.device == "cuda" and isinstance(self.rollout, HuggingFaceRollout):
             raise ValueError(

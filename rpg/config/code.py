@@ -131,7 +131,8 @@ def _with_digest(part: Section, where: str) -> Section:
     if part.digest is not None and part.digest != current:
         section = _field(part).partition(".")[0]
         raise ConfigError(
-            f"{where}: {section}.digest: {part.digest!r}, but {modules[0].path} has the digest {current!r}; leave the "
+            f"{where}: {section}.digest: {part.digest!r}, but {modules[0].path} has the "
+            f"digest {current!r}; leave the "
             "field out to use the function as it is now"
         )
     return part.model_copy(update={"digest": current})

@@ -14,7 +14,10 @@ _PLAIN = re.compile(r"[\w.]+")
 _FORM = re.compile(
     r"""(boxed|asked|after|regex)\(\s*(?:(["'])(.*)\2\s*,\s*)?([\w.]+)\s*\)""", re.DOTALL
 )
-FORMS = 'a column, a.b for field b of column a, boxed(a), asked(a), after("####", a) or regex("pattern", a)'
+FORMS = (
+    'a column, a.b for field b of column a, boxed(a), asked(a), after("####", a) or '
+    'regex("pattern", a)'
+)
 
 
 def parsed_column(text: str) -> tuple[str, str, str]:

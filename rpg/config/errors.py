@@ -83,7 +83,10 @@ def explain(
         elif kind == "union_tag_invalid":
             tag = context.get("tag")
             accepted = context.get("expected_tags", "").replace("'", "")
-            problem = f"unknown type {tag!r}{nearest(str(tag), accepted.split(', '))} Accepted: {accepted}"
+            problem = (
+                f"unknown type {tag!r}{nearest(str(tag), accepted.split(', '))} Accepted: "
+                f"{accepted}"
+            )
         elif kind == "missing":
             problem = "this field is required"
         elif kind == "string_pattern_mismatch":

@@ -52,7 +52,8 @@ ENGINES: dict[str, type[Section]] = kinds_of(EngineSpec)
 
 
 class ThisMachine(Section):
-    """Separate processes on the training machine, limited so that they do not slow down training."""
+    """Separate processes on the training machine, limited so that they do not slow down
+    training."""
 
     type: Literal["here"] = "here"
     processes: Positive = 1

@@ -213,7 +213,8 @@ def identities(spec: RunSpec, data_digest: str) -> dict[str, Any]:
 
 
 def frozen_dump(section: BaseModel, place: str = "") -> dict[str, Any]:
-    """A section as plain data, without fields that came after the defaults were frozen and have their default.
+    """A section as plain data, without fields that came after the defaults were frozen and have
+    their default.
 
     `place` is the section's place in the schema, e.g. `task.chain`.
     """

@@ -105,7 +105,8 @@ def _problem(value: Any) -> str | None:
 
 
 def read_mapping(path: Path, by: str = "") -> dict[str, Any]:
-    """Read a YAML file whose top level is a mapping; `by` says what led here: `sweep.yaml: base: `."""
+    """Read a YAML file whose top level is a mapping; `by` says what led here: `sweep.yaml: base:
+    `."""
     where = f"{by}{path}"
     try:
         text = path.read_text(encoding="utf-8")

@@ -320,9 +320,9 @@ class RunSpec(Section):
         return int(self.backend.type == "verl" or self.rollout.engine.type == "vllm")
 
     def sampler_differs(self) -> bool:
-        """Whether what draws the embedded trainer's responses computes log-probabilities of its own:
-        in bfloat16 its kernels round otherwise than the training pass, and vLLM has its own in any
-        precision."""
+        """Whether what draws the embedded trainer's responses computes log-probabilities of its
+        own: in bfloat16 its kernels round otherwise than the training pass, and vLLM has its own in
+        any precision."""
         own = self.rollout.engine.type == "vllm" or bfloat16(self.model)
         return self.backend.is_embedded and own
 

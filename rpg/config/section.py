@@ -53,7 +53,8 @@ CODE = Capability("code")
 
 
 class Section(Frozen):
-    """Base of every section: frozen, and a misspelt field is an error rather than a silent default."""
+    """Base of every section: frozen, and a misspelt field is an error rather than a silent
+    default."""
 
     TYPE_CAN_BE_LEFT_OUT: ClassVar[bool] = True
 

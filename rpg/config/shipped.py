@@ -43,14 +43,16 @@ def find(given: Path) -> Path:
     if len(given.parts) == 1 and not given.suffix and not given.exists():
         shipped_names = names()
         raise ConfigError(
-            f"{given}: no such file, and no shipped configuration has this name{nearest(str(given), shipped_names)} "
+            f"{given}: no such file, and no shipped configuration has this "
+            f"name{nearest(str(given), shipped_names)} "
             f"Known: {', '.join(shipped_names)}"
         )
     return given  # reading it will say what is wrong
 
 
 def base(path: Path, named: str) -> Path:
-    """The run file that `base` in the file `path` names: one beside that file, else a shipped one."""
+    """The run file that `base` in the file `path` names: one beside that file, else a shipped
+    one."""
     beside = path.parent / named
     return beside if beside.is_file() else lookup(named) or beside
 

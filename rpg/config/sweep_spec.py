@@ -82,8 +82,8 @@ class SweepSpec(BaseModel):
     """The smallest difference in accuracy that you care about: reports say what it takes to find
     it. Changes no run."""
     seeds: SeedsOf | None = None
-    """`{baseline: 9, others: 3}` in place of an axis `seed`: seeds 0 to 8 of the baseline, 0 to 2 of
-    every other variant; or lists of seeds. `rpg show` says what that buys."""
+    """`{baseline: 9, others: 3}` in place of an axis `seed`: seeds 0 to 8 of the baseline, 0 to 2
+    of every other variant; or lists of seeds. `rpg show` says what that buys."""
     budget: Budget | None = None
     """`{tokens: 300000}`: reports also compare at these tokens per run, interpolated between
     checkpoints. Changes no run."""
@@ -160,7 +160,8 @@ def load_sweep(
         planned = plan_run(run, point, several, data_digest(run))
         if planned.run_id in by_id:
             raise ConfigError(
-                f"{path}: axes: {at} resolves to the same run as {by_id[planned.run_id]}: an axis must be a field that "
+                f"{path}: axes: {at} resolves to the same run as {by_id[planned.run_id]}: "
+                "an axis must be a field that "
                 f"affects training{see('configuration')}"
             )
         by_id[planned.run_id] = at
@@ -413,7 +414,8 @@ def check_field(dotted: str, path: Path, where: str) -> None:
         if part not in siblings:
             above = f" of {'.'.join(parts[:depth])}" if depth else ""
             raise ConfigError(
-                f"{path}: {where}.{dotted}: {part!r} is not a field{above}{nearest(part, siblings)} "
+                f"{path}: {where}.{dotted}: {part!r} is not a "
+                f"field{above}{nearest(part, siblings)} "
                 f"Accepted: {', '.join(siblings)}"
             )
         fields = [m.model_fields[part] for m in models if part in m.model_fields]
@@ -528,7 +530,8 @@ def _described(text: str) -> dict[str, Any]:
 
 
 def _fits(run: PlannedRun, values: dict[str, Any]) -> bool:
-    """Whether a run has all the values: of an axis, or of any field; `algorithm.` may be left out."""
+    """Whether a run has all the values: of an axis, or of any field; `algorithm.` may be left
+    out."""
     resolved = run.spec.model_dump(mode="json")
 
     def field(dotted: str) -> Any:

@@ -24,7 +24,8 @@ from rpg.config.section import (
 )
 
 RECIPE_TEMPLATE = (
-    "Solve the following math problem step by step. The last line of your response should be of the form "
+    "Solve the following math problem step by step. The last line of your response should "
+    "be of the form "
     "Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\n{prompt}\n\n"
     'Remember to put your answer on its own line after "Answer:".'
 )

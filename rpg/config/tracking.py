@@ -81,7 +81,8 @@ def without_retired_trackers(spec: Any) -> Any:
 
 
 def tracker_of(value: dict[str, str]) -> TrackerSection:
-    """A tracker from its fields. Raises ConfigError: naming the field and what would be accepted."""
+    """A tracker from its fields. Raises ConfigError: naming the field and what would be
+    accepted."""
     try:
         return TypeAdapter[TrackerSection](Tracker).validate_python(value)
     except ValidationError as error:

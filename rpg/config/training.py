@@ -14,15 +14,16 @@ Schedule = Literal["constant", "linear", "cosine"]
 
 
 class AdamW(Section):
-    """AdamW with a linear warm-up, then a constant rate (paper App. H: weight decay 0.1, clip 1.0)."""
+    """AdamW with a linear warm-up, then a constant rate (paper App. H: weight decay 0.1, clip
+    1.0)."""
 
     type: Literal["adamw"] = "adamw"
     learning_rate: Annotated[float, Field(gt=0)] = 1e-4
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
     weight_decay: Annotated[float, Field(ge=0)] = 0.1
     decay_vectors: bool = True
-    """Whether norms and biases decay, too. verl decays all weights (true); transformers' trainer and
-    TRL leave these out (false)."""
+    """Whether norms and biases decay, too. verl decays all weights (true); transformers' trainer
+    and TRL leave these out (false)."""
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     """In optimizer steps."""
     schedule: Schedule = "constant"
@@ -38,8 +39,8 @@ class ScheduleFreeAdamW(Section):
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
     weight_decay: Annotated[float, Field(ge=0)] = 0.1
     decay_vectors: bool = True
-    """Whether norms and biases decay, too. verl decays all weights (true); transformers' trainer and
-    TRL leave these out (false)."""
+    """Whether norms and biases decay, too. verl decays all weights (true); transformers' trainer
+    and TRL leave these out (false)."""
     warmup_steps: Annotated[int, Field(ge=0)] = 16
     """In optimizer steps."""
 
@@ -48,7 +49,8 @@ Optimizer = Annotated[AdamW | ScheduleFreeAdamW, Field(discriminator="type"), de
 
 
 class TokenRecords(Section):
-    """Which rollouts keep what the loss did to each of their tokens (docs/dashboard.md, "Tokens")."""
+    """Which rollouts keep what the loss did to each of their tokens (docs/dashboard.md,
+    "Tokens")."""
 
     every: Annotated[int, Field(ge=0)] = 0
     """Training steps from one record to the next; 0: none."""
@@ -100,7 +102,8 @@ class Training(Section):
     def _divides(self) -> Self:
         if self.prompts_per_step % self.mini_batch_prompts:
             raise ValueError(
-                f"mini_batch_prompts {self.mini_batch_prompts} must divide prompts_per_step {self.prompts_per_step}"
+                f"mini_batch_prompts {self.mini_batch_prompts} must divide prompts_per_step "
+                f"{self.prompts_per_step}"
             )
         return self
 

@@ -54,15 +54,24 @@ def refused(settings: dict[str, Any]) -> str | None:
         name = key.removeprefix("+")
         parts = name.split(".")
         if len(parts) < 2 or not all(map(_WORD.fullmatch, parts)):
-            return f"{key!r}: expected a dotted key of verl's configuration, e.g. actor_rollout_ref.rollout.max_num_seqs"
+            return (
+                f"{key!r}: expected a dotted key of verl's configuration, e.g. "
+                "actor_rollout_ref.rollout.max_num_seqs"
+            )
         field = next((fields[at] for at in _above(parts) if at in fields), None)
         if field is not None:
-            return f"{key}: cannot be set {field if field.startswith('(') else f'here; set {field} instead'}"
+            return (
+                f"{key}: cannot be set "
+                f"{field if field.startswith('(') else f'here; set {field} instead'}"
+            )
         below = next(
             (derived_key for derived_key in fields if derived_key.startswith(f"{name}.")), None
         )
         if below is not None:
-            return f"{key}: contains {below}, which cannot be set here; name single settings of the section"
+            return (
+                f"{key}: contains {below}, which cannot be set here; name single settings of "
+                "the section"
+            )
     return None
 
 
@@ -122,7 +131,8 @@ def _above(parts: list[str]) -> list[str]:
 
 
 def _is_open(key: str, schema: dict[str, Any]) -> bool:
-    """Whether it lies in a section that takes any key, such as the one that is passed on to vLLM."""
+    """Whether it lies in a section that takes any key, such as the one that is passed on to
+    vLLM."""
     return any(schema.get(at) == {} for at in _above(key.split("."))[1:])
 
 

@@ -53,7 +53,10 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> Summary:
         groups.setdefault(row["problem_id"], []).append(row)
     counts = {len(group) for group in groups.values()}
     if len(counts) != 1:
-        why = f"every problem needs the same number of samples, found {sorted(counts) or 'no samples'}"
+        why = (
+            "every problem needs the same number of samples, found "
+            f"{sorted(counts) or 'no samples'}"
+        )
         raise ValueError(why)
     k = counts.pop()
     right = np.array([sum(row["correct"] for row in group) for group in groups.values()])

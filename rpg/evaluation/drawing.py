@@ -28,7 +28,8 @@ Say = Callable[[str], None]
 
 
 class Drawing(NamedTuple):
-    """All that a response depends on besides model, problem and number; and where the engine runs."""
+    """All that a response depends on besides model, problem and number; and where the engine
+    runs."""
 
     engine: EngineSpec
     place: Place | None

@@ -97,7 +97,10 @@ class Evaluator:
             self._given_up.add((folder.name, benchmark, step))
             if isinstance(error, EngineError):  # the next evaluation starts a new one
                 self._close(object)
-            line = f"{folder.checkpoint(step)} cannot be evaluated on {benchmark}: {explained(error, self.limits)}"
+            line = (
+                f"{folder.checkpoint(step)} cannot be evaluated on {benchmark}: "
+                f"{explained(error, self.limits)}"
+            )
             self.say(f"warning: {line}")
             record = {"error": line, "kind": type(error).__name__, "time": time.time()}
             atomic_write_json(target.parent / f"{step_name(step)}.error.json", record)

@@ -165,7 +165,8 @@ def as_draw(completion: Completion) -> Draw:
 def requests(
     problems: Sequence[Problem], number: int, seed: int, draws: Draws
 ) -> dict[Key, Request]:
-    """What an engine is asked for, in the order of problems and samples, to be stored in `draws`."""
+    """What an engine is asked for, in the order of problems and samples, to be stored in
+    `draws`."""
     asked = [
         Request(
             problem.given(), (seed, "evaluation", problem.id, k), problem.columns, draws.with_turns

@@ -57,24 +57,33 @@ def join(
             updates > 1
         )
         raise JoinError(
-            f"--step {step}: {sweep}/{folder.name} ends at step {manifest['steps']}{in_log}. Import a longer log first, or "
+            f"--step {step}: {sweep}/{folder.name} ends at step "
+            f"{manifest['steps']}{in_log}. Import a longer log first, or "
             "name the step of the run to which the checkpoint belongs"
         )
     # All runs that were trained here share their task and how they are evaluated.
     runs = (each for each in current_runs(layout, sweep) if each.manifest_path.exists())
     model_run = next((each for each in runs if not is_imported(each)), None)
     if model_run is None:
-        why = f"--join: {sweep} has no run that was trained here, and so no evaluation to copy; omit --join"
+        why = (
+            f"--join: {sweep} has no run that was trained here, and so no evaluation to copy; "
+            "omit --join"
+        )
         raise JoinError(why)
     spec = spec_of(model_run).model_copy(update={"seed": int(manifest["seed"])})
     if changes_chat_template(chat_of(spec.task)):
         raise JoinError(
-            f"{name}: the sweep's task.chat has a template, options or a prefix, which the tokenizers of the sweep's "
-            "checkpoints contain and this one does not; save the checkpoint with that chat template, or evaluate without "
+            f"{name}: the sweep's task.chat has a template, options or a prefix, which the "
+            "tokenizers of the sweep's "
+            "checkpoints contain and this one does not; save the checkpoint with that chat "
+            "template, or evaluate without "
             "joining"
         )
     if isinstance(spec.task, EnvironmentTask):
-        why = f"{name}: the sweep's task has an environment, with which only the sweep's own runs take turns"
+        why = (
+            f"{name}: the sweep's task has an environment, with which only the sweep's own runs "
+            "take turns"
+        )
         raise JoinError(why)
     configure_device(spec.backend.device)
     prepared = prepare_data(spec, layout.home)

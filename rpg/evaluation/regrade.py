@@ -73,7 +73,10 @@ def _regrade_file(
     say: Callable[[str], None],
 ) -> Regraded:
     if not isinstance(graded_by, MathVerifier):
-        why = f"{samples}: these answers follow a marker; only answers of type math have two sets of rules"
+        why = (
+            f"{samples}: these answers follow a marker; only answers of type math have two sets "
+            "of rules"
+        )
         raise ConfigError(why)
     other = "default" if graded_by.rules == "recipe" else "recipe"
     verifier = MathVerifier.model_validate({**graded_by.model_dump(), "rules": rules or other})

@@ -63,5 +63,8 @@ def _data_bytes() -> int | None:
 def explained(error: Exception, limits: ThisMachine | None) -> str:
     """The error in one line, which says if the memory limit caused it."""
     if limits is not None and limits.memory_gib is not None and is_no_memory(error):
-        return f"{_FIELD}: {limits.memory_gib:g} is not enough for this model and these lengths ({first_line(error)})"
+        return (
+            f"{_FIELD}: {limits.memory_gib:g} is not enough for this model and these lengths "
+            f"({first_line(error)})"
+        )
     return first_line(error)

@@ -262,8 +262,10 @@ def _note_prompts(folder: Path, asked: Sequence[Result]) -> None:
         [samples.read_samples(result.samples).to_pylist() for result in asked]
     )
     asked[0].notes.append(
-        f"{asked[0].benchmark}: standard deviation of the accuracy {moved['prompt']:.3f} with another prompt, "
-        f"{moved['problem']:.3f} with other problems, {moved['sampling']:.3f} with other samples ({len(asked)} prompts)"
+        f"{asked[0].benchmark}: standard deviation of the accuracy {moved['prompt']:.3f} "
+        "with another prompt, "
+        f"{moved['problem']:.3f} with other problems, {moved['sampling']:.3f} with other "
+        f"samples ({len(asked)} prompts)"
     )
     with in_turn(folder / ".lock"):
         record = _record(folder)

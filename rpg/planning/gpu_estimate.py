@@ -135,7 +135,8 @@ def _fits(spec: RunSpec, changes: list[str], machine: Machine) -> bool:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What a specification leaves open: conservative guesses from common reports, not measurements."""
+    """What a specification leaves open: conservative guesses from common reports, not
+    measurements."""
 
     machine: Machine = H100
     prompt_tokens: int = 150

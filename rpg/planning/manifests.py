@@ -64,7 +64,8 @@ class Job:
 
 
 def on_its_cluster(job: Job, address: str = "auto") -> list[str]:
-    """Assignments that send the runs to the Ray cluster to which the command's own machine belongs."""
+    """Assignments that send the runs to the Ray cluster to which the command's own machine
+    belongs."""
     if isinstance(job.backend, VerlBackend):
         if (
             job.backend.device == "cpu"
@@ -90,7 +91,8 @@ def slurm_script(job: Job) -> str:
             'srun --overlap --nodes=1 --ntasks=1 --nodelist="$(hostname --short)" \\',
             '  ray start --head --block --node-ip-address="$head" --port=6379 &',
             "sleep 20",
-            "srun --overlap --nodes=$((SLURM_JOB_NUM_NODES - 1)) --ntasks=$((SLURM_JOB_NUM_NODES - 1)) \\",
+            "srun --overlap --nodes=$((SLURM_JOB_NUM_NODES - 1)) "
+            "--ntasks=$((SLURM_JOB_NUM_NODES - 1)) \\",
             '  --exclude="$(hostname --short)" ray start --block --address="$head:6379" &',
         ]
     # No exec: Slurm sends its signals to every process of the job, and Ray ends with the script.

@@ -129,7 +129,10 @@ def _model(layout: Layout, field: str, named: str) -> list[str]:
         lacks = ", ".join(name for pattern, name in needed.items() if not any(path.glob(pattern)))
         return [f"{field}: {path} is not a Hugging Face model: it lacks {lacks}"] if lacks else []
     if path.suffix == ".gguf" and path.is_file():
-        advice = f"convert it first: rpg model {shlex.quote(str(path))}, then name it {path.stem.lower()}"
+        advice = (
+            f"convert it first: rpg model {shlex.quote(str(path))}, then name it "
+            f"{path.stem.lower()}"
+        )
         return [f"{field}: {path} is a GGUF file; {advice}"]
     if path.exists():
         return [f"{field}: {path} is a file; expected the folder of a Hugging Face model"]
@@ -138,7 +141,8 @@ def _model(layout: Layout, field: str, named: str) -> list[str]:
     if _HUB.fullmatch(named) and not named.startswith("."):
         return []  # may be on the hub, which is not contacted here
     return [
-        f"{field}: {path}: no such folder; expected one, a known or stored model ({', '.join(KNOWN_MODELS)}; see "
+        f"{field}: {path}: no such folder; expected one, a known or stored model "
+        f"({', '.join(KNOWN_MODELS)}; see "
         "rpg model), or an id of the hub such as Qwen/Qwen3-0.6B"
     ]
 
@@ -224,7 +228,8 @@ def _folder(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
     free = shutil.disk_usage(existing).free
     if need > free:
         return [
-            f"{layout.home}: {free / 1e6:,.0f} MB are free, and the runs will leave about {need / 1e6:,.0f} MB: free "
+            f"{layout.home}: {free / 1e6:,.0f} MB are free, and the runs will leave about "
+            f"{need / 1e6:,.0f} MB: free "
             "some space (rpg gc), or keep fewer checkpoints (training.keep_checkpoints: last)"
         ]
     return []

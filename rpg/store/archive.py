@@ -3,7 +3,8 @@ gs://, file://).
 
     URL/<sweep>/<run>.json        {"files": {name: {bytes, sha256}}}, written last
                 <run>/<sha256>    the contents
-        <sweep>/.sweep.json, .sweep/   the same for the files beside the runs, as the last push left them
+        <sweep>/.sweep.json, .sweep/   the same for the files beside the runs, as the last push left
+        them
 
 Contents are stored under their digests. So what is there need not be sent again, and a push that is
 killed, or that brings a newer state of a run, leaves whole what an earlier record names.

@@ -49,7 +49,8 @@ def current_runs(layout: Layout, sweep: str) -> list[RunFolder]:
 
 
 def imported_runs(layout: Layout, sweep: str) -> list[str]:
-    """Names of the runs of a sweep that were trained elsewhere, which no file plans or supersedes."""
+    """Names of the runs of a sweep that were trained elsewhere, which no file plans or
+    supersedes."""
     members = (layout.run(sweep, name) for name in folders(layout.sweep_folder(sweep)))
     return [folder.name for folder in members if is_imported(folder)]
 
@@ -127,7 +128,10 @@ def require_comparable(runs: Mapping[str, Manifest]) -> None:
     for (variant, seed), count in counts.items():
         if count > 1:
             names = [n for n, m in runs.items() if (m["variant"], m["seed"]) == (variant, seed)]
-            why = f"{' and '.join(names)} are both {variant} with seed {seed}: one of them would count twice"
+            why = (
+                f"{' and '.join(names)} are both {variant} with seed {seed}: one of them would "
+                "count twice"
+            )
             raise NotComparable(why)
     (first, reference), *others = [*runs.items()] or [("", {})]
     follows = (
@@ -140,7 +144,8 @@ def require_comparable(runs: Mapping[str, Manifest]) -> None:
         fields = [field for field in differing(manifest, reference) if not _varied(field, axes)]
         if fields:
             raise NotComparable(
-                f"{first} and {name} cannot stand in one table: they differ in {', '.join(fields)}, "
+                f"{first} and {name} cannot stand in one table: they differ in "
+                f"{', '.join(fields)}, "
                 "which the sweep does not vary"
             )
 

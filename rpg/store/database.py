@@ -152,7 +152,8 @@ def _build(layout: Layout, damaged: Path | None) -> Path:
 
 
 def _now(layout: Layout, seen: MadeOf) -> tuple[MadeOf, list[Source]]:
-    """What a database would be made of now, and its runs; files are opened that are not as `seen`."""
+    """What a database would be made of now, and its runs; files are opened that are not as
+    `seen`."""
     sources = run_sources(layout, seen.files)
     beside_runs = files_beside_runs(layout, seen.files.get(NO_RUN, {}))
     fingerprints = {source.key: source.fingerprint for source in sources}

@@ -78,7 +78,8 @@ def _files(db: duckdb.DuckDBPyConnection, files: Mapping[Key, Records]) -> None:
 
 
 def forget(db: duckdb.DuckDBPyConnection, keys: list[tuple[str, str]]) -> None:
-    """Delete all rows of these runs, (sweep, run) each; they stay in the temporary table `changed`."""
+    """Delete all rows of these runs, (sweep, run) each; they stay in the temporary table
+    `changed`."""
     temporary_table(
         db, "changed", [{"sweep": sweep, "run": run} for sweep, run in keys], ("sweep", "run")
     )
@@ -177,8 +178,10 @@ def _attempts(db: duckdb.DuckDBPyConnection, folders: list[RunFolder], warnings:
            WHERE (m.sweep, m.run, m.attempt) = (attempts.sweep, attempts.run, attempts.attempt))"""
     )
     db.execute(
-        """UPDATE runs SET code = a.code, git_revision = a.git_revision, versions = a.versions, machine = a.machine
-           FROM (SELECT sweep, run, max_by(attempts, attempt) AS a FROM attempts JOIN changed USING (sweep, run)
+        """UPDATE runs SET code = a.code, git_revision = a.git_revision, versions = a.versions,
+           machine = a.machine
+           FROM (SELECT sweep, run, max_by(attempts, attempt) AS a FROM attempts JOIN changed
+               USING (sweep, run)
                  WHERE code IS NOT NULL GROUP BY ALL)
            WHERE (runs.sweep, runs.run) = (a.sweep, a.run)"""
     )

@@ -146,7 +146,8 @@ _ARROW = {
 
 
 def insert_rows(db: duckdb.DuckDBPyConnection, table: str, rows: Rows) -> None:
-    """Append rows, missing keys as null; through Arrow, since parameters cost a millisecond a row."""
+    """Append rows, missing keys as null; through Arrow, since parameters cost a millisecond a
+    row."""
     if rows:
         schema = pyarrow.schema([(name, _ARROW[kind]) for name, (kind, _) in TABLES[table].items()])
         db.register("incoming", pyarrow.Table.from_pylist(rows, schema))
@@ -221,7 +222,8 @@ def ingest_metrics(
     columns = ", ".join(f"'{name}': '{kind}'" for name, kind in quoted.items())
     db.execute(
         f"""CREATE OR REPLACE TEMP TABLE raw AS SELECT * REPLACE (
-              CASE WHEN regexp_full_match(step::VARCHAR, '[0-9]+') THEN try_cast(step AS BIGINT) END AS step)
+              CASE WHEN regexp_full_match(step::VARCHAR, '[0-9]+') THEN try_cast(step AS BIGINT)
+                  END AS step)
             FROM read_json(?, format='newline_delimited', columns={{{columns}}}, ignore_errors=true,
                            filename=true, hive_partitioning=false)""",
         [patterns(files)],
@@ -265,7 +267,8 @@ def _measurements(
 
     def scan(part: Rows) -> None:
         rows = db.execute(
-            """SELECT DISTINCT unnest(json_keys(json)) FROM read_json_objects(?, format='newline_delimited',
+            """SELECT DISTINCT unnest(json_keys(json)) FROM read_json_objects(?,
+               format='newline_delimited',
                ignore_errors=true, hive_partitioning=false)""",
             [patterns(part)],
         )
@@ -303,7 +306,8 @@ def ingest_samples(
     ]
     key = ("sweep", "run", "benchmark", "step")
     db.execute(
-        "CREATE OR REPLACE TEMP TABLE graded (sweep VARCHAR, run VARCHAR, benchmark VARCHAR, step BIGINT, rules VARCHAR, "
+        "CREATE OR REPLACE TEMP TABLE graded (sweep VARCHAR, run VARCHAR, benchmark "
+        "VARCHAR, step BIGINT, rules VARCHAR, "
         "model VARCHAR, engine VARCHAR, draws VARCHAR)"
     )
     if not files:
@@ -320,9 +324,12 @@ def ingest_samples(
     readable: Rows = []
     for extra in {frozenset(more[file["filename"]]) for file in files}:
         columns = [name for name in TABLES["samples"] if name in (*EVAL_COLUMNS, *extra)]
-        sql = f"""INSERT INTO samples BY NAME SELECT f.sweep, f.run, f.benchmark, f.step, {", ".join(columns)},
-                    CASE WHEN NOT correct THEN nullif(regexp_extract(reason, '{UNREAD}', 1), '') END AS unread
-                  FROM read_parquet(?, filename=true, hive_partitioning=false) p JOIN files f USING (filename)"""
+        sql = f"""INSERT INTO samples BY NAME SELECT f.sweep, f.run, f.benchmark, f.step,
+                  {", ".join(columns)},
+                    CASE WHEN NOT correct THEN nullif(regexp_extract(reason, '{UNREAD}', 1), '')
+                        END AS unread
+                  FROM read_parquet(?, filename=true, hive_partitioning=false) p JOIN files f
+                      USING (filename)"""
 
         def read(part: Rows, sql: str = sql) -> object:
             return db.execute(sql, [patterns(part)])
@@ -337,14 +344,16 @@ def ingest_samples(
         )
         db.execute(
             f"""INSERT INTO graded SELECT {", ".join(f"f.{name}" for name in key)}, {named}
-               FROM parquet_kv_metadata(?) m JOIN files f ON f.filename = m.file_name GROUP BY ALL""",
+               FROM parquet_kv_metadata(?) m JOIN files f ON f.filename = m.file_name
+                   GROUP BY ALL""",
             [patterns(readable)],
         )
 
 
 def summarise_evaluations(db: duckdb.DuckDBPyConnection) -> None:
     """Summaries of the evaluations of the changed runs; formulas in docs/statistics.md."""
-    from rpg.answers.numbers import vote  # noqa: PLC0415 - a fifth of a second, where there are new answers
+    # A fifth of a second, where there are new answers.
+    from rpg.answers.numbers import vote  # noqa: PLC0415 (see above)
 
     new = db.execute(
         "SELECT DISTINCT extracted FROM samples ANTI JOIN votes USING (extracted)"
@@ -360,24 +369,33 @@ def summarise_evaluations(db: duckdb.DuckDBPyConnection) -> None:
         answers AS (SELECT sweep, run, benchmark, step, problem_id, vote, count(*) AS votes,
                            avg(correct::INTEGER) AS right_share
                     FROM s JOIN votes USING (extracted) GROUP BY ALL),
-        tops AS (SELECT *, max(votes) OVER (PARTITION BY sweep, run, benchmark, step, problem_id) AS top
+        tops AS (SELECT *, max(votes) OVER (PARTITION BY sweep, run, benchmark, step,
+            problem_id) AS top
                  FROM answers),
         majority AS (SELECT sweep, run, benchmark, step, problem_id, avg(right_share) AS majority
                      FROM tops WHERE votes = top GROUP BY ALL),
-        p AS (SELECT sweep, run, benchmark, step, problem_id, count(*) AS n, sum(correct::INTEGER) AS c,
-                     sum(tokens) AS tokens, sum(truncated::INTEGER) AS truncated, avg(reward) AS reward,
-                     count(unread) AS unread, sum((correct OR coalesce(second_reading, false))::INTEGER) AS reread,
+        p AS (SELECT sweep, run, benchmark, step, problem_id, count(*) AS n,
+            sum(correct::INTEGER) AS c,
+                     sum(tokens) AS tokens, sum(truncated::INTEGER) AS truncated,
+                         avg(reward) AS reward,
+                     count(unread) AS unread,
+                         sum((correct OR coalesce(second_reading, false))::INTEGER) AS reread,
                      count(second_reading) AS second
               FROM s GROUP BY ALL),
         k AS (SELECT *, min(n) OVER (PARTITION BY sweep, run, benchmark, step) AS k FROM p)
-        SELECT sweep, run, benchmark, step, count(*) AS problems, any_value(k) AS k, avg(c / n) AS accuracy,
+        SELECT sweep, run, benchmark, step, count(*) AS problems, any_value(k) AS k,
+            avg(c / n) AS accuracy,
                stddev_samp(c / n) / sqrt(count(*)) AS standard_error,
-               avg(1 - list_aggregate(list_transform(range(k), lambda i: greatest(n - c - i, 0) / (n - i)),
+               avg(1 - list_aggregate(list_transform(range(k),
+                   lambda i: greatest(n - c - i, 0) / (n - i)),
                                       'product')) AS pass_at_k,
                avg(coalesce(majority, 0)) AS maj_at_k, sum(tokens) / sum(n) AS tokens,
-               sum(truncated) / sum(n) AS truncated, avg(reward) AS reward, any_value(rules) AS rules,
-               sum(unread) / sum(n) AS unread, CASE WHEN sum(second) > 0 THEN avg(reread / n) END AS second_reading,
-               CASE WHEN sweep = '' THEN 'hand' WHEN any_value(imported) IS NULL THEN 'sweep' ELSE 'joined' END AS origin,
+               sum(truncated) / sum(n) AS truncated, avg(reward) AS reward,
+                   any_value(rules) AS rules,
+               sum(unread) / sum(n) AS unread, CASE WHEN sum(second) > 0 THEN avg(reread / n)
+                   END AS second_reading,
+               CASE WHEN sweep = '' THEN 'hand' WHEN any_value(imported) IS NULL THEN 'sweep'
+                   ELSE 'joined' END AS origin,
                CASE WHEN origin = 'sweep' THEN format('{}/{}/step-{:06d}', sweep, run, step)
                     ELSE coalesce(any_value(model), run) END AS model,
                coalesce(any_value(engine), any_value(spec->>'$.evaluation.engine.type')) AS engine,
@@ -410,7 +428,8 @@ def ingest_drift(db: duckdb.DuckDBPyConnection, folders: list[RunFolder], warnin
     directions = ("policy_to_initial", "initial_to_policy")
     columns = ", ".join(f"'{direction}': 'STRUCT({kinds})'" for direction in directions)
     for direction in directions:
-        sql = f"""INSERT INTO drift BY NAME SELECT f.sweep, f.run, f.benchmark, f.step, '{direction}' AS direction,
+        sql = f"""INSERT INTO drift BY NAME SELECT f.sweep, f.run, f.benchmark, f.step,
+                  '{direction}' AS direction,
                     {", ".join(f"d.{direction}.{name}" for name in _DRIFT)}
                   FROM read_json(?, columns={{{columns}}}, filename=true, hive_partitioning=false) d
                   JOIN files f USING (filename) WHERE d.{direction}.estimator IS NOT NULL"""

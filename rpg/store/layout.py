@@ -33,7 +33,10 @@ def home(path: str | os.PathLike[str] | None = None) -> Path:
     except (RuntimeError, FileNotFoundError) as error:  # nobody's `~`, or no current folder
         raise StoreError(f"{folder}: {error}; {advice}") from None
     if "?" in str(folder):
-        why = f"{folder}: a path with '?' cannot be used (DuckDB would read the rest as options); {advice}"
+        why = (
+            f"{folder}: a path with '?' cannot be used (DuckDB would read the rest as options); "
+            f"{advice}"
+        )
         raise StoreError(why)
     existing = next(part for part in (folder, *folder.parents) if part.exists())
     if not existing.is_dir():
@@ -150,7 +153,8 @@ class Layout:
         return looks
 
     def write_data_notes(self, sweep: str, notes: list[str]) -> None:
-        """Store notes for readers about the problems of a sweep (leaks, duplicates, other copies)."""
+        """Store notes for readers about the problems of a sweep (leaks, duplicates, other
+        copies)."""
         atomic_write_json(self.sweep_folder(sweep) / "data.json", {"notes": notes})
 
     def read_data_notes(self, sweep: str) -> list[str]:

@@ -1,8 +1,9 @@
 """Small files about what goes on now, which living processes renew, for people to read.
 
-    <run>/progress.json             by the training: {time, step, steps, phase, done, of, what, tokens, ...}
-    <run>/progress-evaluation.json  by the evaluator, about one checkpoint
-    serve/health.json               by `rpg serve`: {time, problems}, what it has found wrong with itself
+    <run>/progress.json             by the training: {time, step, steps, phase, done, of, what,
+    tokens, ...} <run>/progress-evaluation.json  by the evaluator, about one checkpoint
+    serve/health.json               by `rpg serve`: {time, problems}, what it has found wrong with
+    itself
 
 Nothing is derived from them, and losing one costs nothing.
 """

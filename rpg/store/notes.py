@@ -56,7 +56,8 @@ def read_marks(folder: Path) -> dict[str, Any]:
 
 
 def marked(folder: Path) -> tuple[str, bool]:
-    """The label of a sweep or run, and whether it is hidden; neither if its notes cannot be read."""
+    """The label of a sweep or run, and whether it is hidden; neither if its notes cannot be
+    read."""
     with suppress(StoreError):
         record = read_marks(folder)
         return record["label"], HIDDEN in record["tags"]
@@ -70,7 +71,10 @@ def titled(name: str, label: str) -> str:
 
 def dated(note: dict[str, Any]) -> str:
     """`2026-03-01 14:03  text`."""
-    return f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(note.get('time', 0)))}  {note.get('text', '')}"
+    return (
+        f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(note.get('time', 0)))}  "
+        f"{note.get('text', '')}"
+    )
 
 
 def change(

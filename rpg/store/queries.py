@@ -59,9 +59,11 @@ def sweeps(db: Database) -> pandas.DataFrame:
                        array_to_string(list_sort(list_distinct(flatten(list(tags)))), ', ') AS tags,
                        string_agg(notes, chr(10) ORDER BY run NULLS FIRST) AS notes
                 FROM marks GROUP BY sweep)
-            SELECT s.sweep, s.baseline, coalesce(s.description, '') AS description, s.benchmarks, s.created,
+            SELECT s.sweep, s.baseline, coalesce(s.description, '') AS description, s.benchmarks,
+                s.created,
                    s.runs, s.superseded, {counts}, count(DISTINCT r.variant)::INTEGER AS variants,
-                   coalesce(a.label, '') AS label, coalesce(a.tags, '') AS tags, coalesce(a.notes, '') AS notes
+                   coalesce(a.label, '') AS label, coalesce(a.tags, '') AS tags,
+                       coalesce(a.notes, '') AS notes
             FROM sweeps s LEFT JOIN runs r ON r.sweep = s.sweep AND r.superseded IS NULL
                           LEFT JOIN added a ON a.sweep = s.sweep
             GROUP BY ALL ORDER BY s.created DESC NULLS LAST, s.sweep""",
@@ -73,8 +75,10 @@ def runs(db: Database, sweep: str, superseded: bool = False) -> pandas.DataFrame
     superseded ones after them."""
     return frame(
         db,
-        """SELECT sweep, run, variant, algorithm, display_name, seed, state, error, log, step, steps,
-                  benchmarks, created, finished, seconds, attempts, superseded, imported->>'$.from' AS imported
+        """SELECT sweep, run, variant, algorithm, display_name, seed, state, error, log, step,
+           steps,
+                  benchmarks, created, finished, seconds, attempts, superseded,
+                      imported->>'$.from' AS imported
            FROM runs WHERE sweep = $1 AND ($2 OR superseded IS NULL)
            ORDER BY superseded NULLS FIRST, variant, seed, run""",
         [sweep, superseded],
@@ -86,7 +90,8 @@ def manifests(db: Database, sweep: str) -> dict[str, dict[str, Any]]:
     and identity."""
     rows = db.execute(
         """SELECT run, variant, seed, run_id, axes, spec, identity FROM runs
-           WHERE sweep = ? AND superseded IS NULL AND variant IS NOT NULL AND imported IS NULL ORDER BY run""",
+           WHERE sweep = ? AND superseded IS NULL AND variant IS NOT NULL AND imported IS NULL
+               ORDER BY run""",
         [sweep],
     )
     names = ("axes", "spec", "identity")
@@ -101,8 +106,10 @@ def provenance(db: Database, sweep: str) -> dict[str, list[dict[str, Any]]]:
     """Current run that has begun -> what its attempts were computed with
     (rpg.store.run_provenance.Record), oldest first."""
     rows = db.execute(
-        """SELECT a.run, a.code, a.git_revision, a.versions, a.machine FROM attempts a JOIN runs r USING (sweep, run)
-           WHERE a.sweep = ? AND r.superseded IS NULL AND r.imported IS NULL ORDER BY a.run, a.attempt""",
+        """SELECT a.run, a.code, a.git_revision, a.versions, a.machine FROM attempts a JOIN runs r
+           USING (sweep, run)
+           WHERE a.sweep = ? AND r.superseded IS NULL AND r.imported IS NULL
+               ORDER BY a.run, a.attempt""",
         [sweep],
     ).fetchall()
     files: dict[str, dict[str, str]] = {}
@@ -144,7 +151,8 @@ def variants(db: Database, names: Sequence[str]) -> pandas.DataFrame:
     seeds. Superseded runs have variants of their own, which are left out."""
     return frame(
         db,
-        """SELECT sweep, variant, any_value(algorithm) AS algorithm, any_value(display_name) AS display_name,
+        """SELECT sweep, variant, any_value(algorithm) AS algorithm,
+           any_value(display_name) AS display_name,
                   count(*)::INTEGER AS seeds, any_value(s.labels)::VARCHAR AS labels
            FROM runs r LEFT JOIN sweeps s USING (sweep)
            WHERE list_contains($1, sweep) AND variant IS NOT NULL AND r.superseded IS NULL
@@ -161,9 +169,11 @@ def references(db: Database, names: Sequence[str]) -> dict[tuple[str, str], str]
     rows = db.execute(
         f"""WITH steps AS (
                SELECT sweep, run, {age} AS age,
-                      coalesce(lag(optimizer_step) OVER (PARTITION BY sweep, run ORDER BY step), 0) AS before
+                      coalesce(lag(optimizer_step) OVER (PARTITION BY sweep, run ORDER BY step),
+                          0) AS before
                FROM metrics WHERE list_contains($1, sweep))
-           SELECT r.sweep, r.variant, any_value(r.spec->'$.algorithm.reference'), bool_and(age = before), bool_and(age = 0)
+           SELECT r.sweep, r.variant, any_value(r.spec->'$.algorithm.reference'),
+               bool_and(age = before), bool_and(age = 0)
            FROM runs r LEFT JOIN steps USING (sweep, run)
            WHERE list_contains($1, r.sweep) AND r.variant IS NOT NULL GROUP BY ALL""",
         [list(names)],
@@ -188,7 +198,8 @@ def benchmarks(db: Database, names: Sequence[str]) -> list[str]:
     """Benchmarks of the current runs of these sweeps, in the order in which they name them; those
     that only imported runs have come last, and those that no run names any more are left out."""
     rows = db.execute(
-        """WITH listed AS (SELECT sweep, unnest(benchmarks) AS benchmark, generate_subscripts(benchmarks, 1) AS place,
+        """WITH listed AS (SELECT sweep, unnest(benchmarks) AS benchmark,
+           generate_subscripts(benchmarks, 1) AS place,
                                   imported IS NULL AS own FROM runs WHERE superseded IS NULL)
            SELECT e.benchmark FROM evals e JOIN listed l USING (sweep, benchmark)
            WHERE list_contains($1, e.sweep) GROUP BY ALL
@@ -225,7 +236,8 @@ def metric_curves(
     curves = frame(
         db,
         f"""WITH {_CHOSEN}, base AS (
-              SELECT m.sweep, m.run, r.variant, r.seed, m.step, ({axis})::DOUBLE AS "x axis", {columns}
+              SELECT m.sweep, m.run, r.variant, r.seed, m.step, ({axis})::DOUBLE AS "x axis",
+                  {columns}
               FROM metrics m JOIN runs r USING (sweep, run) JOIN chosen USING (sweep, variant)
               WINDOW w AS (PARTITION BY m.sweep, m.run ORDER BY m.step)),
             wide AS (SELECT greatest(1, ceil(max(step) / $3::DOUBLE))::BIGINT AS width FROM base),
@@ -233,13 +245,15 @@ def metric_curves(
             thin AS (
               SELECT metric, sweep, variant, seed, run, width, (step - 1) // width AS bin,
                      avg(step) AS step, avg("x axis") AS x,
-                     CASE WHEN bool_and(isfinite(value)) THEN avg(value) FILTER (isfinite(value)) END AS value
+                     CASE WHEN bool_and(isfinite(value)) THEN avg(value) FILTER (isfinite(value))
+                         END AS value
               FROM long, wide GROUP BY metric, sweep, variant, seed, run, width, bin)
             SELECT metric, sweep, variant{seed}, avg(x) AS x, avg(step) AS step,
                    CASE WHEN count(value) = count(*) THEN avg(value) END AS mean,
                    stddev_samp(value) AS spread, min(value) AS lowest, max(value) AS highest,
                    count(*)::INTEGER AS seeds, any_value(width) AS width
-            FROM thin GROUP BY metric, sweep, variant{seed}, bin ORDER BY metric, sweep, variant{seed}, bin""",
+            FROM thin GROUP BY metric, sweep, variant{seed}, bin
+                ORDER BY metric, sweep, variant{seed}, bin""",
         [*_columns(series, 2), points or 10**9],
     )
     return _with_interval(curves)
@@ -270,7 +284,8 @@ def score_curves(
                    avg(CASE WHEN s.step = 0 THEN 0 ELSE a.x END) AS x,
                    avg(s.accuracy) AS mean, stddev_samp(s.accuracy) AS spread,
                    min(s.accuracy) AS lowest, max(s.accuracy) AS highest, count(*)::INTEGER AS seeds
-            FROM every_score s JOIN chosen USING (sweep, variant) LEFT JOIN axis a USING (sweep, run, step)
+            FROM every_score s JOIN chosen USING (sweep, variant) LEFT JOIN axis a
+                USING (sweep, run, step)
             WHERE list_contains($3, s.benchmark)
             GROUP BY s.benchmark, s.sweep, s.variant{seed}, s.step
             ORDER BY s.benchmark, s.sweep, s.variant{seed}, s.step""",
@@ -285,7 +300,8 @@ def scores(db: Database, sweep: str) -> pandas.DataFrame:
     return frame(
         db,
         """SELECT run, variant, seed, benchmark, step, accuracy, pass_at_k, maj_at_k, unread
-           FROM scores WHERE sweep = ? AND variant IS NOT NULL ORDER BY variant, seed, run, benchmark, step""",
+           FROM scores WHERE sweep = ? AND variant IS NOT NULL
+               ORDER BY variant, seed, run, benchmark, step""",
         [sweep],
     )
 
@@ -308,9 +324,11 @@ def problem_scores(
     cluster (null for problems that stand for themselves)."""
     return frame(
         db,
-        """SELECT run, step, benchmark, problem_id, avg(correct::INTEGER) AS accuracy, count(*)::INTEGER AS samples,
+        """SELECT run, step, benchmark, problem_id, avg(correct::INTEGER) AS accuracy,
+           count(*)::INTEGER AS samples,
                   max(cluster) AS cluster
-           FROM samples JOIN (SELECT unnest($1::VARCHAR[]) AS run, unnest($2::BIGINT[]) AS step) USING (run, step)
+           FROM samples JOIN (SELECT unnest($1::VARCHAR[]) AS run, unnest($2::BIGINT[]) AS step)
+               USING (run, step)
            WHERE sweep = $3 GROUP BY ALL ORDER BY ALL""",
         [*_columns(checkpoints, 2), sweep],
     )
@@ -325,13 +343,16 @@ def spending(db: Database, sweep: str) -> pandas.DataFrame:
     return frame(
         db,
         f"""WITH spent AS (
-              SELECT m.run, m.step, m.optimizer_step AS updates, m.{tokens} AS tokens, sum({seconds}) OVER w AS seconds,
+              SELECT m.run, m.step, m.optimizer_step AS updates, m.{tokens} AS tokens,
+                  sum({seconds}) OVER w AS seconds,
                      sum({groups}) OVER w * (r.spec->>'$.rollout.group_size')::DOUBLE AS responses
               FROM metrics m JOIN runs r USING (sweep, run) WHERE m.sweep = $1
               WINDOW w AS (PARTITION BY m.run ORDER BY m.step))
-            SELECT run, step, responses::DOUBLE AS responses, tokens::DOUBLE AS tokens, updates::DOUBLE AS updates,
+            SELECT run, step, responses::DOUBLE AS responses, tokens::DOUBLE AS tokens,
+                updates::DOUBLE AS updates,
                    seconds::DOUBLE AS seconds
-            FROM spent SEMI JOIN (SELECT run, step FROM evals WHERE sweep = $1) USING (run, step) WHERE step > 0
+            FROM spent SEMI JOIN (SELECT run, step FROM evals WHERE sweep = $1) USING (run, step)
+                WHERE step > 0
             UNION ALL SELECT DISTINCT run, 0, 0, 0, 0, 0 FROM evals WHERE sweep = $1 AND step = 0
             ORDER BY run, step""".replace("m.NULL", "NULL"),
         [sweep],
@@ -343,8 +364,10 @@ def frontier(db: Database, sweep: str) -> pandas.DataFrame:
     direction, accuracy, pass_at_k, maj_at_k, and per_response and per_token in nats."""
     return frame(
         db,
-        """SELECT run, variant, seed, step, direction, accuracy, pass_at_k, maj_at_k, per_response, per_token
-           FROM frontier WHERE sweep = ? AND variant IS NOT NULL ORDER BY variant, seed, step, direction""",
+        """SELECT run, variant, seed, step, direction, accuracy, pass_at_k, maj_at_k, per_response,
+           per_token
+           FROM frontier WHERE sweep = ? AND variant IS NOT NULL
+               ORDER BY variant, seed, step, direction""",
         [sweep],
     )
 
@@ -355,8 +378,10 @@ def answers(db: Database, sweep: str, checkpoints: Sequence[tuple[str, int]]) ->
     return frame(
         db,
         """SELECT run, benchmark, problem_id, extracted, vote, correct
-           FROM samples JOIN (SELECT unnest($1::VARCHAR[]) AS run, unnest($2::BIGINT[]) AS step) USING (run, step)
-                LEFT JOIN votes USING (extracted) WHERE sweep = $3 ORDER BY run, benchmark, problem_id, sample""",
+           FROM samples JOIN (SELECT unnest($1::VARCHAR[]) AS run, unnest($2::BIGINT[]) AS step)
+               USING (run, step)
+                LEFT JOIN votes USING (extracted) WHERE sweep = $3
+                    ORDER BY run, benchmark, problem_id, sample""",
         [*_columns(checkpoints, 2), sweep],
     )
 
@@ -378,7 +403,8 @@ def evaluations(db: Database) -> pandas.DataFrame:
     """Every evaluation with where it comes from, those by hand first."""
     return frame(
         db,
-        """SELECT model, benchmark, origin, k, problems, accuracy, standard_error, pass_at_k, maj_at_k, tokens, truncated,
+        """SELECT model, benchmark, origin, k, problems, accuracy, standard_error, pass_at_k,
+           maj_at_k, tokens, truncated,
                   unread, second_reading, engine, rules, draws, sweep, run, step
            FROM evals ORDER BY origin = 'sweep', origin, model, benchmark, k""",
     )
@@ -411,14 +437,18 @@ def identical_variants(db: Database, sweep: str) -> list[list[str]]:
         name for name in metric_names(db) if name != "tokens_per_second" and "seconds" not in name
     ]
     groups = db.execute(
-        f"""WITH trained AS (SELECT run, bit_xor(hash({", ".join(map(quote, ["step", *numbers]))})) AS digest
+        f"""WITH trained AS (SELECT run,
+            bit_xor(hash({", ".join(map(quote, ["step", *numbers]))})) AS digest
                           FROM metrics WHERE sweep = $1 GROUP BY run),
-               evaluated AS (SELECT run, bit_xor(hash(benchmark, step, problem_id, sample, correct, extracted, tokens))
+               evaluated AS (SELECT run, bit_xor(hash(benchmark, step, problem_id, sample, correct,
+                   extracted, tokens))
                                     AS digest FROM samples WHERE sweep = $1 GROUP BY run),
-               digests AS (SELECT r.variant, list((r.seed, t.digest, e.digest) ORDER BY r.seed) AS digest
+               digests AS (SELECT r.variant, list((r.seed, t.digest, e.digest)
+                   ORDER BY r.seed) AS digest
                            FROM runs r JOIN trained t USING (run) JOIN evaluated e USING (run)
                            WHERE r.sweep = $1 AND r.superseded IS NULL GROUP BY r.variant)
-            SELECT list(variant ORDER BY variant) FROM digests GROUP BY digest HAVING count(*) > 1 ORDER BY ALL""",
+            SELECT list(variant ORDER BY variant) FROM digests GROUP BY digest HAVING count(*) > 1
+                ORDER BY ALL""",
         [sweep],
     )
     return [variants for (variants,) in groups.fetchall()]
@@ -434,13 +464,18 @@ def without_answer(db: Database, sweep: str) -> pandas.DataFrame:
     """
     return frame(
         db,
-        """SELECT s.run, s.benchmark, s.step, avg((s.extracted IS NULL)::INTEGER) AS missing, any_value(e.unread) AS unread,
-                  map_entries(histogram(s.unread) FILTER (s.unread IS NOT NULL)) AS forms, any_value(e.accuracy) AS accuracy,
+        """SELECT s.run, s.benchmark, s.step, avg((s.extracted IS NULL)::INTEGER) AS missing,
+           any_value(e.unread) AS unread,
+                  map_entries(histogram(s.unread) FILTER (s.unread IS NOT NULL)) AS forms,
+                      any_value(e.accuracy) AS accuracy,
                   any_value(e.second_reading) AS second_reading, mode(s.extracted) AS answer,
                   CASE WHEN count(DISTINCT s.problem_id) < 8 THEN 0
-                       ELSE coalesce(list_max(map_values(histogram(s.extracted))), 0) / count(*) END AS repeated
-           FROM samples s JOIN evals e USING (sweep, run, benchmark, step) JOIN runs r USING (sweep, run)
-           WHERE r.sweep = $1 AND r.superseded IS NULL AND NOT starts_with(coalesce(e.rules, ''), 'reward>=')
+                       ELSE coalesce(list_max(map_values(histogram(s.extracted))), 0) / count(*)
+                           END AS repeated
+           FROM samples s JOIN evals e USING (sweep, run, benchmark, step) JOIN runs r
+               USING (sweep, run)
+           WHERE r.sweep = $1 AND r.superseded IS NULL AND NOT starts_with(coalesce(e.rules, ''),
+               'reward>=')
            GROUP BY s.run, s.benchmark, s.step
            QUALIFY row_number() OVER (PARTITION BY s.run, s.benchmark ORDER BY s.step DESC) = 1
            ORDER BY ALL""",

@@ -87,7 +87,8 @@ def other_code_notes(runs: Mapping[str, Sequence[Record]]) -> list[str]:
         return []
     return [
         f"trained by older code: {_some(older, 'runs')}; {_some(files)} "
-        f"{'has' if len(files) == 1 else 'have'} changed since; what is removed (rpg rm) is trained again"
+        f"{'has' if len(files) == 1 else 'have'} changed since; what is removed (rpg rm) is "
+        "trained again"
     ]
 
 
@@ -105,7 +106,10 @@ def differences(runs: Mapping[str, Sequence[Record]]) -> list[str]:
     lines = []
     unrecorded = [run for run in runs if runs[run] and not all(runs[run])]
     if unrecorded:
-        line = f"no record of the code that trained {_some(unrecorded, 'runs')} (by an earlier version)"
+        line = (
+            f"no record of the code that trained {_some(unrecorded, 'runs')} (by an earlier "
+            "version)"
+        )
         lines.append(line)
     versions = {
         version
@@ -123,13 +127,15 @@ def differences(runs: Mapping[str, Sequence[Record]]) -> list[str]:
         )
         lines.append(
             f"trained by different code: {_listed(groups)}; {_some(files)} "
-            f"{'differs' if len(files) == 1 else 'differ'}; what is removed (rpg rm) is trained again"
+            f"{'differs' if len(files) == 1 else 'differ'}; what is removed (rpg rm) is "
+            "trained again"
         )
     else:
         groups = _groups(recorded, lambda record: record.get("git_revision"), _revision)
         if len(groups) > 1:
             lines.append(
-                f"trained at different git revisions: {_listed(groups)}; the code that training imports is the same"
+                f"trained at different git revisions: {_listed(groups)}; the code that "
+                "training imports is the same"
             )
     labels: dict[str, Callable[[Record], str | None]] = {
         f"with different versions of {name}": partial(_version, name) for name in provenance.PINS

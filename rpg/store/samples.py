@@ -35,7 +35,8 @@ SECOND = "second_reading"
 """Of files with an answer that the first reader could not read: a second reader's verdict on it
 (docs/grading.md)."""
 CLUSTER = "cluster"
-"""Of benchmarks whose problems come in clusters: the cluster of the problem (rpg.tasks.problems)."""
+"""Of benchmarks whose problems come in clusters: the cluster of the problem (rpg.tasks.problems).
+"""
 TURNS = "turns"
 """Of conversations: the turns of the policy and of its environment as a JSON list; `response` is
 all of them."""
@@ -45,7 +46,8 @@ GRADE_COLUMNS = {name: EVAL_COLUMNS[name] for name in GRADES}
 UNREAD_SHARE = 0.02
 """From this share of unread answers an evaluation says so."""
 UNREAD = (
-    "(?s): ((?:not read|cannot be compared|the gold answer is not read|time limit|memory limit|longer than|worker ended)"
+    "(?s): ((?:not read|cannot be compared|the gold answer is not read|time limit|memory "
+    "limit|longer than|worker ended)"
     ".*?)(?:; read as .*)?$"
 )
 """Within the reason of a wrong answer (rpg.tasks.rewards.graders): why it could not be read."""
@@ -80,7 +82,10 @@ def write_samples(
         if set(row) != set(columns):
             missing = set(columns) - set(row)
             extra = set(row) - set(columns)
-            why = f"cannot write {path}: row {index} lacks {sorted(missing)}, has unknown {sorted(extra)}"
+            why = (
+                f"cannot write {path}: row {index} lacks {sorted(missing)}, has unknown "
+                f"{sorted(extra)}"
+            )
             raise StoreError(why)
     _write(path, rows, columns, {**about, **({} if rules is None else {"rules": rules})})
 

@@ -55,7 +55,8 @@ class MissingPartError(UserError):
 
 
 def private_part(name: str) -> Any:
-    """The part of this name. Raises MissingPartError: it is in none of the places that are known."""
+    """The part of this name. Raises MissingPartError: it is in none of the places that are
+    known."""
     part = PRIVATE_PARTS[name]
     for module in part.modules:
         try:

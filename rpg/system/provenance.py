@@ -77,7 +77,8 @@ def loaded() -> Sources:
 
 
 def below(*packages: str) -> Sources:
-    """All files of some of our packages, e.g. `rpg.losses`: for what other processes compute with."""
+    """All files of some of our packages, e.g. `rpg.losses`: for what other processes compute
+    with."""
     files = [
         file for package in packages for file in (ROOT / Path(*package.split("."))).rglob("*.py")
     ]
@@ -120,7 +121,8 @@ def versions() -> dict[str, str]:
 
 
 def embedded() -> dict[str, str]:
-    """Versions of what the embedded trainer computes with, without their builds (`+cpu`, `+cu128`)."""
+    """Versions of what the embedded trainer computes with, without their builds (`+cpu`,
+    `+cu128`)."""
     return {
         name: version.partition("+")[0] for name, version in versions().items() if name in _EMBEDDED
     }
@@ -147,7 +149,8 @@ def git_revision() -> str | None:
 
 @cache
 def machine() -> dict[str, Any]:
-    """This machine: host name, system, processor, cores, and the GPU where this process uses one."""
+    """This machine: host name, system, processor, cores, and the GPU where this process uses
+    one."""
     processor = platform.processor() or platform.machine()
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()

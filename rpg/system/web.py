@@ -107,7 +107,10 @@ class AccessControl:
         elif self._has_cookie(cookie, headers, scope):
             await self._app(scope, receive, send)
         elif self._has_password(headers):
-            value = f"{cookie}={self._token(cookie, int(time.time()) + SESSION_SECONDS)}; Max-Age={SESSION_SECONDS}"
+            value = (
+                f"{cookie}={self._token(cookie, int(time.time()) + SESSION_SECONDS)}; "
+                f"Max-Age={SESSION_SECONDS}"
+            )
             flags = "; Path=/; HttpOnly; SameSite=Strict" + "; Secure" * cookie.startswith(
                 "__Host-"
             )
@@ -128,7 +131,8 @@ class AccessControl:
         )
 
     def _token(self, name: str, expires: int) -> str:
-        return f"{expires}-{hmac.new(self._key, f'{name} {expires}'.encode(), hashlib.sha256).hexdigest()}"
+        signed = hmac.new(self._key, f"{name} {expires}".encode(), hashlib.sha256)
+        return f"{expires}-{signed.hexdigest()}"
 
     def _has_cookie(self, name: str, headers: dict[str, str], scope: Scope) -> bool:
         try:
@@ -149,8 +153,10 @@ def _security_headers(address: Address) -> list[tuple[bytes, bytes]]:
     """Pages load nothing from elsewhere and stand in no frame of others. Streamlit and Vega need
     inline and made scripts."""
     policy = (
-        "default-src 'self' data: blob:; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; object-src 'none'; "
-        f"style-src 'self' 'unsafe-inline'; connect-src 'self' data: blob: {' '.join(sorted(address.origins))}; "
+        "default-src 'self' data: blob:; script-src 'self' 'unsafe-inline' 'unsafe-eval' "
+        "blob:; object-src 'none'; "
+        "style-src 'self' 'unsafe-inline'; connect-src 'self' data: blob: "
+        f"{' '.join(sorted(address.origins))}; "
         "base-uri 'self'; form-action 'self'; frame-ancestors 'self'"
     )
     return [

@@ -2,7 +2,8 @@
 mathematician's verdict.
 
     cases(golds)        every class over these gold answers, in a fixed order
-    real_golds()        the distinct gold answers of the real benchmarks ($RPG_DATA); none where they are not there
+    real_golds()        the distinct gold answers of the real benchmarks ($RPG_DATA);
+                        none where they are not there
     sample_golds()      answers of our own of every kind, so that every class is tested everywhere
 
 Written before the grammar that reads answers, and on its own: nothing here imports the grader.

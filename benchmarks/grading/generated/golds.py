@@ -136,7 +136,8 @@ def _inside(text: str) -> str | None:
 
 
 def real_golds() -> list[Gold]:
-    """The distinct gold answers of the five benchmarks; [] where their files are not in $RPG_DATA."""
+    """The distinct gold answers of the five benchmarks; [] where their files are not in
+    $RPG_DATA."""
     if not (DATA / "aime-2024.parquet").is_file():
         return []
     found: dict[str, Gold] = {}

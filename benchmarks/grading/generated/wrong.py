@@ -65,15 +65,13 @@ def rounded(g: Gold) -> Iterator[str]:
 def bases(g: Gold) -> Iterator[str]:
     if g.integer and g.value >= 10:
         t = g.text
-        for base in (8, 16, 9, 12):
+        for base, spoken in {8: "eight", 16: "sixteen", 9: "nine", 12: "twelve"}.items():
             if all(int(c) < base for c in t):
                 yield from last_lines(
                     f"${t}_{{{base}}}$", f"{t}_{base}", rf"$\boxed{{{t}_{{{base}}}}}$"
                 )
                 yield from last_lines(f"{t} in base {base}", f"${t}$ (base {base})")
-                yield last_line(
-                    rf"${t}_{{\text{{{ {8: 'eight', 16: 'sixteen', 9: 'nine', 12: 'twelve'}[base] }}}}}$"
-                )
+                yield last_line(rf"${t}_{{\text{{{spoken}}}}}$")
 
 
 def spaces(g: Gold) -> Iterator[str]:

@@ -47,7 +47,8 @@ class RayWorker:
         folder = model.startswith(("/", "~", "."))
         if folder and not Path(model).expanduser().is_dir():
             raise EngineError(
-                f"evaluation.place: {model} does not exist on the cluster node {socket.gethostname()}; "
+                f"evaluation.place: {model} does not exist on the cluster node "
+                f"{socket.gethostname()}; "
                 "the data folder must be on storage that all nodes share"
             )
         self.engine.load(model, revision)
@@ -91,7 +92,8 @@ class RayEngine:
             available = total.get(kind, 0) / unit
             if each * place.workers > available:
                 return (
-                    f"evaluation.place: {place.workers} workers with {field} {each:g} each, but the cluster at "
+                    f"evaluation.place: {place.workers} workers with {field} {each:g} each, "
+                    "but the cluster at "
                     f"{place.address} has {available:g} in all"
                 )
         return None
@@ -119,7 +121,10 @@ class RayEngine:
                 try:
                     self._get(reference)
                 except self._ray.exceptions.RayActorError as error:
-                    why = f"a worker on the Ray cluster ended while loading the model: {last_line(error)}"
+                    why = (
+                        "a worker on the Ray cluster ended while loading the model: "
+                        f"{last_line(error)}"
+                    )
                     raise EngineError(why) from error
             if not ready:
                 waited += _SAY_SECONDS
@@ -151,7 +156,8 @@ class RayEngine:
                 ended += 1
                 if ended > _RESTARTS:
                     raise EngineError(
-                        f"workers on the Ray cluster ended {ended} times, the last time with: {last_line(error)}"
+                        f"workers on the Ray cluster ended {ended} times, the last time "
+                        f"with: {last_line(error)}"
                     ) from error
                 self.say(f"a worker on the Ray cluster ended and is replaced ({last_line(error)})")
                 share = sorted(left[number])
@@ -181,7 +187,8 @@ class RayEngine:
 
 
 def deal(requests: Sequence[Request], workers: int) -> list[list[int]]:
-    """Indices of requests for each worker: the problems in turn, the samples of a problem together."""
+    """Indices of requests for each worker: the problems in turn, the samples of a problem
+    together."""
     shares: list[list[int]] = [[] for _ in range(workers)]
     groups = groupby(range(len(requests)), key=lambda i: requests[i].prompt)
     for turn, (_, group) in enumerate(groups):

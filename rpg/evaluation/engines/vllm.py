@@ -52,7 +52,8 @@ class VllmEngine(Vllm):
         self.stop = stop_tokens(self.tokenizer, generation_config)
 
     def _reload(self, path: str, revision: str | None) -> bool:
-        """Load weights of the same shapes into the running engine; False if that is not possible."""
+        """Load weights of the same shapes into the running engine; False if that is not
+        possible."""
         config = Path(path) / "config.json"
         if revision is not None or not config.is_file() or config.read_bytes() != self._config:
             return False

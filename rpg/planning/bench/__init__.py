@@ -30,7 +30,8 @@ class BenchError(UserError):
 
 
 def run(command: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What a measuring process answers. Raises BenchError: it failed; the last line that it said."""
+    """What a measuring process answers. Raises BenchError: it failed; the last line that it
+    said."""
     try:
         child = subprocess.run(command, input=json.dumps(settings), capture_output=True, text=True)
     except OSError as error:

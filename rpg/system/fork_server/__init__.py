@@ -42,7 +42,8 @@ class Program:
 
 
 class ForkedProcess:
-    """A child of the server, with as much of Popen's interface as a sweep uses; any thread may ask."""
+    """A child of the server, with as much of Popen's interface as a sweep uses; any thread may
+    ask."""
 
     def __init__(self, pid: int, status: int, stdin: IO[bytes] | None) -> None:
         self.pid = pid

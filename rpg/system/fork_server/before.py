@@ -1,4 +1,5 @@
-"""What the fork server imports first: it ends with its parent, leads a session, writes to its log."""
+"""What the fork server imports first: it ends with its parent, leads a session, writes to its
+log."""
 
 import gc
 import os
