@@ -81,6 +81,7 @@ def write(
         }
         record |= {
             "matters": sweep.spec.matters,
+            "caution": sweep.caution,
             "budget": None,
             "runs": [run.folder for run in sweep.runs],
         }

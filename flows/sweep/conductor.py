@@ -89,6 +89,7 @@ def register(sweep: Sweep, layout: Layout) -> list[RunFolder]:
             "baseline": sweep.baseline,
             "matters": sweep.spec.matters,
             "budget": sweep.spec.budget.tokens if sweep.spec.budget else None,
+            "caution": sweep.caution,
             "created": created,
             "runs": [*(run.folder for run in sweep.runs), *imported_runs(layout, sweep.spec.name)],
             "benchmarks": list(

@@ -115,6 +115,8 @@ class Sweep:
     reported: bool = True
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Part of a variant's name -> what reports call it."""
+    caution: str = ""
+    """What limits every verdict about it; reports say it wherever they give one."""
 
 
 def load_sweep(

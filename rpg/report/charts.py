@@ -45,7 +45,10 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
         *interval_tooltips("difference_low", "difference_high", "+.4f"),
         alt.Tooltip("p_corrected:Q", title="p, corrected", format=".3g"),
         alt.Tooltip("verdict:N"),
+        alt.Tooltip("seed_accuracies:N", title="accuracy of each seed"),
     ]
+    if summary.collapses:
+        tooltip.append(alt.Tooltip("collapsed:N", title="collapsed seeds"))
     bounds = [
         *data["difference_low"].dropna(),
         *data["difference_high"].dropna(),

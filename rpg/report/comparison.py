@@ -56,6 +56,7 @@ COLUMNS = (
     "without_low",
     "without_high",
     "without_verdict",
+    "caution",  # what limits every verdict, as in the report's headline
     "leads",  # the highest `last` of its benchmark, and better than every other by the same test
     *SPENT,
 )
@@ -77,11 +78,13 @@ UNTESTED = Difference(math.nan, math.nan, math.nan, math.nan, math.nan, "")
 
 class History(NamedTuple):
     """Looks that were taken at a sweep's differences; and of its file the size of a difference that
-    matters (`matters`) and the tokens at which variants are compared (`budget`)."""
+    matters (`matters`), the tokens at which variants are compared (`budget`), and what limits all
+    of its verdicts (`caution`)."""
 
     looks: tuple[stats.Look, ...] = ()
     matters: float = stats.MATTERS
     budget: float | None = None
+    caution: str = ""
 
 
 UNSEEN = History()

@@ -14,12 +14,47 @@ from rpg.stats import MINIMUM_SEEDS
 NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
 
 
+NAMED = 3
+"""As many collapsed seeds are named one by one."""
+
+
 def conclusion(summary: Summary) -> str:
     """How many variants differ from the baseline, the largest difference with its interval, and its
-    price in tokens.
+    price in tokens; then the seeds that collapsed, and what limits every verdict.
 
     Only differences that the paired test calls real are said to be differences.
     """
+    sentences = [_compared(summary), collapse_sentence(summary)]
+    if not summary.judged.empty:
+        sentences.append(caution_sentence(summary))
+    return " ".join(filter(None, sentences))
+
+
+def caution_sentence(summary: Summary) -> str:
+    """What limits every verdict; "" if nothing does."""
+    text = summary.caution
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def collapse_sentence(summary: Summary) -> str:
+    """The seeds that collapsed; "" if none did."""
+    found = summary.collapses
+    if not found:
+        return ""
+    if len(found) > NAMED:
+        variants = dict.fromkeys(summary.labels[each.variant] for each in found)
+        return f"{len(found)} seeds collapsed, of {', '.join(variants)}."
+    parts = [
+        f"seed {each.seed} of {summary.labels[each.variant]} collapsed "
+        f"({each.accuracy:.2f}; its siblings reach {each.siblings:.2f})"
+        for each in found
+    ]
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _compared(summary: Summary) -> str:
+    """How many variants differ, by how much and at what price."""
     table = summary.table[summary.table["benchmark"] == summary.headline]
     if table.empty:
         return "No checkpoint has been evaluated on all benchmarks yet."

@@ -49,6 +49,10 @@ class Summary(NamedTuple):
     its semicolon."""
     question: str = ""
     """The description in the sweep's file."""
+    collapses: tuple[stats.Collapse, ...] = ()
+    """Seeds that ended far below their siblings."""
+    caution: str = ""
+    """What limits every verdict of the sweep, for example one search per variant of a study."""
 
     @property
     def series(self) -> dict[queries.Series, str]:
@@ -89,6 +93,7 @@ def summarise(
     """
     selection = select(db, sweep, baseline, names)
     comparison = judge(db, selection, past)
+    comparison.table["caution"] = past.caution
     spending = price(db, selection, comparison, past.budget)
     health = _health(db, selection)
     return Summary(
@@ -106,6 +111,8 @@ def summarise(
         spending=spending.unequal,
         advice=comparison.advice,
         question=selection.question,
+        collapses=tuple(comparison.collapses),
+        caution=past.caution,
     )
 
 
@@ -119,6 +126,7 @@ def history(layout: Layout, sweep: str) -> History:
         looks=tuple(looks),
         matters=float(record.get("matters", stats.MATTERS)),
         budget=record.get("budget"),
+        caution=str(record.get("caution") or ""),
     )
 
 

@@ -109,7 +109,10 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
     write("table.tex", tables.latex(summary))
     write("table.csv", csv_text(summary.table))
     if summary.equal:
-        each = [part.table.assign(axis=part.axis, budget=part.budget) for part in summary.equal]
+        each = [
+            part.table.assign(axis=part.axis, budget=part.budget, caution=summary.caution)
+            for part in summary.equal
+        ]
         write("equal.csv", csv_text(pandas.concat(each)))
     write("curves.csv", csv_text(every_step))
     return written

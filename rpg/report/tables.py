@@ -19,7 +19,7 @@ from rich.text import Text
 
 from rpg.errors import see, visible
 from rpg.report.comparison import SPENT
-from rpg.report.conclusion import conclusion
+from rpg.report.conclusion import caution_sentence, conclusion
 from rpg.report.selection import MEAN
 from rpg.report.spending import Equal
 from rpg.report.summary import Summary
@@ -39,6 +39,10 @@ TEST_NOTE = (
 )
 UNREAD_NOTE = f"Unread answers could not be read, and count as wrong{see('grading')}."
 TOO_FEW_NOTE = "Verdicts need three seeds: two do not show how much seeds differ."
+COLLAPSE_NOTE = (
+    "Collapsed: the seed has lost half of what its siblings reach, and more than seeds differ "
+    f"elsewhere{see('statistics')}. Verdicts count it; the table without it is beside them."
+)
 BOLD_NOTE = "Bold: better than every other variant by the same test; if nothing is bold, no variant is clearly best."
 
 WRAPPED = 160  # characters of a line that is as wide as a figure of four panels
@@ -90,6 +94,32 @@ def main_table(summary: Summary) -> Grid:
             cells + _difference(summary, row, row.difference_low, row.difference_high) * compared
         )
     return Grid("Mean accuracy" if name == MEAN else f"Accuracy on {name}", header, rows)
+
+
+def collapse_table(summary: Summary) -> Grid | None:
+    """The share of collapsed seeds, and the differences with and without them; None if no seed
+    collapsed."""
+    if not summary.collapses:
+        return None
+    data = summary.table[summary.table["benchmark"] == summary.headline]
+    header = ["Variant", "Collapsed", "Share", "With", "Verdict", "Without", "Verdict without"]
+    rows = []
+    for row in data.itertuples():
+        gone = row.collapsed.split(", ") if row.collapsed else []
+        share = plus_minus(len(gone) / row.seeds, row.collapsed_low, row.collapsed_high)
+        cells = [row.label, " ".join(["seed", ", ".join(gone)]) if gone else "none", share]
+        if row.verdict:
+            bounds = row.difference_low, row.difference_high
+            cells += [plus_minus(row.difference, *bounds, signed), row.verdict]
+        else:
+            cells += ["baseline" if row.variant == summary.baseline else "", ""]
+        if row.without_verdict:
+            bounds = row.without_low, row.without_high
+            cells += [plus_minus(row.without_difference, *bounds, signed), row.without_verdict]
+        else:
+            cells += ["", ""]
+        rows.append(cells)
+    return grid_of("With and without collapsed seeds", "collapsed", header, rows)
 
 
 def benchmark_table(summary: Summary) -> Grid | None:
@@ -147,7 +177,13 @@ def grids(summary: Summary) -> list[Grid]:
     if summary.table.empty:
         return []
     equal = [equal_table(summary, part) for part in summary.equal if part.axis == summary.at]
-    candidates = [main_table(summary), *equal, benchmark_table(summary), spending_table(summary)]
+    candidates = [
+        main_table(summary),
+        collapse_table(summary),
+        *equal,
+        benchmark_table(summary),
+        spending_table(summary),
+    ]
     return [grid for grid in candidates if grid]
 
 
@@ -175,6 +211,10 @@ def significant(summary: Summary) -> list[str]:
 
 def caption(summary: Summary) -> list[str]:
     lines = [BEST_NOTE, INTERVAL_NOTE]
+    if summary.caution and not summary.judged.empty:
+        lines.insert(0, caution_sentence(summary))
+    if summary.collapses:
+        lines.append(COLLAPSE_NOTE)
     if (summary.table["unread"] > 0).any():
         lines.append(UNREAD_NOTE)
     if not summary.table["verdict"].isin(["", TOO_FEW]).all():
@@ -185,26 +225,31 @@ def caption(summary: Summary) -> list[str]:
             f"{summary.look.planned} planned at first: new verdicts were given at a level of {summary.look.level:.2%}."
         )
     if not summary.table.empty:
-        whole = summary.table[summary.table["low"].notna()]  # those that have an interval
-        seeds = whole["seeds"].min()
-        samples = sorted(set(summary.table["k"]) - {0})
-        if samples:
-            lines.append(
-                f"Accuracy is mean@k with k = {', '.join(map(str, samples))} samples per problem."
-            )
-        if summary.rules:
-            lines.append(
-                f"Answers were graded by the rules {' and '.join(summary.rules)}{see('grading')}."
-            )
-        if len(summary.rules) > 1:
-            again = "rpg evaluate --regrade grades samples again"
-            lines.append(f"Numbers by different rules cannot be compared: {again}.")
-        if seeds == 1:
-            lines.append(
-                "With one seed, an interval covers the choice of problems, not that of seeds."
-            )
-        elif summary.table["verdict"].eq(TOO_FEW).any():
-            lines.append(TOO_FEW_NOTE)
+        lines += _measurement(summary)
+    return lines
+
+
+def _measurement(summary: Summary) -> list[str]:
+    """How answers were drawn and graded, and what few seeds cannot say."""
+    lines = []
+    whole = summary.table[summary.table["low"].notna()]  # those that have an interval
+    seeds = whole["seeds"].min()
+    samples = sorted(set(summary.table["k"]) - {0})
+    if samples:
+        lines.append(
+            f"Accuracy is mean@k with k = {', '.join(map(str, samples))} samples per problem."
+        )
+    if summary.rules:
+        lines.append(
+            f"Answers were graded by the rules {' and '.join(summary.rules)}{see('grading')}."
+        )
+    if len(summary.rules) > 1:
+        again = "rpg evaluate --regrade grades samples again"
+        lines.append(f"Numbers by different rules cannot be compared: {again}.")
+    if seeds == 1:
+        lines.append("With one seed, an interval covers the choice of problems, not that of seeds.")
+    elif summary.table["verdict"].eq(TOO_FEW).any():
+        lines.append(TOO_FEW_NOTE)
     return lines
 
 

@@ -15,7 +15,7 @@ from rpg.config.sweep_spec import Budget, PlannedRun, Sweep, SweepSpec, run_fold
 from rpg.study.registration import STOPPING, reported_sweep, reported_variant
 from rpg.study.spec import FEWEST_SEEDS, Study, resolved
 from rpg.study.trials import Tuning, tuning_sweep
-from rpg.study.tuning import Trial
+from rpg.study.tuning import Trial, few_searches
 
 DataDigest = Callable[[RunSpec], str]
 
@@ -135,7 +135,16 @@ def reported_plan(record: Mapping[str, Any], study: Study, data: DataDigest) -> 
         budget=Budget(tokens=record["budget"]) if record["budget"] else None,
     )
     text = json.dumps(record, indent=1, ensure_ascii=False)
-    return Sweep(spec, tuple(runs), baseline, text, study.path, reported=False)
+    searches = len(next(iter(record["trials"].values())))
+    return Sweep(
+        spec,
+        tuple(runs),
+        baseline,
+        text,
+        study.path,
+        reported=False,
+        caution=few_searches(searches, len(record["seeds"])),
+    )
 
 
 def portions(seeds: Sequence[int], looks: int) -> list[list[int]]:

@@ -17,6 +17,7 @@ from rpg.store import Layout, StoreError, atomic_write_json
 from rpg.store.current import current_runs
 from rpg.store.run_folder import FORMAT, read_checked
 from rpg.study.trials import read_study
+from rpg.study.tuning import few_searches
 from rpg.system import provenance
 
 OVER_LEVELS = "over levels of factors"
@@ -53,8 +54,8 @@ class Registration:
     variants: name -> its settings by dotted field; of a searched field a list, with a value for
     each search, where there are several. factors: dotted field -> levels, crossed with the seeds.
     runs: folder in the sweep `sweep` -> {variant, seed, settings: {searched field: value}, factors:
-    {field: level}, run_id}. deviations: how what there is departs from the record, a sentence each;
-    none: the badge holds.
+    {field: level}, run_id}. trials: variant -> those that won, one for each search. deviations: how
+    what there is departs from the record, a sentence each; none: the badge holds.
     """
 
     variants: dict[str, dict[str, Any]]
@@ -65,11 +66,17 @@ class Registration:
     looks: int
     factors: dict[str, list[Any]]
     runs: dict[str, dict[str, Any]]
+    trials: dict[str, list[int]]
     sweep: str
     digest: str
     registered_at: float
     number: int
     deviations: list[str]
+
+    @property
+    def caution(self) -> str:
+        """What limits every verdict of the study; "" if nothing does."""
+        return few_searches(len(next(iter(self.trials.values()))), len(self.seeds))
 
 
 def record_path(layout: Layout, study: str, number: int | None = None) -> Path:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rpg.store import Layout
 from rpg.study.registration import registration
 from rpg.study.trials import read_study, tried, tuned, tunings_from
-from rpg.study.tuning import equal_settings, remarks, winner
+from rpg.study.tuning import equal_settings, few_searches, remarks, winner
 
 headings = ["Variant", "Trials", "Finished", "Pruned", "Failed", "Best", "Settings"]
 
@@ -38,12 +38,9 @@ def sentences(layout: Layout, study: str) -> Iterator[str]:
             if winner(trials) is None:
                 yield f"{tuning.variant}: search {number} has no finished trial, so it has no settings to compare"
         yield from remarks(tuning.variant, tuning.space, ended_searches)
-    seeds = len(record["spec"]["report"]["seeds"])
-    if record["searches"] < seeds:
-        yield (
-            f"{record['searches']} search{'es' * (record['searches'] > 1)} per variant for {seeds} reported seeds: verdicts "
-            "are about the settings that were found, and another search may find others"
-        )
+    caution = few_searches(record["searches"], len(record["spec"]["report"]["seeds"]))
+    if caution:
+        yield caution
     registered = registration(layout, study)
     if registered:
         runs = [(run["variant"], run["run_id"]) for run in registered.runs.values()]

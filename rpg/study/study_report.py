@@ -186,8 +186,9 @@ def verdicts_over_levels(
         rows.append([name, means[name], plus_minus(*result[:3], signed), result.verdict])
     title = f"Mean accuracy, over the levels of {', '.join(plan.factors)}"
     header = ["Variant", "Accuracy", "Difference", "Verdict"]
+    lines = [f"{plan.caution}."] if plan.caution else []
     return Section(
-        "Verdicts", (), [grid_of(title, "levels", header, rows)], caption=[NOTES["levels"]]
+        "Verdicts", lines, [grid_of(title, "levels", header, rows)], caption=[NOTES["levels"]]
     )
 
 
@@ -264,7 +265,8 @@ def comparison(db: Database, layout: Layout, plan: Registration) -> list[Section
     if plan.factors:
         compared = verdicts_over_levels(scores, layout, plan)
     else:
-        summary = summarise(db, plan.sweep, past=history(layout, plan.sweep))
+        past = history(layout, plan.sweep)._replace(caution=plan.caution)
+        summary = summarise(db, plan.sweep, past=past)
         compared = section(summary._replace(question=""), title="Verdicts")
     if scores is None:
         return [compared]

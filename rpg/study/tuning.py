@@ -117,3 +117,15 @@ def equal_settings(runs: Mapping[str, list[str]]) -> Iterator[str]:
         other = first.setdefault(tuple(identities), variant)
         if other != variant:
             yield f"{variant} and {other} are the same runs: their settings are equal, so they cannot differ"
+
+
+def few_searches(searches: int, seeds: int) -> str:
+    """What limits a study's verdicts where several seeds share the settings of one search; "" where
+    each has a search of its own."""
+    if searches >= seeds:
+        return ""
+    count = "one search" if searches == 1 else f"{searches} searches"
+    return (
+        f"{count} per variant for {seeds} reported seeds: verdicts "
+        "are about the settings that were found, and another search may find others"
+    )

@@ -9,6 +9,7 @@ from benchmarks.synthetic import Shape, write_sweep
 from rpg.report.conclusion import conclusion
 from rpg.report.labels import labels
 from rpg.report.summary import summarise
+from rpg.stats import Collapse
 from rpg.store.database import build, connect
 
 SHAPE = Shape(steps=8, eval_every=4, problems=24, samples=4, benchmarks=("easy", "hard"))
@@ -42,6 +43,18 @@ def test_the_sentence_is_that_of_the_table(tmp_path):
     assert conclusion(found._replace(table=found.table[:0])).startswith(
         "No checkpoint has been evaluated"
     )
+
+
+def test_the_sentence_names_collapsed_seeds_and_what_limits_every_verdict(tmp_path):
+    found = summary(tmp_path)
+    gone = [Collapse("dapo", seed, 0.01, 0.4) for seed in range(2)]
+    changed = found._replace(collapses=tuple(gone), caution="one search per variant")
+    said = conclusion(changed)
+    assert said.startswith(conclusion(found))
+    assert "Seed 0 of DAPO collapsed (0.01; its siblings reach 0.40); seed 1 of DAPO" in said
+    assert said.endswith(" One search per variant.")
+    many = changed._replace(collapses=tuple(gone * 2), caution="")
+    assert conclusion(many).endswith(" 4 seeds collapsed, of DAPO.")
 
 
 def test_without_a_verdict_the_sentence_gives_none(tmp_path):

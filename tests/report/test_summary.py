@@ -13,7 +13,7 @@ from rpg import stats
 from rpg.interop.importing import take_over
 from rpg.interop.importing.imported_runs import write_scores
 from rpg.interop.importing.trainer_logs import Log
-from rpg.report import frontier, tables, verdicts
+from rpg.report import charts, frontier, tables, verdicts
 from rpg.report.comparison import History
 from rpg.report.summary import history, summarise
 from rpg.store import StoreError
@@ -514,6 +514,12 @@ def test_a_collapsed_seed_is_named_and_compared_with_and_without(tmp_path):
     assert (other["collapsed"], other["collapsed_low"]) == ("", 0.0)
     assert other["without_difference"] == pytest.approx(other["difference"])
     assert any("dapo" in note.lower() and "seed 1 collapsed" in note for note in found.notes)
+    [grid] = [grid for grid in tables.grids(found) if grid.key == "collapsed"]
+    shown = {row[0].text: [cell.text for cell in row[1:]] for row in grid.rows}
+    assert shown["DAPO"][:2] == ["seed 1", "0.333 [0.008, 0.906]"]
+    assert shown["DAPO"][2] != shown["DAPO"][4] and shown["RPG-URKL"][0] == "none"
+    hover = json.dumps(charts.differences(found).to_dict())
+    assert "accuracy of each seed" in hover and "1: 0.0000" in hover
 
 
 def test_where_too_few_problems_move_nothing_is_said_to_be_noise(tmp_path):

@@ -12,6 +12,7 @@ from benchmarks.synthetic import Shape
 from rpg.interop.importing import take_over
 from rpg.interop.importing.trainer_logs import Log
 from rpg.report import compute_curves
+from rpg.report.sweep_report import write_report
 from rpg.stats import searches
 from rpg.store import Layout, StoreError, atomic_write_json, queries
 from rpg.store.atomic_files import read_json_object
@@ -229,6 +230,23 @@ def test_the_report_is_complete_and_its_texts_are_text(layout, found):
     assert begun == ended == html.count("<thead>")
     assert paths["search-1.png"].read_bytes().startswith(b"\x89PNG")
     assert len(pandas.read_csv(paths["trials.csv"])) == 36
+
+
+def test_one_search_for_several_seeds_is_said_wherever_a_verdict_is(tmp_path):
+    layout = synthetic_study.write(tmp_path, shape=SHAPE, trials=2, searches=1, seeds=3)
+    build(layout)
+    plan = registration(layout, "kl-forms")
+    words = "ne search per variant for 3 reported seeds"
+    assert words in plan.caution
+    study_report.write_study_report(layout, "kl-forms")
+    assert words in (layout.study_folder("kl-forms") / "report" / "report.html").read_text()
+    write_report(layout, plan.sweep)
+    for name in ("report.html", "verdict.txt", "table.md", "table.tex", "table.csv"):
+        assert words in (layout.reports(plan.sweep) / name).read_text(), name
+
+
+def test_searches_of_their_own_need_no_such_words(found):
+    assert found.registered.caution == ""
 
 
 def test_a_changed_record_is_shown_in_the_report(layout):
