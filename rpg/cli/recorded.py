@@ -23,7 +23,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-SCHEMA = "rpg/1"
+SCHEMA = "rpg-result-1"
 """Named in each object; another number where a key changes its meaning or goes."""
 WITHOUT_RESULT = ("dashboard", "serve", "worker")
 """Commands that run until they are stopped."""
