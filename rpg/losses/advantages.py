@@ -46,9 +46,31 @@ def advantages(
     if algo.kl.type == "reward":
         require_reference(algo, ref_log_prob)
     mask = response_mask != 0
-    rows = mask.shape[0]
+    _check_rewards(rewards, group, mask)
+    dtype = torch.float64 if rewards.dtype == torch.float64 else torch.float32
+    with torch.no_grad():
+        reward = rewards.detach().double() * algo.rewarded
+        penalty = _reward_kl(algo, mask, old_log_prob, ref_log_prob)
+        kind = algo.advantage
+        if kind.type == "gae":
+            result = _gae(kind, reward, penalty, values, mask)
+            if kind.std:
+                result = _whiten(result, mask, scale=True)
+        elif kind.type == "batch":  # the outcome comes with the last token, the KL with each
+            result = reward[:, None] - penalty.flip(-1).cumsum(-1).flip(-1)
+            result = _whiten(result, mask, scale=kind.std)
+        else:
+            result = _per_response(kind, reward - penalty.sum(-1), group, mask.sum(-1))
+            result = result[:, None].expand(mask.shape)
+            if kind.type == "group_then_batch":
+                result = _whiten(result, mask, scale=True)
+        return torch.where(mask, result, 0).to(dtype)
+
+
+def _check_rewards(rewards: Tensor, group: Tensor, mask: Tensor) -> None:
     if mask.ndim != 2:
         raise ValueError(f"response_mask: shape {tuple(mask.shape)}, accepted: (responses, tokens)")
+    rows = mask.shape[0]
     for name, value in (("rewards", rewards), ("group", group)):
         if tuple(value.shape) != (rows,):
             raise ValueError(
@@ -59,23 +81,6 @@ def advantages(
         raise FloatingPointError(
             f"rewards[{row}] is {rewards[row].item()}, accepted: finite numbers"
         )
-    dtype = torch.float64 if rewards.dtype == torch.float64 else torch.float32
-    with torch.no_grad():
-        reward = rewards.detach().double() * algo.rewarded
-        penalty = _reward_kl(algo, mask, old_log_prob, ref_log_prob)
-        kind = algo.advantage
-        if kind.type == "gae":
-            result = _gae(kind, reward, penalty, values, mask)
-            result = _whiten(result, mask, scale=True) if kind.std else result
-        elif kind.type == "batch":  # the outcome comes with the last token, the KL with each
-            result = reward[:, None] - penalty.flip(-1).cumsum(-1).flip(-1)
-            result = _whiten(result, mask, scale=kind.std)
-        else:
-            result = _per_response(kind, reward - penalty.sum(-1), group, mask.sum(-1))
-            result = result[:, None].expand(mask.shape)
-            if kind.type == "group_then_batch":
-                result = _whiten(result, mask, scale=True)
-        return torch.where(mask, result, 0).to(dtype)
 
 
 def value_targets(algo: Algorithm, *, values: Tensor, **inputs: Any) -> Tensor:
@@ -130,11 +135,9 @@ def require_types(algo: object, tensors: Mapping[str, object]) -> None:
     """Raises TypeError: `algo` is no algorithm, or one of the named values is neither a tensor nor
     None."""
     if not isinstance(algo, Algorithm):
-        meant = (
-            f"rpg.algorithm({algo!r})"
-            if isinstance(algo, str)
-            else "what rpg.algorithm(...) returns"
-        )
+        meant = "what rpg.algorithm(...) returns"
+        if isinstance(algo, str):
+            meant = f"rpg.algorithm({algo!r})"
         raise TypeError(f"algo: {type(algo).__name__} {algo!r:.60}, accepted: {meant}")
     for name, value in tensors.items():
         if not isinstance(value, Tensor | None):
@@ -188,11 +191,12 @@ def _per_response(kind: Advantage, reward: Tensor, group: Tensor, lengths: Tenso
     lowest = zeros.scatter_reduce(0, index, reward, "amin", include_self=False)
     differs = (highest > lowest)[index]
     if kind.type == "best_of_group":
+        # What the best response has above the second best; nothing where several are best.
         best = reward == highest[index]
         others = torch.where(best, lowest[index], reward)
-        others = zeros.scatter_reduce(0, index, others, "amax", include_self=False)
+        second = zeros.scatter_reduce(0, index, others, "amax", include_self=False)
         alone = zeros.index_add(0, index, best.to(reward))[index] == 1
-        result = torch.where(best & alone, highest[index] - others[index], 0)
+        result = torch.where(best & alone, highest[index] - second[index], 0)
     if kind.type == "leave_one_out":
         result = result * (size / (size - 1).clamp(min=1))[index]
     elif kind.type in ("group", "best_of_group") and kind.std:
@@ -212,7 +216,8 @@ def _whiten(values: Tensor, mask: Tensor, scale: bool) -> Tensor:
         return torch.zeros_like(centred)  # rounding must not turn equal rewards into advantages
     if not scale:
         return centred
-    return centred / (((centred * centred).sum() / (count - 1).clamp(min=1)).sqrt() + EPSILON)
+    variance = (centred * centred).sum() / (count - 1).clamp(min=1)
+    return centred / (variance.sqrt() + EPSILON)
 
 
 def _gae(kind: GAE, reward: Tensor, penalty: Tensor, values: Tensor | None, mask: Tensor) -> Tensor:
@@ -225,10 +230,12 @@ def _gae(kind: GAE, reward: Tensor, penalty: Tensor, values: Tensor | None, mask
     if values.shape != mask.shape:
         raise ValueError(f"values: shape {tuple(values.shape)}, accepted: {tuple(mask.shape)}")
     last = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).argmax(-1)
-    token_rewards = (0 - penalty).scatter_add(1, last[:, None], (reward * mask.any(-1))[:, None])
+    outcome = reward * mask.any(-1)
+    token_rewards = (0 - penalty).scatter_add(1, last[:, None], outcome[:, None])
     baseline = torch.where(mask, values.double(), 0)
     result = torch.zeros_like(token_rewards)
-    after = next_value = torch.zeros_like(token_rewards[:, 0])
+    after = torch.zeros_like(token_rewards[:, 0])
+    next_value = after
     for t in reversed(range(mask.shape[1])):
         counts = mask[:, t]
         delta = token_rewards[:, t] + kind.gamma * next_value - baseline[:, t]

@@ -30,12 +30,14 @@ def kl_and_left_out(setting: DistributionKL, log_p: Tensor, log_q: Tensor) -> tu
             f"log_q: shape {tuple(log_q.shape)}, accepted: {tuple(log_p.shape)} like log_p"
         )
     dtype = torch.promote_types(log_p.dtype, torch.float32)
-    log_p, log_q = (x.to(dtype).clamp(min=LOG_PROB_FLOOR) for x in (log_p, log_q))
+    log_p = log_p.to(dtype).clamp(min=LOG_PROB_FLOOR)
+    log_q = log_q.to(dtype).clamp(min=LOG_PROB_FLOOR)
     k = setting.top_k
     left_out = torch.zeros_like(log_q[..., 0])
     if k is not None and k < log_q.shape[-1]:
         top = log_q.topk(k, -1).indices
-        log_p, log_q = (_first_and_others(x, top) for x in (log_p, log_q))
+        log_p = _first_and_others(log_p, top)
+        log_q = _first_and_others(log_q, top)
         left_out = log_q[..., -1].exp()
     if setting.divergence != "jsd":
         return mathematics(setting.divergence).exact(log_p, log_q), left_out
@@ -43,7 +45,8 @@ def kl_and_left_out(setting: DistributionKL, log_p: Tensor, log_q: Tensor) -> tu
     q = log_q.exp()
     mix = setting.mix
     log_m = torch.logaddexp(log_q + log(mix), log_p + log(1 - mix))
-    return (mix * q * (log_q - log_m) + (1 - mix) * p * (log_p - log_m)).sum(-1), left_out
+    divergence = mix * q * (log_q - log_m) + (1 - mix) * p * (log_p - log_m)
+    return divergence.sum(-1), left_out
 
 
 def _first_and_others(log_p: Tensor, top: Tensor) -> Tensor:

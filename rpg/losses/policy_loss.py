@@ -19,7 +19,7 @@ from rpg.catalogue import Algorithm, RejectedSamples, RolloutCorrection, Truncat
 from rpg.losses.advantages import require_reference, require_types
 from rpg.losses.aggregation import Counts, aggregate, token_weights
 from rpg.losses.kl_terms import bounded_exp, estimator, k3
-from rpg.losses.surrogates import CLIPS, Cuts, TokenInputs, token_loss
+from rpg.losses.surrogates import CLIPS, TokenInputs, TokenLoss, token_loss
 
 LOG_PROB_FLOOR = -1e4  # log 0 = -inf becomes this, so that it can be multiplied by a weight of zero
 POSITIVE = (
@@ -75,17 +75,17 @@ def policy_loss(
     w^2); `clip_fraction` of tokens without a gradient from the advantage, and its parts `_upper`,
     `_lower` and `_dual`.
     """
-    named: dict[str, Tensor | None] = {"log_prob": log_prob, "old_log_prob": old_log_prob}
-    named |= {"advantages": advantages, "ref_log_prob": ref_log_prob, "token_kl": token_kl}
+    named: dict[str, Tensor | None] = {
+        "log_prob": log_prob,
+        "old_log_prob": old_log_prob,
+        "advantages": advantages,
+        "ref_log_prob": ref_log_prob,
+        "token_kl": token_kl,
+    }
     require_types(
         algo, {**named, "response_mask": response_mask, "rollout_weights": rollout_weights}
     )
-    whole = algo.kl.type == "distribution" and algo.beta > 0
-    if whole != (token_kl is not None):
-        raise ValueError(
-            f"token_kl: {algo.name} has kl {algo.kl.type} and beta {algo.beta:g}; "
-            + ("pass rpg.distribution_kl(...)" if whole else "only kl of type distribution has one")
-        )
+    _require_token_kl(algo, token_kl)
     if algo.kl.type not in ("reward", "distribution"):  # read by `advantages`, and in `token_kl`
         require_reference(algo, ref_log_prob)
     inputs = {name: value for name, value in named.items() if value is not None}
@@ -104,20 +104,21 @@ def policy_loss(
         for start in range(0, rows, size):
             part = slice(start, start + size)
             x, highest = _read({name: value[part] for name, value in inputs.items()}, mask[part])
-            value, part_slope, ratio, cuts = token_loss(algo, x)
-            torch.mul(part_slope, weights[part], out=slope[part])
-            part_sums, peak = _measure(x, ratio, cuts, (value * weights[part]).sum())
+            tokens_loss = token_loss(algo, x)
+            torch.mul(tokens_loss.slope, weights[part], out=slope[part])
+            part_sums, peak = _measure(x, tokens_loss, (tokens_loss.value * weights[part]).sum())
             sums += part_sums
             peaks.append(torch.stack([peak, highest]))
+        # The next line is the only one that waits for the device.
         *numbers, ratio_max, highest_log_prob = torch.cat(
             [sums, torch.stack(peaks).amax(0)]
         ).tolist()
-    # The line above is the only one that waits for the device.
     measured = dict(zip(_SUMS, numbers, strict=True))
     loss = cast(Tensor, _KnownSlope.apply(log_prob, sums[0], slope))  # type: ignore[no-untyped-call]
     if token_kl is not None:
         kl = algo.beta * aggregate(token_kl, mask, algo.loss_agg_mode, counts)
-        loss, measured["loss"] = loss + kl, measured["loss"] + float(kl.detach())
+        loss = loss + kl
+        measured["loss"] += float(kl.detach())
     if not isfinite(measured["loss"]):
         raise _explain_not_finite(measured["loss"], inputs, mask)
     if highest_log_prob > POSITIVE:
@@ -144,12 +145,12 @@ def token_terms(
     """
     with torch.no_grad():
         mask = response_mask != 0
-        x = _read(inputs, mask)[0]
-        _, _, ratio, cuts = token_loss(algo, x)
+        x, _ = _read(inputs, mask)
+        loss = token_loss(algo, x)
         clipped = torch.zeros(mask.shape, dtype=torch.uint8, device=mask.device)
-        for name, silent in cuts.items():
+        for name, silent in loss.cuts.items():
             clipped[silent & mask] = CLIPS.index(name) + 1
-        w = torch.where(mask, ratio.expand(mask.shape), 0)
+        w = torch.where(mask, loss.ratio.expand(mask.shape), 0)
         kl = torch.where(mask, bounded_exp(x.log_w) * k3(-x.d), 0)
         return {"ratio": w, "clipped": clipped, "kl": kl}
 
@@ -172,43 +173,49 @@ class _KnownSlope(torch.autograd.Function):
 def _read(inputs: Mapping[str, Tensor | None], mask: Tensor) -> tuple[TokenInputs, Tensor]:
     """Zeros where masked, before any arithmetic: NaN times zero is NaN. Also the highest
     log-probability."""
-    tensors = [
-        inputs.get(name) for name in ("advantages", "log_prob", "old_log_prob", "ref_log_prob")
-    ]
-    clean = [torch.where(mask, value, 0) for value in tensors if value is not None]
-    dtype = torch.promote_types(clean[1].dtype, torch.float32)
-    advantages, *log_probs = (value.to(dtype) for value in clean)
-    log_prob, old, *ref = (value.clamp_(min=LOG_PROB_FLOOR) for value in log_probs)
-    highest = torch.stack([x.amax() if x.numel() else x.sum() for x in (log_prob, old, *ref)]).max()
+    named = {
+        name: torch.where(mask, value, 0)
+        for name, value in inputs.items()
+        if value is not None and name != "token_kl"
+    }
+    dtype = torch.promote_types(named["log_prob"].dtype, torch.float32)
+    advantages = named["advantages"].to(dtype)
+    log_prob = named["log_prob"].to(dtype).clamp_(min=LOG_PROB_FLOOR)
+    old = named["old_log_prob"].to(dtype).clamp_(min=LOG_PROB_FLOOR)
     log_w = log_prob - old
-    d, log_v = (log_prob - ref[0], ref[0] - old) if ref else (log_w, None)
-    return TokenInputs(mask, log_prob, advantages, log_w, d, log_v), highest
+    if "ref_log_prob" not in named:
+        x = TokenInputs(mask, log_prob, advantages, log_w, d=log_w, log_v=None)
+        return x, _highest(log_prob, old)
+    ref = named["ref_log_prob"].to(dtype).clamp_(min=LOG_PROB_FLOOR)
+    x = TokenInputs(mask, log_prob, advantages, log_w, d=log_prob - ref, log_v=ref - old)
+    return x, _highest(log_prob, old, ref)
+
+
+def _highest(*log_probs: Tensor) -> Tensor:
+    """Of several tensors, which may be empty."""
+    return torch.stack([x.amax() if x.numel() else x.sum() for x in log_probs]).max()
 
 
 # --- metrics
 # -----------------------------------------------------------------------------------------
 
 _SUMS = (
-    *(
-        "loss",
-        "tokens",
-        "kl_old_to_policy",
-        "kl_policy_to_old",
-        "kl_ref_to_policy",
-        "kl_policy_to_ref",
-    ),
-    *(
-        "ratios",
-        "ratio",
-        "ratio_squared",
-        "clip_fraction_upper",
-        "clip_fraction_lower",
-        "clip_fraction_dual",
-    ),
+    "loss",
+    "tokens",
+    "kl_old_to_policy",
+    "kl_policy_to_old",
+    "kl_ref_to_policy",
+    "kl_policy_to_ref",
+    "ratios",
+    "ratio",
+    "ratio_squared",
+    "clip_fraction_upper",
+    "clip_fraction_lower",
+    "clip_fraction_dual",
 )
 
 
-def _measure(x: TokenInputs, ratio: Tensor, cuts: Cuts, loss: Tensor) -> tuple[Tensor, Tensor]:
+def _measure(x: TokenInputs, token: TokenLoss, loss: Tensor) -> tuple[Tensor, Tensor]:
     """The sums of _SUMS over unmasked tokens, and the largest ratio; nothing leaves the device.
 
     KL(p || q) = E_p[q/p - 1 - log(q/p)] (paper, Appendix D), its expectation carried over to
@@ -220,14 +227,14 @@ def _measure(x: TokenInputs, ratio: Tensor, cuts: Cuts, loss: Tensor) -> tuple[T
         kls += kls
     else:
         kls += [(bounded_exp(x.log_v) * k3(x.d)).sum(), (w * k3(-x.d)).sum()]
-    counted = x.mask if ratio.shape == x.mask.shape else x.mask.any(-1, keepdim=True)
-    r = torch.where(counted, ratio, 0)
+    whole = token.ratio.shape != x.mask.shape
+    counted = x.mask.any(-1, keepdim=True) if whole else x.mask
+    r = torch.where(counted, token.ratio, 0)
     zero = torch.zeros_like(loss)
-    numbers = [loss, x.mask.sum(), *kls, counted.sum(), r.sum(), (r * r).sum()]
-    numbers += [(cuts[name] & x.mask).sum() if name in cuts else zero for name in CLIPS]
-    return torch.stack(
-        [number.to(loss.dtype) for number in numbers]
-    ), r.max() if r.numel() else zero
+    cut = [(token.cuts[name] & x.mask).sum() if name in token.cuts else zero for name in CLIPS]
+    numbers = [loss, x.mask.sum(), *kls, counted.sum(), r.sum(), (r * r).sum(), *cut]
+    sums = torch.stack([number.to(loss.dtype) for number in numbers])
+    return sums, r.max() if r.numel() else zero
 
 
 def _metrics(sums: dict[str, float], ratio_max: float) -> dict[str, float]:
@@ -236,11 +243,9 @@ def _metrics(sums: dict[str, float], ratio_max: float) -> dict[str, float]:
     metrics = {"loss": sums["loss"]}
     metrics |= {name: sums[name] / tokens for name in _SUMS if name.startswith(("kl_", "clip_"))}
     metrics["clip_fraction"] = sum(metrics[f"clip_fraction_{kind}"] for kind in CLIPS)
-    metrics |= {
-        "ratio_count": sums["ratios"],
-        "ratio_mean": sums["ratio"] / ratios,
-        "ratio_max": ratio_max,
-    }
+    metrics["ratio_count"] = sums["ratios"]
+    metrics["ratio_mean"] = sums["ratio"] / ratios
+    metrics["ratio_max"] = ratio_max
     squared = sums["ratio_squared"]
     metrics["ess"] = sums["ratio"] ** 2 / (ratios * squared) if squared > 0 else 0.0
     return metrics
@@ -248,6 +253,16 @@ def _metrics(sums: dict[str, float], ratio_max: float) -> dict[str, float]:
 
 # --- clear errors
 # ------------------------------------------------------------------------------------
+
+
+def _require_token_kl(algo: Algorithm, token_kl: Tensor | None) -> None:
+    """Raises ValueError: the divergence of whole distributions is missing, or not asked for."""
+    wanted = algo.kl.type == "distribution" and algo.beta > 0
+    setting = f"token_kl: {algo.name} has kl {algo.kl.type} and beta {algo.beta:g}"
+    if wanted and token_kl is None:
+        raise ValueError(f"{setting}; pass rpg.distribution_kl(...)")
+    if not wanted and token_kl is not None:
+        raise ValueError(f"{setting}; only kl of type distribution has one")
 
 
 def _check_shapes(inputs: dict[str, Tensor], mask: Tensor, rollout_weights: Tensor | None) -> None:
@@ -288,10 +303,9 @@ def _warn_of_positive(inputs: dict[str, Tensor], mask: Tensor) -> None:
         bad = (mask & (value > POSITIVE)).nonzero()
         if name.endswith("log_prob") and len(bad):
             row, token = bad[0].tolist()
-            none_below = value[mask].min() >= 0
-            likely = (
-                "are they probabilities? Pass their logarithm" if none_below else "is a sign wrong?"
-            )
+            likely = "is a sign wrong?"
+            if value[mask].min() >= 0:
+                likely = "are they probabilities? Pass their logarithm"
             warnings.warn(
                 f"{name}[{row}, {token}] is {value[row, token].item():.4g}, expected the natural logarithm of a "
                 f"probability, at most 0; {len(bad)} unmasked entries are above: {likely}",
@@ -337,11 +351,9 @@ def rollout_weights(
 
 def _kept(setting: RejectedSamples, log_ratio: Tensor, mask: Tensor) -> Tensor:
     """What is not rejected: (B, T) bool of tokens, or (B, 1) of responses."""
-    measure = (
-        log_ratio
-        if setting.by == "k1"
-        else torch.where(mask, estimator(setting.by, -log_ratio)[0], 0)
-    )
+    measure = log_ratio
+    if setting.by != "k1":
+        measure = torch.where(mask, estimator(setting.by, -log_ratio)[0], 0)
     if setting.level in ("sum", "mean"):
         length = mask.sum(-1, keepdim=True).clamp(min=1) if setting.level == "mean" else 1
         measure = measure.sum(-1, keepdim=True) / length

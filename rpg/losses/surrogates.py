@@ -6,6 +6,7 @@ advantage. `value` is the loss a token reports; `slope` is what training follows
 hold against autograd and enumeration.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -37,12 +38,18 @@ CLIPS = ("upper", "lower", "dual")
 advantage negative."""
 
 
-Cuts = dict[
-    str, Tensor
-]  # those of CLIPS that an algorithm has -> the tokens (b, T) bool that it silenced
-TokenLoss = tuple[Tensor, Tensor, Tensor, Cuts]
-"""Value and slope (b, T); the importance ratio, (b, T) of tokens or (b, 1) of responses; what it
-silenced."""
+Cuts = dict[str, Tensor]
+"""Those of CLIPS that an algorithm has, each with the tokens (b, T) bool that it silenced."""
+
+
+@dataclass(frozen=True)
+class TokenLoss:
+    """What each token adds to the loss."""
+
+    value: Tensor  # (b, T)
+    slope: Tensor  # (b, T)
+    ratio: Tensor  # the importance ratio, (b, T) of tokens or (b, 1) of responses
+    cuts: Cuts
 
 
 def token_loss(algo: Algorithm, x: TokenInputs) -> TokenLoss:
@@ -53,72 +60,94 @@ def token_loss(algo: Algorithm, x: TokenInputs) -> TokenLoss:
     if isinstance(kl, AdvantageKL) and algo.beta:
         away = x.d if kl.at == "current" else x.d - x.log_w
         x = replace(x, advantages=x.advantages - algo.beta * estimator(kl.estimator, away)[0])
-    surrogate = (
-        _SURROGATES[algo.surrogate](x, algo.clip) if algo.gate is None else _gated(x, algo.gate)
-    )
-    value, slope, ratio, cuts = surrogate
+    loss = _gated(x, algo.gate) if algo.gate else _SURROGATES[algo.surrogate](x, algo.clip)
     if algo.mask:
-        upper, lower = _moved(algo.mask, x)
-        silent = upper | lower
-        value = value.masked_fill(silent, 0)
-        slope = slope.masked_fill(silent, 0)
-        cuts = {name: cut & ~silent for name, cut in cuts.items()}
-        cuts |= {
-            "upper": upper | cuts.get("upper", upper),
-            "lower": lower | cuts.get("lower", lower),
-        }
+        loss = _masked(loss, algo.mask, x)
     if algo.drift_penalty:
-        value = value + algo.drift_penalty * x.log_w.square()
-        slope = slope + 2 * algo.drift_penalty * x.log_w
-    if not algo.beta or not isinstance(kl, (LossKL, ObjectiveKL)):
-        return value, slope, ratio, cuts
+        value = loss.value + algo.drift_penalty * x.log_w.square()
+        slope = loss.slope + 2 * algo.drift_penalty * x.log_w
+        loss = replace(loss, value=value, slope=slope)
+    if algo.beta and isinstance(kl, LossKL | ObjectiveKL):
+        kl_value, kl_slope = _kl_beside(kl, x)
+        value = loss.value + algo.beta * kl_value
+        slope = loss.slope + algo.beta * kl_slope
+        loss = replace(loss, value=value, slope=slope)
+    return loss
+
+
+def _masked(loss: TokenLoss, mask: Mask, x: TokenInputs) -> TokenLoss:
+    """Without the tokens whose policy has moved too far."""
+    upper, lower = _moved(mask, x)
+    silent = upper | lower
+    cuts = {name: cut & ~silent for name, cut in loss.cuts.items()}
+    cuts["upper"] = upper | cuts["upper"] if "upper" in cuts else upper
+    cuts["lower"] = lower | cuts["lower"] if "lower" in cuts else lower
+    value = loss.value.masked_fill(silent, 0)
+    slope = loss.slope.masked_fill(silent, 0)
+    return TokenLoss(value, slope, loss.ratio, cuts)
+
+
+def _kl_beside(kl: LossKL | ObjectiveKL, x: TokenInputs) -> tuple[Tensor, Tensor]:
+    """Value and slope (b, T) of the KL term that is added to a surrogate, without its weight beta."""
     w = bounded_exp(x.log_w)
     if isinstance(kl, LossKL):
-        kl_value, kl_slope = estimator(kl.estimator, x.d)
-        if kl.weighted:  # with the gradient through the ratio
-            ratio_of_kl = torch.ones_like(w) if kl.weighted == "score" else w
-            kl_value, kl_slope = ratio_of_kl * kl_value, ratio_of_kl * (kl_value + kl_slope)
-    else:
-        v = torch.ones_like(w) if x.log_v is None else bounded_exp(x.log_v)
-        kl_value, kl_slope = mathematics(kl.divergence).term(x.log_prob, w, v, x.d)
-        if kl.style == "reinforce":
-            kl_value = kl_slope * x.log_prob
-    return value + algo.beta * kl_value, slope + algo.beta * kl_slope, ratio, cuts
+        value, slope = estimator(kl.estimator, x.d)
+        if not kl.weighted:
+            return value, slope
+        # With the gradient through the ratio.
+        weight = torch.ones_like(w) if kl.weighted == "score" else w
+        return weight * value, weight * (value + slope)
+    v = torch.ones_like(w) if x.log_v is None else bounded_exp(x.log_v)
+    value, slope = mathematics(kl.divergence).term(x.log_prob, w, v, x.d)
+    if kl.style == "reinforce":
+        value = slope * x.log_prob
+    return value, slope
 
 
 # --- baselines
 # ---------------------------------------------------------------------------------------
 
 
-def _clip(w: Tensor, sign: Tensor, clip: Clip | None) -> tuple[Cuts, Tensor | None, Tensor]:
-    """Which samples lose their gradient (by cut, and all of them together), and what stands for
-    their ratio.
+@dataclass(frozen=True)
+class _Clipped:
+    """What a clip does to samples."""
 
-    `sign` has the sign of the advantage that decides: PPO's is the raw one, RPG's the regularised
-    one.
-    """
+    bound: Tensor  # what stands for their ratio
+    silent: Tensor | None  # those that lose their gradient; None without a clip
+    cuts: Cuts
+
+    def slope(self, slope: Tensor) -> Tensor:
+        """Zero where it is silent."""
+        return slope if self.silent is None else slope.masked_fill(self.silent, 0)
+
+
+def _clip(w: Tensor, sign: Tensor, clip: Clip | None) -> _Clipped:
+    """`sign` has the sign of the advantage that decides: PPO's is the raw one, RPG's the
+    regularised one."""
     if clip is None:
-        return {}, None, w
+        return _Clipped(w, None, {})
     low = clip.low
     high = clip.high
     c = clip.c
     negative = sign < 0
-    upper, lower = (w >= 1 + high) & (sign > 0), (w <= 1 - low) & negative
+    upper = (w >= 1 + high) & (sign > 0)
+    lower = (w <= 1 - low) & negative
     silent = upper | lower
     bound = torch.where(lower, 1 - low, torch.where(upper, 1 + high, w))
     cuts = {"upper": upper, "lower": lower}
     if c is not None:
-        cuts["dual"] = dual = (w >= c) & negative
+        dual = (w >= c) & negative
         silent = silent | dual
         bound = torch.where(dual, c, bound)
-    return cuts, silent, bound
+        cuts["dual"] = dual
+    return _Clipped(bound, silent, cuts)
 
 
 def _clipped_ratio(w: Tensor, x: TokenInputs, clip: Clip | None) -> TokenLoss:
     """-min(w A, clip(w) A), at most -c A where A < 0."""
-    cuts, silent, bound = _clip(w, x.advantages, clip)
-    value = -bound * x.advantages
-    return value, value if silent is None else value.masked_fill(silent, 0), w, cuts
+    clipped = _clip(w, x.advantages, clip)
+    value = -clipped.bound * x.advantages
+    return TokenLoss(value, clipped.slope(value), w, clipped.cuts)
 
 
 def _ppo_clip(x: TokenInputs, clip: Clip | None) -> TokenLoss:
@@ -137,58 +166,75 @@ def _gspo_joint(x: TokenInputs, clip: Clip | None) -> TokenLoss:
     """The same ratio in its own form (eq. 5 there): each token has the gradient of all factors of
     its response, which is another one only where the advantages of its tokens differ.
     """
-    value, slope, w, cuts = _gspo(x, clip)
-    joint = torch.where(x.mask, slope, 0).sum(-1, keepdim=True) / x.lengths
-    return value, joint.expand_as(slope), w, cuts
+    loss = _gspo(x, clip)
+    joint = torch.where(x.mask, loss.slope, 0).sum(-1, keepdim=True) / x.lengths
+    return replace(loss, slope=joint.expand_as(loss.slope))
 
 
 def _gmpo(x: TokenInputs, clip: Clip | None) -> TokenLoss:
     """The geometric mean of a response's ratios, each clipped by itself, log w within [-low, high]
     (Zhao et al. 2025)."""
-    low, high = (clip.low, clip.high) if clip else (float("inf"), float("inf"))
+    low = clip.low if clip else float("inf")
+    high = clip.high if clip else float("inf")
     negative = x.advantages < 0
-    upper, lower = (x.log_w > high) & ~negative, (x.log_w < -low) & negative
+    upper = (x.log_w > high) & ~negative
+    lower = (x.log_w < -low) & negative
     log_w = torch.where(upper, high, torch.where(lower, -low, x.log_w)).where(x.mask, 0)
     w = bounded_exp(log_w.sum(-1, keepdim=True) / x.lengths)
     value = -w * x.advantages
-    return (
-        value,
-        value.masked_fill(upper | lower, 0),
-        w,
-        {"upper": upper & (value < 0), "lower": lower},
-    )
+    slope = value.masked_fill(upper | lower, 0)
+    return TokenLoss(value, slope, w, {"upper": upper & (value < 0), "lower": lower})
 
 
 def _moved(mask: Mask, x: TokenInputs) -> tuple[Tensor, Tensor]:
     """Tokens (b, T) whose policy has moved up and down by more than catalogue.Mask allows."""
-    old = bounded_exp(x.log_prob - x.log_w)
-    new = bounded_exp(x.log_prob)
-    moved = new - old
-    if mask.by == "kl":
-        others = torch.log((1 - old + 1e-8) / (1 - new + 1e-8))
-        moved = moved.sign() * ((1 - old) * others - old * x.log_w)
-    elif mask.by == "ratio":
-        moved = bounded_exp(x.log_w) - 1
-    elif mask.by == "response":
-        moved = (x.log_w.sum(-1, keepdim=True) / x.lengths).expand_as(x.log_w)
+    moved = _distance(mask, x)
     up = torch.zeros_like(x.mask) if mask.high is None else moved > mask.high
     down = torch.zeros_like(x.mask) if mask.low is None else moved < -mask.low
-    return (up, down) if mask.always else (up & (x.advantages > 0), down & (x.advantages <= 0))
+    if mask.always:
+        return up, down
+    return up & (x.advantages > 0), down & (x.advantages <= 0)
+
+
+def _distance(mask: Mask, x: TokenInputs) -> Tensor:
+    """How far, and which way, the policy has moved at each token (b, T), as `mask` measures it."""
+    if mask.by == "ratio":
+        return bounded_exp(x.log_w) - 1
+    if mask.by == "response":
+        return (x.log_w.sum(-1, keepdim=True) / x.lengths).expand_as(x.log_w)
+    old = bounded_exp(x.log_prob - x.log_w)
+    new = bounded_exp(x.log_prob)
+    if mask.by != "kl":
+        return new - old
+    # The KL of two outcomes: this token, and any other.
+    others = torch.log((1 - old + 1e-8) / (1 - new + 1e-8))
+    return (new - old).sign() * ((1 - old) * others - old * x.log_w)
 
 
 def _gated(x: TokenInputs, gate: Gate) -> TokenLoss:
     """A smooth function of the ratio in place of a clip; both are given in catalogue."""
     if isinstance(gate, GammaGate):
-        log_w = x.log_w.sum(-1, keepdim=True)
-        w = bounded_exp(log_w)
-        pairs = zip(gate.negative, gate.positive, strict=True)
-        k, rate = (torch.where(x.advantages < 0, *pair).to(w.dtype) for pair in pairs)
-        weight = torch.exp(k * log_w.clamp(-20, 20) + rate * (1 - w))
-        return -weight * x.advantages * x.log_prob, -weight * x.advantages, w, {}
+        return _gated_by_gamma(x, gate)
     w = bounded_exp(x.log_w)
     tau = torch.where(x.advantages > 0, gate.positive, gate.negative).to(w.dtype)
     open_ = torch.sigmoid(tau * (w - 1))
-    return -4 / tau * open_ * x.advantages, -4 * open_ * (1 - open_) * w * x.advantages, w, {}
+    value = -4 / tau * open_ * x.advantages
+    slope = -4 * open_ * (1 - open_) * w * x.advantages
+    return TokenLoss(value, slope, w, {})
+
+
+def _gated_by_gamma(x: TokenInputs, gate: GammaGate) -> TokenLoss:
+    log_w = x.log_w.sum(-1, keepdim=True)
+    w = bounded_exp(log_w)
+    negative = x.advantages < 0
+    k_negative, rate_negative = gate.negative
+    k_positive, rate_positive = gate.positive
+    k = torch.where(negative, k_negative, k_positive).to(w.dtype)
+    rate = torch.where(negative, rate_negative, rate_positive).to(w.dtype)
+    weight = torch.exp(k * log_w.clamp(-20, 20) + rate * (1 - w))
+    value = -weight * x.advantages * x.log_prob
+    slope = -weight * x.advantages
+    return TokenLoss(value, slope, w, {})
 
 
 def _cispo(x: TokenInputs, clip: Clip | None) -> TokenLoss:
@@ -197,19 +243,20 @@ def _cispo(x: TokenInputs, clip: Clip | None) -> TokenLoss:
     weight = w
     cuts = Cuts()
     if clip is not None:
-        low, high = clip.low, clip.high
+        low = clip.low
+        high = clip.high
         weight = w.clamp(1 - low, 1 + high)
         cuts = {"upper": w > 1 + high, "lower": w < 1 - low}
     slope = -weight * x.advantages
-    return slope * x.log_prob, slope, w, cuts
+    return TokenLoss(slope * x.log_prob, slope, w, cuts)
 
 
 def _policy_gradient(x: TokenInputs, _clip: Clip | None) -> TokenLoss:
     """-A log pi, no importance ratio (Williams 1992)."""
-    return -x.advantages * x.log_prob, -x.advantages, bounded_exp(x.log_w), {}
+    return TokenLoss(-x.advantages * x.log_prob, -x.advantages, bounded_exp(x.log_w), {})
 
 
-_SURROGATES = {
+_SURROGATES: dict[str, Callable[[TokenInputs, Clip | None], TokenLoss]] = {
     "ppo_clip": _ppo_clip,
     "gspo": _gspo,
     "gspo_joint": _gspo_joint,
@@ -231,53 +278,93 @@ def _rpg(algo: Algorithm, x: TokenInputs) -> TokenLoss:
     regularised advantage; an unclipped sample has slope -W in either style. w > 0, so W has the
     sign of A.
     """
-    whole = algo.ratio != "token"
-    log_v = torch.zeros_like(x.log_w) if x.log_v is None else x.log_v
-    log_w, log_v_sample, log_prob, d = (
-        log.sum(-1, keepdim=True) if whole else log for log in (x.log_w, log_v, x.log_prob, x.d)
-    )
-    w = bounded_exp(log_w)
-    v = bounded_exp(log_v_sample)
-    # the part of a response's scalar loss that one of its tokens reports, so that they add up to it
-    spread = 1 / x.lengths.to(w.dtype) if whole else 1.0
-    kl_value: Tensor | float = 0.0
-    kl_slope: Tensor | float = 0.0
-    A_slope: Tensor | float = 0.0  # dA / d log pi, zero where A is held constant
-    reading = algo.clip.gradient if algo.clip else "detached"
+    sample = _sample(x, whole=algo.ratio != "token")
+    w = sample.w
+    # The part of a response's scalar loss that one of its tokens reports: they add up to it.
+    spread = 1 / x.lengths.to(w.dtype) if algo.ratio != "token" else 1.0
     kl = algo.kl if isinstance(algo.kl, ObjectiveKL) else None
-    reinforce = kl is not None and kl.style == "reinforce"
+    term = _NO_KL
     if algo.beta and kl is not None:
-        formulas = mathematics(kl.divergence)
-        if algo.ratio == "prefix":  # A belongs to a token and has no such derivative
-            assert formulas.prefix is not None
-            w_prefix, v_prefix = (bounded_exp(log.cumsum(-1)) for log in (x.log_w, log_v))
-            kl_value, kl_slope = formulas.prefix(x.log_prob, w_prefix, v_prefix, x.d)
-        else:
-            kl_value, kl_slope = formulas.term(log_prob, w, v, d)
-            kl_value = kl_value * spread
-            if reading != "detached" and not reinforce:
-                assert formulas.advantage_slope is not None
-                A_slope = formulas.advantage_slope(algo.beta, w, v, d)
+        term = _kl_of_sample(algo, kl, x, sample, spread)
     reward = w * x.advantages
-    W = reward - algo.beta * kl_slope
-    cuts, silent, bound = _clip(w, W, algo.clip)
-    if reinforce:
+    W = reward - algo.beta * term.slope
+    clipped = _clip(w, W, algo.clip)
+    if kl is not None and kl.style == "reinforce":
         weight = W
-        slope = -W
-        if silent is not None:  # Algorithm 2 reports bound R + C_KL there, C_KL = W - w R
-            weight = torch.where(silent, W + (bound - w) * x.advantages, W)
-            slope = slope.masked_fill(silent, 0)
+        if clipped.silent is not None:
+            # Algorithm 2 reports bound R + C_KL there, C_KL = W - w R.
+            weight = torch.where(clipped.silent, W + (clipped.bound - w) * x.advantages, W)
         value = -weight * x.log_prob
+        slope = clipped.slope(-W)
     else:
-        value = algo.beta * kl_value - reward * spread
+        value = algo.beta * term.value - reward * spread
         slope = -W
-        if (
-            silent is not None
-        ):  # Algorithm 1: -bound A there; catalogue.Clip explains the three readings
-            if reading != "exact":
+        if clipped.silent is not None:
+            # Algorithm 1: -bound A there; catalogue.Clip explains the three readings.
+            if _reading(algo) != "exact":
                 value = -W * spread
-                slope = slope - w * A_slope
-            value = torch.where(silent, -bound * (W / w) * spread, value)
-            slope = torch.where(silent, -bound * A_slope, slope)
-    Z = kl.Z if kl else 1.0
-    return (Z * value, Z * slope, w, cuts) if Z != 1.0 else (value, slope, w, cuts)
+                slope = slope - w * term.A_slope
+            value = torch.where(clipped.silent, -clipped.bound * (W / w) * spread, value)
+            slope = torch.where(clipped.silent, -clipped.bound * term.A_slope, slope)
+    if kl is not None and kl.Z != 1.0:
+        value = kl.Z * value
+        slope = kl.Z * slope
+    return TokenLoss(value, slope, w, clipped.cuts)
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """The quantities of a sample, (b, T) of tokens or (b, 1) of responses."""
+
+    log_prob: Tensor
+    w: Tensor
+    v: Tensor
+    d: Tensor
+
+
+def _sample(x: TokenInputs, whole: bool) -> _Sample:
+    log_v = torch.zeros_like(x.log_w) if x.log_v is None else x.log_v
+    if not whole:
+        return _Sample(x.log_prob, bounded_exp(x.log_w), bounded_exp(log_v), x.d)
+    return _Sample(
+        log_prob=x.log_prob.sum(-1, keepdim=True),
+        w=bounded_exp(x.log_w.sum(-1, keepdim=True)),
+        v=bounded_exp(log_v.sum(-1, keepdim=True)),
+        d=x.d.sum(-1, keepdim=True),
+    )
+
+
+@dataclass(frozen=True)
+class _KLOfSample:
+    """The KL term of a sample without its weight beta; `value` is what one token reports."""
+
+    value: Tensor | float
+    slope: Tensor | float
+    A_slope: Tensor | float  # dA / d log pi, zero where A is held constant
+
+
+_NO_KL = _KLOfSample(0.0, 0.0, 0.0)
+
+
+def _reading(algo: Algorithm) -> str:
+    """How the gradient of Algorithm 1 is read; catalogue.Clip explains the three ways."""
+    return algo.clip.gradient if algo.clip else "detached"
+
+
+def _kl_of_sample(
+    algo: Algorithm, kl: ObjectiveKL, x: TokenInputs, sample: _Sample, spread: Tensor | float
+) -> _KLOfSample:
+    formulas = mathematics(kl.divergence)
+    if algo.ratio == "prefix":  # A belongs to a token and has no derivative as below
+        assert formulas.prefix is not None
+        w = bounded_exp(x.log_w.cumsum(-1))
+        v = torch.ones_like(w) if x.log_v is None else bounded_exp(x.log_v.cumsum(-1))
+        value, slope = formulas.prefix(x.log_prob, w, v, x.d)
+        return _KLOfSample(value, slope, 0.0)
+    value, slope = formulas.term(sample.log_prob, sample.w, sample.v, sample.d)
+    value = value * spread
+    if _reading(algo) == "detached" or kl.style == "reinforce":
+        return _KLOfSample(value, slope, 0.0)
+    assert formulas.advantage_slope is not None
+    A_slope = formulas.advantage_slope(algo.beta, sample.w, sample.v, sample.d)
+    return _KLOfSample(value, slope, A_slope)
