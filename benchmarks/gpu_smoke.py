@@ -113,7 +113,7 @@ def decoding(device: str, report: Callable[[bool, str], bool]) -> None:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     from rpg.models.block_decoding import BlockEngine
-    from rpg.models.decoding import generate
+    from rpg.models.decoding import SamplingPlan, generate
 
     sizes = {
         "num_hidden_layers": 4,
@@ -139,16 +139,8 @@ def decoding(device: str, report: Callable[[bool, str], bool]) -> None:
             ]
             try:
                 with sdpa_kernel(fused):
-                    drawn.append(
-                        generate(
-                            engine,
-                            prompts,
-                            group_size=16,
-                            max_new_tokens=128,
-                            stop=(0,),
-                            uniforms=uniforms,
-                        )
-                    )
+                    plan = SamplingPlan(group_size=16, max_new_tokens=128, uniforms=uniforms)
+                    drawn.append(generate(engine, prompts, plan, stop=(0,)))
             except RuntimeError as error:
                 report(False, f"decoding in {dtype}: {str(error).splitlines()[0]}")
                 return

@@ -24,6 +24,7 @@ import torch
 
 from rpg.config.load import read_mapping, resolve
 from rpg.models import seeds
+from rpg.models.decoding import SamplingPlan
 from rpg.models.initial_policy import initial_policy
 from rpg.models.tokenizer import encode_prompts
 from rpg.stats import accuracy
@@ -88,13 +89,12 @@ def measure(name: str, home: Path, problems: int, threads: int, device: str) -> 
     prompts = encode_prompts(policy.tokenizer, [p.given() for p in held_out], 4096)
     shown = [p.demonstration or "" for p in held_out]
     limit = 8 + max(map(len, policy.tokenizer(shown, add_special_tokens=False)["input_ids"]))
-    samples = policy.sample(
-        prompts,
+    plan = SamplingPlan(
         group_size=2,
         max_new_tokens=limit,
-        temperature=1.0,
         uniforms=seeds.uniforms(2 * len(prompts), limit, 0, "rollout", 0, 0),
     )
+    samples = policy.sample(prompts, plan)
     texts, cut, lengths = (
         policy.text(samples.batch),
         samples.truncated.tolist(),

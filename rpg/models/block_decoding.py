@@ -81,7 +81,8 @@ class BlockEngine:
     block = BLOCK
 
     def __init__(self, model: PreTrainedModel):
-        self.model, self.sizes = model, Sizes.of(model)
+        self.model = model
+        self.sizes = Sizes.of(model)
         self.device: torch.device = model.lm_head.weight.device
         self.graphs = self.device.type == "cuda"
         self._seen: list[tuple[Tensor, Tensor]] = []
@@ -265,7 +266,9 @@ class BlockEngine:
         if rows - rows // _FINISHED <= len(index) < rows:
             self._live = index
             return
-        self._live, self._seen, room = None, [], self._mask.shape[3]
+        self._live = None
+        self._seen = []
+        room = self._mask.shape[3]
         for layer, (keys, values) in enumerate(
             self._caches
         ):  # one at a time: a layer's old rows are freed
@@ -275,7 +278,8 @@ class BlockEngine:
     def _set_bias(self, prompts: Tensor, room: int) -> None:
         """What attention adds to the scores of each slot, (R, 1, 1, S): prompts (R, W), filled
         slots, and shut ones."""
-        self._bias, width = prompts, prompts.shape[1]
+        self._bias = prompts
+        width = prompts.shape[1]
         mask = prompts.new_full((len(prompts), room), self._shut)
         mask[:, :width], mask[:, width : self._filled] = prompts, 0.0
         self._mask = mask[:, None, None]

@@ -74,12 +74,18 @@ def chosen_log_prob(
         kind = torch.get_autocast_dtype(hidden.device.type)
         hidden = hidden.to(kind)
         weight = weight.to(kind)
-    count = len(hidden) * len(weight)
-    room = 0 if not torch.is_grad_enabled() else count if count <= _ALL_KEPT else _KEPT
+    settings = _Settings(temperature, _room(len(hidden) * len(weight)), closed, entropy)
     chosen, spread = _ChosenLogProb.apply(  # type: ignore[no-untyped-call]  # torch leaves it without annotations
-        hidden, weight, position, token, temperature, room, closed, entropy
+        hidden, weight, position, token, settings
     )
     return chosen, spread if entropy else None
+
+
+def _room(logits: int) -> int:
+    """How many of so many logits are kept for the backward pass."""
+    if not torch.is_grad_enabled():
+        return 0
+    return logits if logits <= _ALL_KEPT else _KEPT
 
 
 def log_prob_of_logits(logits: Tensor, labels: Tensor, inplace_backward: bool = True) -> Tensor:
@@ -124,6 +130,18 @@ def entropy_of(log_p: Tensor) -> Tensor:
     return -(log_p.exp() * log_p.clamp(min=LEAST)).sum(-1)
 
 
+@dataclass(frozen=True)
+class _Settings:
+    """What :class:`_ChosenLogProb` does with its tensors."""
+
+    temperature: float
+    room: int
+    """Logits that are kept for the backward pass."""
+    closed: Closed | None
+    entropy: bool
+    """Whether it is computed, too."""
+
+
 class _ChosenLogProb(torch.autograd.Function):
     """d log p(t) / d logits = 1[t] - p; d entropy / d logits = -p (log p + entropy)."""
 
@@ -134,10 +152,7 @@ class _ChosenLogProb(torch.autograd.Function):
         weight: Tensor,
         position: Tensor,
         token: Tensor,
-        temperature: float,
-        room: int,
-        closed: Closed | None,
-        entropy: bool,
+        settings: _Settings,
     ) -> tuple[Tensor, Tensor]:
         rows = max(1, _PART // len(weight))
         order = position.argsort(stable=True)
@@ -145,39 +160,41 @@ class _ChosenLogProb(torch.autograd.Function):
         bounds = torch.tensor([*starts, len(hidden)], device=position.device)
         cuts = torch.searchsorted(position[order], bounds)
         chosen = torch.empty(len(token), device=hidden.device)
-        spread = torch.empty(len(hidden) if entropy else 0, device=hidden.device)
+        spread = torch.empty(len(hidden) if settings.entropy else 0, device=hidden.device)
+        room = settings.room
         ctx.parts = []
         for start, a, b in zip(starts, cuts.tolist(), cuts[1:].tolist(), strict=False):
             part = slice(start, start + rows)
             where = order[a:b]
-            log_p = _log_softmax(hidden, part, weight, temperature, closed)
+            log_p = _log_softmax(hidden, part, weight, settings.temperature, settings.closed)
             chosen[where] = log_p[position[where] - start, token[where]]
-            if entropy:
+            if settings.entropy:
                 spread[part] = entropy_of(log_p)
             room -= log_p.numel()
             ctx.parts.append((part, where, log_p if room >= 0 else None))
             del log_p  # before the next part is computed
         ctx.save_for_backward(hidden, weight, position, token, spread)
-        ctx.temperature, ctx.closed, ctx.entropy = temperature, closed, entropy
+        ctx.settings = settings
         return chosen, spread
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, spread_grad: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, position, token, spread = ctx.saved_tensors
+        settings: _Settings = ctx.settings
         of_hidden, of_weight = ctx.needs_input_grad[:2]
         hidden_grad = torch.empty_like(hidden) if of_hidden else None
         weight_grad: Tensor | None = None
-        grad = grad / ctx.temperature
-        spread_grad = spread_grad / ctx.temperature
+        grad = grad / settings.temperature
+        spread_grad = spread_grad / settings.temperature
         for index, (part, where, log_p) in enumerate(ctx.parts):
             # The log-probabilities that were kept are overwritten by their gradient and then freed.
             ctx.parts[index] = (part, where, None)
             if log_p is None:
-                log_p = _log_softmax(hidden, part, weight, ctx.temperature, ctx.closed)
+                log_p = _log_softmax(hidden, part, weight, settings.temperature, settings.closed)
             at = position[where] - part.start
             token_grad = grad[where]
             total = token_grad.new_zeros(len(log_p)).index_add_(0, at, token_grad)
-            if ctx.entropy:
+            if settings.entropy:
                 slope = (
                     log_p.clamp(min=LEAST).add_(spread[part, None]).mul_(spread_grad[part, None])
                 )
@@ -195,7 +212,7 @@ class _ChosenLogProb(torch.autograd.Function):
             del log_p, slope
         if weight_grad is not None:
             weight_grad = weight_grad.to(weight.dtype)
-        return hidden_grad, weight_grad, None, None, None, None, None, None
+        return hidden_grad, weight_grad, None, None, None
 
 
 def _summed(total: Tensor | None, slope: Tensor, hidden: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ wrote them.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 from jinja2 import TemplateError
@@ -19,12 +19,11 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from rpg.config.task import EnvironmentTask
-from rpg.models.decoding import Batch, Drawing, Samples, ignore_progress
+from rpg.models.decoding import Batch, Samples, SamplingPlan, ignore_progress
 from rpg.models.policy import Policy
 from rpg.models.positions import room_of
 from rpg.models.special_tokens import last_token
 from rpg.models.tokenizer import encode_prompts
-from rpg.models.truncated_sampling import WHOLE
 from rpg.tasks import DataError
 from rpg.tasks.environment_problems import sources_of
 from rpg.tasks.environments.process import EnvironmentFault, Environments
@@ -81,25 +80,26 @@ class Conversations:
         prompts: Sequence[Given],
         columns: Sequence[Mapping[str, Any]],
         keys: Sequence[str],
+        plan: SamplingPlan,
         *,
         max_prompt_tokens: int,
-        **how: Unpack[Drawing],
     ) -> tuple[Samples, list[Talk]]:
-        """`group_size` responses to each prompt (see decoding.generate), and what was said in them.
+        """`plan.group_size` responses to each prompt (see decoding.generate), and what was said in
+        them.
 
         columns: of each prompt's problem, for `reset`. keys: one per response, from which
-        everything follows that its environment draws at random. `max_new_tokens` counts the
+        everything follows that its environment draws at random. `plan.max_new_tokens` counts the
         environment's tokens, too; a reply that leaves no room for another token of the policy ends
         the response. Raises EnvironmentFault; DataError: a prompt is too long.
         """
         task = self.task
         environments = self.environments
-        group_size = how["group_size"]
-        max_new_tokens = how["max_new_tokens"]
-        uniforms = how["uniforms"]
+        group_size = plan.group_size
+        max_new_tokens = plan.max_new_tokens
+        uniforms = plan.uniforms
         if task.reply is not None:
-            restriction = how.get("restriction", WHOLE)
-            how["restriction"] = replace(restriction, stop=(*restriction.stop, task.markers[1]))
+            stop = (*plan.restriction.stop, task.markers[1])
+            plan = replace(plan, restriction=replace(plan.restriction, stop=stop))
         talks = [Talk() for _ in keys]
         openings = [
             environments.begin(row, columns[row // group_size], key) for row, key in enumerate(keys)
@@ -125,10 +125,10 @@ class Conversations:
                 drawn = torch.stack(
                     [torch.nn.functional.pad(u, (0, room - len(u))) for u in windows]
                 )
-            turn: Drawing = {**how, "group_size": size, "max_new_tokens": room, "uniforms": drawn}
+            turn = replace(plan, group_size=size, max_new_tokens=room, uniforms=drawn)
             if size < group_size:
-                turn["tell"] = ignore_progress
-            samples = policy.sample(contexts, **turn)
+                turn = replace(turn, tell=ignore_progress)
+            samples = policy.sample(contexts, turn)
             size = 1
             for at, row in enumerate(rows):
                 talk = talks[row]

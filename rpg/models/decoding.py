@@ -14,7 +14,7 @@ new tokens, R rows of the cache, V vocabulary.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import NotRequired, Protocol, TypedDict
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -76,66 +76,116 @@ def ignore_progress(finished: int, position: int) -> None:
     """For callers that do not report the progress of a generation."""
 
 
-class Drawing(TypedDict):
-    """What a caller of :func:`generate` says through `Policy.sample`."""
+@dataclass(frozen=True)
+class SamplingPlan:
+    """How responses are drawn.
+
+    `uniforms` (N, max_new_tokens) in [0, 1) is the only source of randomness: token t of row i is
+    the inverse distribution function at uniforms[i, t], so a response does not depend on the other
+    rows. None means greedy decoding (log-probabilities are then those at `temperature`).
+    """
 
     group_size: int
+    """Responses to each prompt."""
     max_new_tokens: int
     uniforms: Tensor | None
-    temperature: float
-    restriction: NotRequired[Restriction]
-    tell: NotRequired[Callable[[int, int], None]]
-    rows_at_once: NotRequired[int | None]
+    temperature: float = 1.0
+    restriction: Restriction = WHOLE
+    """Which tokens can be sampled."""
+    tell: Callable[[int, int], None] = ignore_progress
+    """Called at the end of every block of positions with the number of finished responses and the
+    position."""
+    rows_at_once: int | None = None
+    """This number of responses is drawn before the next ones begin: the cache holds no more, and
+    only rounding differs (products of other sizes). None: all."""
 
 
 def generate(
     engine: Engine,
     prompts: Sequence[Sequence[int]],
+    plan: SamplingPlan,
     *,
-    group_size: int,
-    max_new_tokens: int,
     stop: Sequence[int],
-    uniforms: Tensor | None,
-    temperature: float = 1.0,
-    restriction: Restriction = WHOLE,
     stopper: Stopper | None = None,
-    tell: Callable[[int, int], None] = ignore_progress,
-    rows_at_once: int | None = None,
 ) -> Samples:
-    """Sample `group_size` responses to each prompt.
-
-    `restriction` says which tokens can be sampled; `stopper` knows its stop strings. `tell` is
-    called at the end of every block of positions with the number of finished responses and the
-    position.
-
-    `uniforms` (N, max_new_tokens) in [0, 1) is the only source of randomness: token t of row i is
-    the inverse distribution function at uniforms[i, t], so a response does not depend on the other
-    rows. None means greedy decoding (log-probabilities are then those at `temperature`). With
-    `rows_at_once`, that number of responses is drawn before the next ones begin: the cache holds no
-    more, and only rounding differs (products of other sizes). Raises ValueError: no prompts, or
-    uniforms of the wrong shape.
+    """Sample responses to each prompt. `stop` are the end tokens; `stopper` knows the stop strings
+    of the plan's restriction. Raises ValueError: no prompts, or uniforms of the wrong shape.
     """
+    group_size = plan.group_size
     rows = len(prompts) * group_size
-    if not rows or max_new_tokens < 1:
-        why = f"nothing to generate: {len(prompts)} prompts x {group_size}, {max_new_tokens} tokens"
-        raise ValueError(why)
-    if uniforms is not None and tuple(uniforms.shape) != (rows, max_new_tokens):
-        raise ValueError(
-            f"uniforms: shape {tuple(uniforms.shape)}, accepted: {(rows, max_new_tokens)}"
-        )
+    _check_plan(plan, len(prompts))
     parts = list[Samples]()
-    at_once = rows_at_once or rows
-    given = [list(prompt) for prompt in prompts]
+    at_once = plan.rows_at_once or rows
+    prompt_ids = [list(prompt) for prompt in prompts]
     prompt_of = torch.arange(rows, device=engine.device) // group_size
     for begin in range(0, rows, at_once):
         end = min(begin + at_once, rows)
-        first, last = begin // group_size, (end - 1) // group_size
-        asked = given[first : last + 1]
-        of = prompt_of[begin:end] - first
-        part = _Part(engine, asked, of, max_new_tokens, stop, temperature, restriction, stopper)
-        parts.append(part.draw(None if uniforms is None else uniforms[begin:end], tell, begin))
+        first = begin // group_size
+        last = (end - 1) // group_size
+        part = _Part(
+            engine=engine,
+            prompts=prompt_ids[first : last + 1],
+            prompt_of=prompt_of[begin:end] - first,
+            plan=plan,
+            stop=stop,
+            stopper=stopper,
+        )
+        uniforms = None if plan.uniforms is None else plan.uniforms[begin:end]
+        parts.append(part.draw(uniforms, before=begin))
     samples = joined(parts)
-    return replace(samples, batch=replace(samples.batch, prompts=given, prompt_of=prompt_of))
+    return replace(samples, batch=replace(samples.batch, prompts=prompt_ids, prompt_of=prompt_of))
+
+
+def _check_plan(plan: SamplingPlan, prompts: int) -> None:
+    rows = prompts * plan.group_size
+    limit = plan.max_new_tokens
+    if not rows or limit < 1:
+        raise ValueError(
+            f"nothing to generate: {prompts} prompts x {plan.group_size}, {limit} tokens"
+        )
+    if plan.uniforms is not None and tuple(plan.uniforms.shape) != (rows, limit):
+        raise ValueError(f"uniforms: shape {tuple(plan.uniforms.shape)}, accepted: {(rows, limit)}")
+
+
+@dataclass(frozen=True)
+class _Block:
+    """What was drawn at some positions in a row; (rows, positions) each."""
+
+    tokens: Tensor
+    log_prob: Tensor
+    entropy: Tensor
+    kept: list[Tensor]
+    """The tokens that could be sampled at each position, if that is restricted."""
+
+
+class _Results:
+    """The responses of a part, filled block by block. To be made outside of inference mode, so that
+    autograd can use them later."""
+
+    def __init__(self, rows: int, limit: int, device: torch.device):
+        self.limit = limit
+        self.tokens = torch.zeros(rows, limit, dtype=torch.long, device=device)
+        self.log_prob = torch.zeros(rows, limit, device=device)
+        self.entropy = torch.zeros(rows, limit, device=device)
+        self.lengths = torch.full((rows,), limit, device=device)
+        self.truncated = torch.ones(rows, dtype=torch.bool, device=device)
+
+    def add(self, active: Tensor, begin: int, block: _Block, ended: Tensor) -> Tensor:
+        """Take in what the rows `active` drew from position `begin` on, each up to its first end;
+        bool, which of them have ended. `ended` (rows, positions)."""
+        positions = ended.shape[1]
+        window = slice(begin, begin + positions)
+        held = ended.cumsum(1) - ended.long() == 0  # up to the first end
+        for result, drawn in (
+            (self.tokens, block.tokens),
+            (self.log_prob, block.log_prob),
+            (self.entropy, block.entropy),
+        ):
+            result[active, window] = drawn * held if positions > 1 else drawn
+        over = ended.any(1)
+        self.lengths[active] = torch.where(over, begin + held.sum(1), self.limit)
+        self.truncated[active] = ~over
+        return over
 
 
 @dataclass(frozen=True)
@@ -147,30 +197,22 @@ class _Part:
     prompts: list[list[int]]
     prompt_of: Tensor
     """(N,) ascending: index into `prompts`, each of which has a response."""
-    max_new_tokens: int
+    plan: SamplingPlan
     stop: Sequence[int]
-    temperature: float
-    restriction: Restriction
     stopper: Stopper | None
 
-    def draw(
-        self, uniforms: Tensor | None, tell: Callable[[int, int], None], before: int
-    ) -> Samples:
+    def draw(self, uniforms: Tensor | None, before: int) -> Samples:
         """`before` responses were drawn in earlier parts."""
         engine = self.engine
-        limit = self.max_new_tokens
-        device = self.engine.device
+        limit = self.plan.max_new_tokens
+        device = engine.device
         rows = len(self.prompt_of)
         shared = engine.block == 1
-        # Created outside of inference mode, so that autograd can use them later.
-        tokens = torch.zeros(rows, limit, dtype=torch.long, device=device)
-        log_prob = torch.zeros(rows, limit, device=device)
-        entropy = torch.zeros(rows, limit, device=device)
-        lengths = torch.full((rows,), limit, device=device)
-        truncated = torch.ones(rows, dtype=torch.bool, device=device)
+        results = _Results(rows, limit, device)
         ends = torch.tensor(list(self.stop), dtype=torch.long, device=device)
-        lists = Lists(torch.zeros_like(tokens)) if self.restriction.truncates else None
-        uniforms = None if uniforms is None else uniforms.to(device)
+        lists = Lists(torch.zeros_like(results.tokens)) if self.plan.restriction.truncates else None
+        if uniforms is not None:
+            uniforms = uniforms.to(device)
         with torch.inference_mode():
             logits = engine.prefill(self.prompts, limit)
             active = torch.arange(rows, device=device)  # unfinished responses
@@ -182,31 +224,20 @@ class _Part:
             for begin in range(0, limit, engine.block):
                 end = min(begin + engine.block, limit)
                 u = None if uniforms is None else uniforms[active, begin:end]
-                columns, kept = self._block(logits, u, begin, end, ends, row_of if shared else None)
-                drawn, *values = (torch.stack(column, 1) for column in columns)
-                ended = torch.isin(drawn, ends)
+                block = self._block(logits, u, range(begin, end), ends, row_of if shared else None)
+                ended = torch.isin(block.tokens, ends)
                 if self.stopper is not None:
-                    tokens[active, begin:end] = drawn
-                    start = max(0, begin + 1 - self.stopper.tail)
-                    ended |= self._stopped(
-                        tokens[active, start:end], begin - start, begin, self.stopper
-                    )
-                held = ended.cumsum(1) - ended.long() == 0  # up to the first end
-                for result, column in zip(
-                    (tokens, log_prob, entropy), (drawn, *values), strict=True
-                ):
-                    result[active, begin:end] = column * held if engine.block > 1 else column
-                for position, rows_kept in enumerate(kept, begin):
+                    results.tokens[active, begin:end] = block.tokens
+                    ended |= self._stopped(results.tokens[active, :end], begin, self.stopper)
+                for position, kept in enumerate(block.kept, begin):
                     assert lists is not None
-                    lists.add(active, position, rows_kept, row_of)
-                over = ended.any(1)
-                lengths[active] = torch.where(over, begin + held.sum(1), limit)
-                truncated[active] = ~over
+                    lists.add(active, position, kept, row_of)
+                over = results.add(active, begin, block, ended)
                 left = (~over).nonzero()[:, 0]  # here the host waits
-                tell(before + rows - len(left), end)
+                self.plan.tell(before + rows - len(left), end)
                 if not len(left) or end == limit:
                     break
-                last = drawn[left, -1]
+                last = block.tokens[left, -1]
                 if shared:
                     logits, active, row_of = _step(engine, logits, active[left], row_of[left], last)
                     continue
@@ -215,51 +246,67 @@ class _Part:
                 active = active[left]
                 row_of = row_of[: len(left)]
                 logits = engine.step(last)
-        width = int(lengths.max())
+        return self._samples(results, lists)
+
+    def _samples(self, results: _Results, lists: Lists | None) -> Samples:
+        """As wide as the longest response."""
+        width = int(results.lengths.max())
         support = lists.support(width) if lists is not None else None
-        if lists is None and self.restriction.min_tokens:
-            support = Support(closed=self.restriction.min_tokens, ends=tuple(self.stop))
-        batch = Batch(self.prompts, self.prompt_of, tokens[:, :width], lengths, support)
-        return Samples(batch, log_prob[:, :width], entropy[:, :width], truncated)
+        least = self.plan.restriction.min_tokens
+        if lists is None and least:
+            support = Support(closed=least, ends=tuple(self.stop))
+        batch = Batch(
+            self.prompts, self.prompt_of, results.tokens[:, :width], results.lengths, support
+        )
+        log_prob = results.log_prob[:, :width]
+        entropy = results.entropy[:, :width]
+        return Samples(batch, log_prob, entropy, results.truncated)
 
     def _block(
         self,
         logits: Tensor,
         u: Tensor | None,
-        begin: int,
-        end: int,
+        positions: range,
         ends: Tensor,
         row_of: Tensor | None,
-    ) -> tuple[list[tuple[Tensor, ...]], list[Tensor]]:
-        """Draw the tokens of positions begin to end, without a look at them: (tokens,
-        log-probabilities, entropies) of each position, and the tokens that could be sampled there
-        if that is restricted.
-        """
-        drawn = list[tuple[Tensor, ...]]()
+    ) -> _Block:
+        """Draw the tokens of these positions, without a look at them."""
+        restriction = self.plan.restriction
+        truncates = restriction.truncates
+        temperature = 1.0 if truncates else self.plan.temperature
+        tokens = list[Tensor]()
+        log_probs = list[Tensor]()
+        entropies = list[Tensor]()
         kept = list[Tensor]()
-        truncates = self.restriction.truncates
-        for t in range(begin, end):
-            if t > begin:
-                logits = self.engine.step(drawn[-1][0])
-            if t < self.restriction.min_tokens:
+        for column, position in enumerate(positions):
+            if column:
+                logits = self.engine.step(tokens[-1])
+            if position < restriction.min_tokens:
                 logits = logits.float().index_fill(1, ends, -torch.inf)
             if truncates:
-                logits = logits.float() / self.temperature
-                kept.append(self.restriction.kept(logits))
+                logits = logits.float() / self.plan.temperature
+                kept.append(restriction.kept(logits))
                 logits = logits.masked_fill_(~kept[-1], -torch.inf)
-            heat = 1.0 if truncates else self.temperature
-            drawn.append(draw(logits, None if u is None else u[:, t - begin], heat, row_of))
-        return list(zip(*drawn, strict=True)), kept
+            numbers = None if u is None else u[:, column]
+            token, log_prob, entropy = draw(logits, numbers, temperature, row_of)
+            tokens.append(token)
+            log_probs.append(log_prob)
+            entropies.append(entropy)
+        return _Block(
+            torch.stack(tokens, 1), torch.stack(log_probs, 1), torch.stack(entropies, 1), kept
+        )
 
-    def _stopped(self, recent: Tensor, before: int, begin: int, stopper: Stopper) -> Tensor:
-        """(rows, positions from `begin` on) bool: the token completes a stop string; `recent` has
-        `before` tokens more."""
-        rows = recent.tolist()
-        least = self.restriction.min_tokens
-        completed = torch.zeros(len(rows), recent.shape[1] - before, dtype=torch.bool)
+    def _stopped(self, tokens: Tensor, begin: int, stopper: Stopper) -> Tensor:
+        """(rows, positions from `begin` on) bool: the token completes a stop string; `tokens` are
+        those of the rows from their first one on."""
+        start = max(0, begin + 1 - stopper.tail)
+        before = begin - start
+        rows = tokens[:, start:].tolist()
+        least = self.plan.restriction.min_tokens
+        completed = torch.zeros(len(rows), tokens.shape[1] - begin, dtype=torch.bool)
         for i in range(max(0, least - begin - 1), completed.shape[1]):
             completed[:, i] = torch.tensor(stopper([ids[: before + i + 1] for ids in rows]))
-        return completed.to(recent.device)
+        return completed.to(tokens.device)
 
 
 def _step(
@@ -384,17 +431,24 @@ def joined(parts: Sequence[Samples]) -> Samples:
     def widened(tensors: list[Tensor]) -> Tensor:
         return torch.cat([F.pad(t, (0, width - t.shape[1])) for t in tensors])
 
+    prompt_of = [b.prompt_of + offset for b, offset in zip(batches, offsets, strict=True)]
+    heard = None
+    if batches[0].heard is not None:
+        heard = widened([b.within & ~b.mask for b in batches])
     batch = Batch(
-        prompts,
-        torch.cat([b.prompt_of + offset for b, offset in zip(batches, offsets, strict=True)]),
-        widened([b.tokens for b in batches]),
-        torch.cat([b.lengths for b in batches]),
-        concatenated([b.support for b in batches], width),
-        None if batches[0].heard is None else widened([b.within & ~b.mask for b in batches]),
+        prompts=prompts,
+        prompt_of=torch.cat(prompt_of),
+        tokens=widened([b.tokens for b in batches]),
+        lengths=torch.cat([b.lengths for b in batches]),
+        support=concatenated([b.support for b in batches], width),
+        heard=heard,
     )
-    log_prob = widened([p.log_prob for p in parts])
-    entropy = widened([p.entropy for p in parts])
-    return Samples(batch, log_prob, entropy, torch.cat([p.truncated for p in parts]))
+    return Samples(
+        batch=batch,
+        log_prob=widened([part.log_prob for part in parts]),
+        entropy=widened([part.entropy for part in parts]),
+        truncated=torch.cat([part.truncated for part in parts]),
+    )
 
 
 @dataclass(frozen=True)
@@ -409,6 +463,12 @@ class Scored:
     """(C, E): what the distributions of the response tokens follow from,"""
     weight: Tensor | None = None
     """(V, E), by a product with this; None: the states are logits."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Entries of the output layer."""
+        assert self.states is not None
+        return self.states.shape[-1] if self.weight is None else len(self.weight)
 
     def logits(self, rows: slice, entries: int | None = None) -> Tensor:
         """(rows, V) float32; the first `entries` of the vocabulary only."""

@@ -172,9 +172,11 @@ def _padded(model: PreTrainedModel, batch: Batch) -> tuple[Tensor, Tensor]:
     sizes = torch.tensor([len(p) for p in batch.prompts], device=device)
     starts = sizes[batch.prompt_of]
     first = int(sizes.min()) - 1  # the earliest position that predicts a response token
-    ids = torch.zeros(rows, int((starts + batch.lengths).max()), dtype=torch.long, device=device)
-    for row, prompt in enumerate(batch.prompt_of.tolist()):
-        ids[row, : len(batch.prompts[prompt])] = torch.tensor(batch.prompts[prompt], device=device)
+    longest = int((starts + batch.lengths).max())
+    ids = torch.zeros(rows, longest, dtype=torch.long, device=device)
+    for row, number in enumerate(batch.prompt_of.tolist()):
+        prompt = batch.prompts[number]
+        ids[row, : len(prompt)] = torch.tensor(prompt, device=device)
     mask = batch.within
     columns = torch.arange(width, device=device) + starts[:, None]
     row_of = torch.arange(rows, device=device)[:, None].expand_as(columns)

@@ -217,15 +217,30 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, pack: Packing) -> Tensor:
     qs = Taken.apply(q, pack.queries, pack.slots)
     ks = k[pack.keys]
     vs = v[pack.keys]
-    of_queries = [block.queries.numel() for block in pack.blocks]
-    of_keys = [block.keys.numel() for block in pack.blocks]
+    query_counts = [block.queries.numel() for block in pack.blocks]
+    key_counts = [block.keys.numel() for block in pack.blocks]
     parts = []
-    split = qs.split(of_queries), ks.split(of_keys), vs.split(of_keys)
-    for block, *rows in zip(pack.blocks, *split, strict=True):
-        q, k, v = (x.view(len(block.queries), -1, *x.shape[1:]).transpose(1, 2) for x in rows)
-        out = attention(q, k, v, block.mask.to(q.dtype))
+    for block, block_q, block_k, block_v in zip(
+        pack.blocks,
+        qs.split(query_counts),
+        ks.split(key_counts),
+        vs.split(key_counts),
+        strict=True,
+    ):
+        rows = len(block.queries)
+        out = attention(
+            _by_head(block_q, rows),
+            _by_head(block_k, rows),
+            _by_head(block_v, rows),
+            block.mask.to(q.dtype),
+        )
         parts.append(out.transpose(1, 2).flatten(2).flatten(0, 1))
     return torch.cat(parts)[pack.slots]
+
+
+def _by_head(x: Tensor, rows: int) -> Tensor:
+    """(rows * slots, H, D) -> (rows, H, slots, D)."""
+    return x.view(rows, -1, x.shape[1], x.shape[2]).transpose(1, 2)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float | None = None) -> Tensor:

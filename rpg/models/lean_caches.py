@@ -28,8 +28,10 @@ class _Cache:
         """`seen` (P, W) is False on the padding, which is to the left of a prompt; the first
         `apart` slots are elsewhere."""
         self.rows, self.filled = seen.shape
-        self._apart, held = apart, self.filled - apart
-        self._room, self._last = held + min(max_new_tokens, _ROOM), held + max_new_tokens
+        self._apart = apart
+        held = self.filled - apart
+        self._room = held + min(max_new_tokens, _ROOM)
+        self._last = held + max_new_tokens
         self._bias = torch.where(seen, 0.0, _MASKED)[:, None, None]
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
@@ -68,7 +70,8 @@ class Whole(_Cache):
         keys = self._keys[layer]
         values = self._values[layer]
         at = self.filled
-        keys[..., at - 1], values[:, :, at - 1] = k[:, 0], v[:, 0]
+        keys[..., at - 1] = k[:, 0]
+        values[:, :, at - 1] = v[:, 0]
         q = q.view(self.rows, k.shape[2], -1, k.shape[3])  # query heads of a group side by side
         scores = torch.matmul(q, keys[..., :at])
         scores[..., : self._bias.shape[-1]] += self._bias  # only prompts are padded
@@ -78,7 +81,8 @@ class Whole(_Cache):
     def select(self, index: Tensor) -> None:
         """Keep these rows; copies only the slots that are filled."""
         self._move(index)
-        self._bias, self.rows = self._bias[index], len(index)
+        self._bias = self._bias[index]
+        self.rows = len(index)
 
 
 class Shared(_Cache):
@@ -120,15 +124,20 @@ class Shared(_Cache):
         keys = self._keys[layer]
         values = self._values[layer]
         at = self.filled - self._shape[1]
-        keys[:, :, at - 1], values[:, :, at - 1] = k[:, 0], v[:, 0]
+        keys[:, :, at - 1] = k[:, 0]
+        values[:, :, at - 1] = v[:, 0]
         prompt_keys, prompt_values = self._prompts[layer]
         width = self._shape[1]
         q = q.view(self.rows, k.shape[2], -1, k.shape[3])
-        before = torch.matmul(self._by_prompt(q), prompt_keys).add_(self._bias)
-        behind = torch.matmul(q, keys[:, :, :at].transpose(2, 3))
-        p = torch.cat([self._by_row(before, q.shape[2]), behind], -1).softmax(-1).to(values.dtype)
+        group = q.shape[2]
+        # Scores of the prompt's slots, then of the response's: one softmax over both.
+        of_prompt = torch.matmul(self._by_prompt(q), prompt_keys).add_(self._bias)
+        of_response = torch.matmul(q, keys[:, :, :at].transpose(2, 3))
+        scores = torch.cat([self._by_row(of_prompt, group), of_response], -1)
+        p = scores.softmax(-1).to(values.dtype)
         o = torch.matmul(p[..., width:], values[:, :, :at])
-        o += self._by_row(torch.matmul(self._by_prompt(p[..., :width]), prompt_values), q.shape[2])
+        from_prompt = torch.matmul(self._by_prompt(p[..., :width]), prompt_values)
+        o += self._by_row(from_prompt, group)
         return o.view(self.rows, 1, -1)
 
     def _by_prompt(self, x: Tensor) -> Tensor:

@@ -212,22 +212,23 @@ class LeanEngine:
     def _normed(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
         """RMS norm; without `weight` where that is multiplied into the next layer."""
         wide = x.float()
-        x = (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.sizes.eps)).to(x.dtype)
-        return x if weight is None else x * weight
+        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.sizes.eps)
+        normed = (wide * scale).to(x.dtype)
+        return normed if weight is None else normed * weight
 
     def _project(self, x: Tensor, layer: _Layer, at: slice) -> tuple[Tensor, Tensor, Tensor]:
         """Rotated queries (scaled) and keys, and values, (rows, tokens, heads, D), for the cache
         slots `at`."""
         normed = self._normed(x, layer.norm)
         parts = [linear(normed) for linear in layer.qkv]
-        heads: Tensor = (parts[0] if len(parts) == 1 else torch.cat(parts, -1)).unflatten(
-            -1, (-1, self.size)
-        )
+        joined = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+        heads: Tensor = joined.unflatten(-1, (-1, self.size))
         qk, v = heads.split([self.heads + self.kv_heads, self.kv_heads], 2)
         if self.normed_heads:
             qk = self._normed(qk)
         qk = (qk * layer.cos[at]).addcmul_(swap_halves(qk), layer.sin[at])
-        return *qk.split([self.heads, self.kv_heads], 2), v
+        q, k = qk.split([self.heads, self.kv_heads], 2)
+        return q, k, v
 
     def _finish(self, x: Tensor, attended: Tensor, layer: _Layer) -> Tensor:
         x = x + layer.output(attended)

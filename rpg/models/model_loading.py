@@ -160,7 +160,8 @@ def load_gguf(
     )
     if bos is not None:
         tokenizer.bos_token = tokenizer.convert_ids_to_tokens(bos)
-    tokenizer.padding_side, tokenizer.clean_up_tokenization_spaces = "left", False
+    tokenizer.padding_side = "left"
+    tokenizer.clean_up_tokenization_spaces = False
     for config in (model.config, model.generation_config or GenerationConfig()):
         config.bos_token_id, config.eos_token_id, config.pad_token_id = bos, special["eos"], pad
     return model.eval(), tokenizer

@@ -75,61 +75,117 @@ class Packing:
     @classmethod
     def of(cls, batch: Batch) -> Self:
         device = batch.tokens.device
-        prompt_sizes = torch.tensor([len(p) for p in batch.prompts], device=device)
-        stem = _stem(batch.prompts)
-        left_out = torch.full_like(
-            prompt_sizes, stem
-        )  # of each prompt, because the first one has the stem
-        left_out[0] = 0
-        new = prompt_sizes - left_out
-        ids = [
-            token for i, prompt in enumerate(batch.prompts) for token in prompt[stem if i else 0 :]
-        ]
-        prompt_ids = torch.tensor(ids, device=device)
-        paths = _Paths.of(batch, len(prompt_ids))
+        prompts = _PackedPrompts.of(batch)
+        paths = _Paths.of(batch, len(prompts.ids))
+        blocks = [*_prompt_blocks(prompts), *_path_blocks(prompts, paths)]
+        packed_ids = torch.cat([prompts.ids, paths.tokens[paths.new]])
+        columns = torch.arange(paths.new.shape[1], device=device)
+        behind = prompts.sizes[paths.prompt][:, None] + columns
+        positions = torch.cat([prompts.positions, behind[paths.new]])
 
-        column = torch.arange(int(prompt_sizes.max()), device=device)
-        within = column < prompt_sizes[:, None]
-        packed = within & (column >= left_out[:, None])
-        begins = (new.cumsum(0) - new - left_out)[:, None]
-        prompt_nodes = torch.where(packed, begins + column, torch.where(within, column, 0))
-        blocks = []
-        cells = _tile(within.shape[1]) * within.shape[1]
-        numbers = torch.arange(len(prompt_sizes), device=device)
-        for part in numbers.split([1, len(numbers) - 1]) if stem else [numbers]:
-            for rows in _split(part, cells):
-                nodes = prompt_nodes[rows]
-                size = prompt_sizes[rows]
-                blocks += _tiles(nodes[:, :0], torch.zeros_like(size), nodes, left_out[rows], size)
-        for rows in _similar(paths.size - paths.shared, within.shape[1] + paths.nodes.shape[1]):
-            prompt = paths.prompt[rows]
-            width = int(prompt_sizes[prompt].max())
-            path = paths.nodes[rows, : int(paths.size[rows].max())]
-            nodes = prompt_nodes[prompt, :width]
-            sizes = prompt_sizes[prompt]
-            blocks += _tiles(nodes, sizes, path, paths.shared[rows], paths.size[rows])
-        packed_ids = torch.cat([prompt_ids, paths.tokens[paths.new]])
-        behind = prompt_sizes[paths.prompt][:, None] + torch.arange(
-            paths.new.shape[1], device=device
-        )
-        positions = torch.cat([column.expand(packed.shape)[packed], behind[paths.new]])
         queries = torch.cat([block.queries.flatten() for block in blocks])
+        keys = torch.cat([block.keys.flatten() for block in blocks])
         real = torch.cat([block.real.flatten() for block in blocks]).nonzero()[:, 0]
         slots = torch.empty_like(packed_ids).index_copy_(0, queries[real], real)
 
-        last = prompt_nodes.gather(1, prompt_sizes[:, None] - 1)[batch.prompt_of]
+        # The token before each response token: the prompt's last one, or one of its path.
+        last = prompts.nodes.gather(1, prompts.sizes[:, None] - 1)[batch.prompt_of]
         before = torch.cat([last, paths.nodes[paths.path_of]], 1)[batch.mask]
         predictors, predictor_of = torch.unique(before, return_inverse=True)
-        keys = torch.cat([block.keys.flatten() for block in blocks])
-        return cls(packed_ids, positions, blocks, slots, queries, keys, predictors, predictor_of)
+        return cls(
+            ids=packed_ids,
+            positions=positions,
+            blocks=blocks,
+            slots=slots,
+            queries=queries,
+            keys=keys,
+            predictors=predictors,
+            predictor_of=predictor_of,
+        )
+
+
+@dataclass(frozen=True)
+class _PackedPrompts:
+    """P prompts of at most L tokens; what all begin with is packed for the first one only."""
+
+    ids: Tensor
+    """Packed token ids, and"""
+    positions: Tensor
+    """the position of each within its prompt."""
+    stem: int
+    """Tokens that the first prompt has for all."""
+    sizes: Tensor
+    """(P,) tokens of each prompt."""
+    left_out: Tensor
+    """(P,) how many of these are not packed for it: 0 of the first prompt, else the stem."""
+    nodes: Tensor
+    """(P, L) index of every token of the prompt in the packed row; 0 on padding."""
+
+    @classmethod
+    def of(cls, batch: Batch) -> Self:
+        device = batch.tokens.device
+        sizes = torch.tensor([len(p) for p in batch.prompts], device=device)
+        stem = _stem(batch.prompts)
+        left_out = torch.full_like(sizes, stem)
+        left_out[0] = 0
+        ids = [*batch.prompts[0]]
+        for prompt in batch.prompts[1:]:
+            ids += prompt[stem:]
+        column = torch.arange(int(sizes.max()), device=device)
+        within = column < sizes[:, None]
+        packed = within & (column >= left_out[:, None])
+        new = sizes - left_out
+        begins = (new.cumsum(0) - new - left_out)[:, None]
+        nodes = torch.where(packed, begins + column, torch.where(within, column, 0))
+        positions = column.expand(packed.shape)[packed]
+        return cls(
+            ids=torch.tensor(ids, device=device),
+            positions=positions,
+            stem=stem,
+            sizes=sizes,
+            left_out=left_out,
+            nodes=nodes,
+        )
+
+
+def _prompt_blocks(prompts: _PackedPrompts) -> list[Block]:
+    """Attention within the prompts; the first one is apart if the others continue it."""
+    blocks: list[Block] = []
+    width = prompts.nodes.shape[1]
+    numbers = torch.arange(len(prompts.sizes), device=prompts.sizes.device)
+    parts = numbers.split([1, len(numbers) - 1]) if prompts.stem else [numbers]
+    for part in parts:
+        for rows in _split(part, _tile(width) * width):
+            nodes = prompts.nodes[rows]
+            sizes = prompts.sizes[rows]
+            nothing = torch.zeros_like(sizes)
+            blocks += _tiles(nodes[:, :0], nothing, nodes, prompts.left_out[rows], sizes)
+    return blocks
+
+
+def _path_blocks(prompts: _PackedPrompts, paths: "_Paths") -> list[Block]:
+    """Attention of the responses to their prompts and to themselves."""
+    blocks: list[Block] = []
+    widest = prompts.nodes.shape[1] + paths.nodes.shape[1]
+    for rows in _similar(paths.size - paths.shared, widest):
+        prompt = paths.prompt[rows]
+        sizes = prompts.sizes[prompt]
+        nodes = prompts.nodes[prompt, : int(sizes.max())]
+        path = paths.nodes[rows, : int(paths.size[rows].max())]
+        blocks += _tiles(nodes, sizes, path, paths.shared[rows], paths.size[rows])
+    return blocks
 
 
 def _stem(prompts: list[list[int]]) -> int:
     """The length of the prefix that all prompts share; 0 if it is too short."""
-    first, last = min(prompts), max(prompts)  # in this order, all others share what these two share
-    pairs = enumerate(zip(first, last, strict=False))
-    length = next((i for i, (a, b) in pairs if a != b), len(first))
-    return length if length >= _STEM and len(prompts) > 1 else 0
+    if len(prompts) < 2:
+        return 0
+    first = min(prompts)
+    last = max(prompts)  # in this order, all others share what these two share
+    length = 0
+    while length < len(first) and first[length] == last[length]:
+        length += 1
+    return length if length >= _STEM else 0
 
 
 @dataclass(frozen=True)
@@ -157,16 +213,16 @@ class _Paths:
         device = batch.tokens.device
         column = torch.arange(batch.tokens.shape[1] - 1, device=device)
         inside = column < (batch.lengths - 1)[:, None]
-        table = torch.cat(
-            [batch.prompt_of[:, None], torch.where(inside, batch.tokens[:, :-1], -1)], 1
-        )
+        responses = torch.where(inside, batch.tokens[:, :-1], -1)
+        table = torch.cat([batch.prompt_of[:, None], responses], 1)
         table, path_of = torch.unique(table, dim=0, return_inverse=True)
         prompt = table[:, 0]
         tokens = table[:, 1:]
         size = (tokens >= 0).sum(-1)
         # A path sorts before those that it is a prefix of, and -1 never equals a token that
         # follows.
-        alike = ((table[1:] == table[:-1]) & (table[1:] >= 0)).long().cumprod(-1).sum(-1) - 1
+        same = (table[1:] == table[:-1]) & (table[1:] >= 0)
+        alike = same.long().cumprod(-1).sum(-1) - 1  # without the column of prompts
         shared = torch.cat([alike.new_zeros(1), alike.clamp(min=0)])
         new = (column >= shared[:, None]) & (column < size[:, None])
         number = (new.flatten().cumsum(0) - 1).view(new.shape) + first_node
@@ -237,7 +293,9 @@ def _block(
     real = (at >= shared[:, None]) & (at < size[:, None])
     queries = torch.where(real, path.gather(1, at.clamp(max=path.shape[1] - 1)), 0)
     if bool((begin == begin[0]).all() & (before_size == before_size[0]).all()):
-        at, before_size = at[:1], before_size[:1]  # one mask for all
+        # One mask for all.
+        at = at[:1]
+        before_size = before_size[:1]
     # Every query sees its path up to the place of the first query; only from there on a mask is
     # needed.
     width = before.shape[1]

@@ -3,7 +3,7 @@
 import contextlib
 import copy
 from collections.abc import Sequence
-from typing import Unpack
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -12,13 +12,12 @@ from transformers.pytorch_utils import Conv1D
 
 from rpg.models import generic_model, lean
 from rpg.models.block_decoding import BlockEngine
-from rpg.models.decoding import Batch, Drawing, Engine, Samples, Scored, generate
+from rpg.models.decoding import Batch, Engine, Samples, SamplingPlan, Scored, generate
 from rpg.models.lean import longest, supports
 from rpg.models.lean_decoding import LeanEngine
 from rpg.models.model_loading import ModelError
 from rpg.models.special_tokens import stop_tokens
 from rpg.models.tokenizer import Stopper
-from rpg.models.truncated_sampling import WHOLE
 
 
 class Policy:
@@ -83,25 +82,26 @@ class Policy:
             return torch.autocast(self.device.type, torch.bfloat16)
         return contextlib.nullcontext()
 
-    def sample(self, prompts: Sequence[Sequence[int]], **how: Unpack[Drawing]) -> Samples:
-        """`group_size` responses to each prompt; see decoding.generate."""
-        rows = len(prompts) * how["group_size"]
-        slots = max(map(len, prompts)) + how["max_new_tokens"]
-        given = how.get("rows_at_once")
-        rows = min(rows, given or rows)
-        stop = how.get("restriction", WHOLE).stop
-        stopper = Stopper(self.tokenizer, stop) if stop else None
+    def sample(self, prompts: Sequence[Sequence[int]], plan: SamplingPlan) -> Samples:
+        """`plan.group_size` responses to each prompt; see decoding.generate."""
+        rows = len(prompts) * plan.group_size
+        slots = max(map(len, prompts)) + plan.max_new_tokens
+        if plan.rows_at_once:
+            rows = min(rows, plan.rows_at_once)
+        strings = plan.restriction.stop
+        stopper = Stopper(self.tokenizer, strings) if strings else None
         engine: Engine
         with self.arithmetic():
             if not self._lean(slots):
                 engine = generic_model.CacheEngine(self.model)
             elif self.device.type == "cuda":
                 engine = BlockEngine(self.model)
-                rows = rows if given else min(rows, engine.rows_that_fit(slots))
+                if not plan.rows_at_once:
+                    rows = min(rows, engine.rows_that_fit(slots))
             else:
                 engine = LeanEngine(self.model, rows)
-            how["rows_at_once"] = rows
-            return generate(engine, prompts, stop=self.stop, stopper=stopper, **how)
+            plan = replace(plan, rows_at_once=rows)
+            return generate(engine, prompts, plan, stop=self.stop, stopper=stopper)
 
     def log_probs(self, batch: Batch, temperature: float) -> Tensor:
         """Log-probabilities of a batch's response tokens, (N, T), zero after a row's last token;

@@ -9,7 +9,7 @@ import torch
 
 from rpg.config.model import SupervisedStart, WarmStart
 from rpg.config.task import TaskSection
-from rpg.models.decoding import Batch
+from rpg.models.decoding import Batch, SamplingPlan
 from rpg.models.micro_batches import Limits
 from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
@@ -185,9 +185,10 @@ def demonstration_batch(policy: Policy, pairs: list[tuple[Given, str | Sequence[
     tokens = torch.zeros(len(pairs), int(lengths.max()), dtype=torch.long)
     heard = torch.zeros(tokens.shape, dtype=torch.bool)
     for row, (prompt, of_turns) in enumerate(zip(prompts, parts, strict=True)):
-        if len(prompt) + int(lengths[row]) > room:
+        whole = len(prompt) + int(lengths[row])
+        if whole > room:
             raise DataError(
-                f"model.max_positions: {room}, but a demonstration has {len(prompt) + int(lengths[row])} tokens with its "
+                f"model.max_positions: {room}, but a demonstration has {whole} tokens with its "
                 f"prompt: {''.join(turns[row])[:80]!r}"
             )
         at = 0
@@ -198,9 +199,13 @@ def demonstration_batch(policy: Policy, pairs: list[tuple[Given, str | Sequence[
         tokens[row, at] = end
     device = policy.device
     one_turn = all(len(texts) == 1 for texts in turns)
-    of = torch.arange(len(pairs), device=device)
-    said = None if one_turn else heard.to(device)
-    return Batch(prompts, of, tokens.to(device), lengths.to(device), heard=said)
+    return Batch(
+        prompts=prompts,
+        prompt_of=torch.arange(len(pairs), device=device),
+        tokens=tokens.to(device),
+        lengths=lengths.to(device),
+        heard=None if one_turn else heard.to(device),
+    )
 
 
 def _accuracy(policy: Policy, task: TaskSection, demos: Demonstrations) -> float:
@@ -209,9 +214,8 @@ def _accuracy(policy: Policy, task: TaskSection, demos: Demonstrations) -> float
     room = room_of(policy.model.config)
     prompts = encode_prompts(policy.tokenizer, [p.given() for p in problems], room)
     limit = demos.longest_response() + 1
-    samples = policy.sample(
-        prompts, group_size=1, max_new_tokens=limit, uniforms=None, temperature=1.0
-    )
+    plan = SamplingPlan(group_size=1, max_new_tokens=limit, uniforms=None)
+    samples = policy.sample(prompts, plan)
     rows = zip(policy.text(samples.batch), problems, samples.truncated.tolist(), strict=True)
     with grader_for(verifier_of(task)) as grader:
         grades = grader.grade(Item(text, p.answer, cut, p.columns) for text, p, cut in rows)

@@ -10,7 +10,7 @@ from scipy.stats import t
 from rpg.config.model import TinyModel
 from rpg.evaluation.whole_kl import response_kl, summary
 from rpg.models import seeds
-from rpg.models.decoding import Batch
+from rpg.models.decoding import Batch, SamplingPlan
 from rpg.models.model_loading import build_tiny
 from rpg.models.policy import Policy
 from rpg.models.tokenizer import build_tokenizer
@@ -126,14 +126,8 @@ def test_restricted_samples_are_of_restricted_distributions(restriction):
     policy = tiny(3.0, 1)
     initial = tiny(3.0, 0)
     uniforms = seeds.uniforms(8000, LIMIT, 0, "restricted")
-    samples = policy.sample(
-        PROMPTS[:1],
-        group_size=8000,
-        max_new_tokens=LIMIT,
-        uniforms=uniforms,
-        temperature=0.7,
-        restriction=restriction,
-    )
+    plan = SamplingPlan(8000, LIMIT, uniforms, temperature=0.7, restriction=restriction)
+    samples = policy.sample(PROMPTS[:1], plan)
     with torch.no_grad():
         others = initial.log_probs(samples.batch, 0.7)
     plain = (samples.log_prob - others).double().sum(1).numpy()

@@ -4,7 +4,7 @@ with its own prompt."""
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from rpg.models.decoding import generate
+from rpg.models.decoding import SamplingPlan, generate
 from rpg.models.seeds import uniforms
 
 
@@ -27,13 +27,11 @@ def sampled(
     engine, prompts, group_size=4, limit=12, key="test", stop=(2,), temperature=0.7, **options
 ):
     """Responses that depend on `key` only; engines that are right give the same ones."""
-    options = {
-        "uniforms": uniforms(len(prompts) * group_size, limit, key),
-        "temperature": temperature,
-    } | options
-    return generate(
-        engine, prompts, group_size=group_size, max_new_tokens=limit, stop=stop, **options
-    )
+    stopper = options.pop("stopper", None)
+    if "uniforms" not in options:
+        options["uniforms"] = uniforms(len(prompts) * group_size, limit, key)
+    plan = SamplingPlan(group_size, limit, temperature=temperature, **options)
+    return generate(engine, prompts, plan, stop=stop, stopper=stopper)
 
 
 def expected_log_probs(model, batch, temperature):

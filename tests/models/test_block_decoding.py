@@ -122,14 +122,17 @@ def block_of(lm, device, row_of=None):
     """One block of 10 positions, while the cache grows, with everything that may restrict a draw."""
     engine, restriction = BlockEngine(lm), Restriction(top_k=5, top_p=0.9, min_p=0.01, min_tokens=3)
     rows, ends = torch.arange(32, device=device), torch.tensor([2, 11], device=device)
-    part = decoding._Part(engine, PROMPTS, rows // 8, 10, (2, 11), 0.7, restriction, None)
+    drawn = torch.rand(32, 10, device=device)
+    plan = decoding.SamplingPlan(8, 10, drawn, temperature=0.7, restriction=restriction)
+    part = decoding._Part(engine, PROMPTS, rows // 8, plan, stop=(2, 11), stopper=None)
     with torch.inference_mode():
         logits = engine.prefill(PROMPTS, 10)
         engine.select(part.prompt_of)
         with Operations() as operations:
-            drawn = torch.rand(32, 10, device=device)
-            columns, kept = part._block(logits[part.prompt_of], drawn, 0, 10, ends, row_of)
-    assert len(columns[0]) == len(kept) == 10 and columns[0][0].device.type == device
+            block = part._block(logits[part.prompt_of], drawn, range(10), ends, row_of)
+    assert block.tokens.shape == (32, 10)
+    assert len(block.kept) == 10
+    assert block.tokens.device.type == device
     return operations.counts
 
 

@@ -17,7 +17,7 @@ from rpg.losses.advantages import advantages
 from rpg.losses.aggregation import Counts
 from rpg.losses.policy_loss import policy_loss, rollout_weights
 from rpg.models.conversations import Conversations, Talk, reply_tokens
-from rpg.models.decoding import Batch
+from rpg.models.decoding import Batch, SamplingPlan
 from rpg.models.policy import Policy
 from rpg.models.seeds import uniforms
 from rpg.models.tokenizer import build_tokenizer
@@ -78,11 +78,8 @@ def conversations(folder, kind="qwen3", lean=True, positions=128):
         ["0-2:", "0:"],
         [{}, {}],
         keys,
+        SamplingPlan(GROUP, limit, uniforms(2 * GROUP, limit, "talk"), TEMPERATURE),
         max_prompt_tokens=16,
-        group_size=GROUP,
-        max_new_tokens=limit,
-        uniforms=uniforms(2 * GROUP, limit, "talk"),
-        temperature=TEMPERATURE,
     )
     talking.close()
     return policy, samples, talks

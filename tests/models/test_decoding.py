@@ -8,7 +8,7 @@ import torch
 from transformers import AutoConfig, LlamaConfig, MistralConfig, Qwen3_5TextConfig
 
 from rpg.models import generic_model, lean, lean_caches, lean_decoding
-from rpg.models.decoding import Batch, draw
+from rpg.models.decoding import Batch, SamplingPlan, draw
 from rpg.models.lean_decoding import LeanEngine
 from rpg.models.micro_batches import Limits, score
 from rpg.models.model_loading import ModelError
@@ -187,13 +187,8 @@ def test_a_cache_that_grows_draws_the_same_tokens(small, monkeypatch):
 
 
 def test_scoring_in_parts_is_scoring(policy):
-    how = {
-        "group_size": 4,
-        "max_new_tokens": 6,
-        "uniforms": uniforms(8, 6, "x"),
-        "temperature": 1.0,
-    }
-    g = policy.sample([[1, 5, 6], [1, 7]], **how)
+    plan = SamplingPlan(group_size=4, max_new_tokens=6, uniforms=uniforms(8, 6, "x"))
+    g = policy.sample([[1, 5, 6], [1, 7]], plan)
     whole = score(policy, g.batch, 1.0, Limits(100, 1000, 1000))
     assert torch.allclose(whole, score(policy, g.batch, 1.0, Limits(3, 1000, 1000)), atol=1e-5)
     assert torch.allclose(whole, score(policy, g.batch, 1.0, Limits(100, 10, 10)), atol=1e-5)

@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from rpg.backends.local.training_loop import train
 from rpg.config.run_spec import RunSpec
 from rpg.models import warm_start
+from rpg.models.decoding import SamplingPlan
 from rpg.models.initial_policy import check_lengths, initial_policy, prepare_model
 from rpg.models.model_loading import ModelError, load_pretrained
 from rpg.models.policy import Policy
@@ -50,7 +51,7 @@ def test_stage_one_learns_and_stage_two_mostly_hides_it(tmp_path):
     assert reached[-1] >= 0.9
     prompts = encode_prompts(policy.tokenizer, ["a3b+4="], 16)
     u = torch.rand(200, 12, generator=torch.Generator().manual_seed(0))
-    samples = policy.sample(prompts, group_size=200, max_new_tokens=12, uniforms=u, temperature=1.0)
+    samples = policy.sample(prompts, SamplingPlan(group_size=200, max_new_tokens=12, uniforms=u))
     bare = sum(text.startswith("#") for text in policy.text(samples.batch)) / 200
     assert 0.5 < bare < 0.98
 
@@ -179,7 +180,7 @@ def test_a_pretrained_model_is_fine_tuned_on_demonstrations_once_and_remembers(t
     policy = initial_policy(spec, tmp_path, lines.append)
     losses = [float(line.split("loss ")[1].split()[0]) for line in lines if "loss" in line]
     prompts = encode_prompts(policy.tokenizer, ["a3b+4="], 16)
-    shown = policy.sample(prompts, group_size=1, max_new_tokens=12, uniforms=None, temperature=1.0)
+    shown = policy.sample(prompts, SamplingPlan(group_size=1, max_new_tokens=12, uniforms=None))
     assert losses[-1] < 2 and policy.text(shown.batch)[0][0] == "b", (
         "as all demonstrations of chains do"
     )

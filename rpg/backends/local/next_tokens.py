@@ -36,9 +36,8 @@ def token_kl(
     distributions.
     """
     assert ours.states is not None and theirs.states is not None
-    both = ((ours.states, ours.weight), (theirs.states, theirs.weight))
     count = len(ours.states)
-    entries = min(s.shape[-1] if w is None else len(w) for s, w in both)
+    entries = min(ours.vocabulary, theirs.vocabulary)
 
     def chunk(rows: slice) -> tuple[Tensor, Tensor]:
         log_p = (ours.logits(rows, entries) / temperature).log_softmax(-1)
@@ -46,13 +45,17 @@ def token_kl(
         value, left_out = kl_and_left_out(setting, log_p, log_q)
         with torch.no_grad():
             apart = log_p - log_q
-            kls = [(log_p.exp() * apart).sum(), -(log_q.exp() * apart).sum(), left_out.sum()]
-        return value, torch.stack(kls)
+            policy_to_ref = (log_p.exp() * apart).sum()
+            ref_to_policy = -(log_q.exp() * apart).sum()
+            sums = torch.stack([policy_to_ref, ref_to_policy, left_out.sum()])
+        return value, sums
 
     size = max(1, _PART // entries)
     parts = [slice(start, start + size) for start in range(0, count, size)]
-    again = partial(checkpoint, chunk, use_reentrant=False, preserve_rng_state=False)
-    values, sums = zip(*map(chunk if count * entries <= _PLAIN else again, parts), strict=True)
-    means = (torch.stack(sums).sum(0) / count).tolist()
+    measure = chunk
+    if count * entries > _PLAIN:  # computed again in the backward pass
+        measure = partial(checkpoint, chunk, use_reentrant=False, preserve_rng_state=False)
+    measured = [measure(part) for part in parts]
+    means = (torch.stack([sums for _, sums in measured]).sum(0) / count).tolist()
     names = _NAMES[:2] if setting.top_k is None else _NAMES
-    return torch.cat(values), dict(zip(names, means, strict=False))
+    return torch.cat([value for value, _ in measured]), dict(zip(names, means, strict=False))

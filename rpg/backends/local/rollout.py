@@ -11,7 +11,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from math import nan
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,7 +22,7 @@ from rpg.config.run_spec import RunSpec
 from rpg.config.task import EnvironmentTask
 from rpg.models import seeds
 from rpg.models.conversations import Conversations, Talk, turn_metrics
-from rpg.models.decoding import Samples, joined
+from rpg.models.decoding import Samples, SamplingPlan, joined
 from rpg.models.policy import Policy
 from rpg.models.reward_models import scorer_of
 from rpg.models.tokenizer import encode_prompts
@@ -189,36 +188,37 @@ class Roller:
             begun = before if position > before else 0  # the next responses begin at 0
             # At most those that were not finished before these positions.
             progress.tokens += min(at_once, rows - progress.done) * (position - begun)
-            progress.done, before = finished, position
+            progress.done = finished
+            before = position
             progress.share = position / limit if at_once == rows else finished / rows
 
-        how: dict[str, Any] = {
-            "group_size": rollout.group_size,
-            "max_new_tokens": rollout.max_response_tokens,
-            "uniforms": seeds.uniforms(
-                rows, rollout.max_response_tokens, spec.seed, "rollout", step, round_
-            ),
-            "temperature": rollout.temperature,
-            "restriction": restriction_of(rollout),
-            "tell": tell,
-            "rows_at_once": self.rows_at_once,
-        }
+        plan = SamplingPlan(
+            group_size=rollout.group_size,
+            max_new_tokens=limit,
+            uniforms=seeds.uniforms(rows, limit, spec.seed, "rollout", step, round_),
+            temperature=rollout.temperature,
+            restriction=restriction_of(rollout),
+            tell=tell,
+            rows_at_once=self.rows_at_once,
+        )
         talks: list[Talk] = []
-        if self.conversations is None:
-            prompts = encode_prompts(policy.tokenizer, given, rollout.max_prompt_tokens)
-            key = spec.seed, "rollout", step, round_
-            vllm = self.vllm
-            samples = (
-                vllm.sample(policy, prompts, key, progress)
-                if vllm
-                else policy.sample(prompts, **how)
+        longest = rollout.max_prompt_tokens
+        if self.conversations is not None:
+            samples, talks = self.conversations.sample(
+                policy,
+                given,
+                columns=[problem.columns for problem in problems],
+                keys=[f"{spec.seed} rollout {step} {round_} {row}" for row in range(rows)],
+                plan=plan,
+                max_prompt_tokens=longest,
             )
         else:
-            keys = [f"{spec.seed} rollout {step} {round_} {row}" for row in range(rows)]
-            columns = [p.columns for p in problems]
-            longest = rollout.max_prompt_tokens
-            sample = self.conversations.sample
-            samples, talks = sample(policy, given, columns, keys, max_prompt_tokens=longest, **how)
+            prompts = encode_prompts(policy.tokenizer, given, longest)
+            if self.vllm is not None:
+                key = (spec.seed, "rollout", step, round_)
+                samples = self.vllm.sample(policy, prompts, key, progress)
+            else:
+                samples = policy.sample(prompts, plan)
         sampled = time.perf_counter()
         progress.begin("reward", rows, "responses")
         graded = self._grade(policy, samples, problems, talks)

@@ -9,7 +9,7 @@ import torch
 from rpg.evaluation.engines.protocol import Completion, Request
 from rpg.models import seeds
 from rpg.models.conversations import Conversations, Talk
-from rpg.models.decoding import Drawing, Samples
+from rpg.models.decoding import Samples, SamplingPlan
 from rpg.models.lora import has_adapters, separate
 from rpg.models.model_loading import load_pretrained, put_weights, shape_of
 from rpg.models.policy import Policy
@@ -65,21 +65,21 @@ class LocalEngine:
         uniforms = None
         if temperature:
             uniforms = torch.cat([seeds.uniforms(1, limit, *r.key) for r in requests])
-        how: Drawing = {
-            "group_size": len(groups[0]),
-            "max_new_tokens": limit,
-            "uniforms": uniforms,
-            "temperature": temperature or 1.0,
-            "restriction": self.sampling.restriction,
-        }
+        plan = SamplingPlan(
+            group_size=len(groups[0]),
+            max_new_tokens=limit,
+            uniforms=uniforms,
+            temperature=temperature or 1.0,
+            restriction=self.sampling.restriction,
+        )
         longest = self.sampling.max_prompt_tokens
         if self.conversations is None:
             encoded = encode_prompts(policy.tokenizer, prompts, longest)
-            return _responses(policy, policy.sample(encoded, **how))
+            return _responses(policy, policy.sample(encoded, plan))
         columns = [group[0].columns for group in groups]
         keys = [str(request.key) for request in requests]
         samples, talks = self.conversations.sample(
-            policy, prompts, columns, keys, max_prompt_tokens=longest, **how
+            policy, prompts, columns, keys, plan, max_prompt_tokens=longest
         )
         prompt_of = samples.batch.prompt_of.tolist()
         encoded = [samples.batch.prompts[prompt] for prompt in prompt_of]
