@@ -28,7 +28,7 @@ import pandas as pd
 
 from benchmarks.findings.shared import ROOT
 from benchmarks.tool_use import LOSSES, NO_CLIP
-from rpg.backends.local.checkpoint_fidelity import fidelity
+from rpg.backends.local.checkpoint_fidelity import Settings, fidelity
 from rpg.store import Layout
 from rpg.store.current import current_runs
 from rpg.store.run_folder import RunFolder
@@ -44,16 +44,10 @@ def measured(
     home: Path, blocks: int, prompts: int, folder: RunFolder, staleness: int
 ) -> list[dict[str, object]]:
     """A row for each loss: where its gradient points, beside the on-policy gradient."""
-    result = fidelity(
-        folder,
-        0,
-        home,
-        staleness=staleness,
-        beta=BETA,
-        names=LOSSES,
-        blocks=blocks,
-        prompts=prompts,
+    settings = Settings(
+        staleness=staleness, beta=BETA, names=LOSSES, blocks=blocks, prompts=prompts
     )
+    result = fidelity(folder, 0, home, settings)
     agreements = {row.name: row.clipped or row.unclipped for row in result.rows}
     agreements[NO_CLIP] = next(row.unclipped for row in result.rows if row.name == "dapo")
     shared = {

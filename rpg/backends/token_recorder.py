@@ -5,7 +5,7 @@ Shapes: N responses (rows), T response tokens.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rpg.backends.loss_inputs import LossInputs
 from rpg.catalogue import Algorithm
 from rpg.config.training import TokenRecords
 from rpg.losses.policy_loss import token_terms
@@ -88,35 +89,42 @@ def token_values(
     optimizer_step: int,
     loss: Tensor,
     drawn: Tensor,
-    inputs: Mapping[str, Any],
+    log_prob: Tensor,
+    inputs: LossInputs,
     token_kl: Tensor | None = None,
 ) -> Values:
     """Of the marked rows of a micro-batch; zero where masked, as the tokens of an environment are.
 
     marks (N,) as in :class:`Recorder`; loss: the scalar that `backward` is yet to be called on;
-    drawn (N, T): log-probabilities under the policy that sampled; `inputs` of the loss; token_kl
-    (N, T): the KL over the whole distribution, where the loss has one (whose gradient is not in the
-    slope).
+    drawn (N, T): log-probabilities under the policy that sampled; log_prob (N, T), a leaf, and
+    `inputs` of the loss; token_kl (N, T): the KL over the whole distribution, where the loss has
+    one (whose gradient is not in the slope).
     """
     marked = (marks >= 0).nonzero()[:, 0]
     if not len(marked):
         return {}
-    names = ("log_prob", "old_log_prob", "advantages", "response_mask", "ref_log_prob")
-    terms = token_terms(algorithm, **{name: inputs[name] for name in names})
-    old = inputs["old_log_prob"]
-    reference = inputs["ref_log_prob"]
+    terms = token_terms(
+        algorithm,
+        log_prob=log_prob,
+        old_log_prob=inputs.old_log_prob,
+        advantages=inputs.advantages,
+        response_mask=inputs.response_mask,
+        ref_log_prob=inputs.ref_log_prob,
+    )
+    reference = inputs.ref_log_prob
     values = {
-        "policy": inputs["log_prob"],
-        "old": old,
+        "policy": log_prob,
+        "old": inputs.old_log_prob,
         "sampler": drawn,
-        "reference": old if reference is None else reference,
+        "reference": inputs.old_log_prob if reference is None else reference,
         "ratio": terms["ratio"],
-        "advantage": inputs["advantages"],
+        "advantage": inputs.advantages,
         "kl": terms["kl"] if token_kl is None else token_kl,
-        "slope": torch.autograd.grad(loss, inputs["log_prob"], retain_graph=True)[0],
+        "slope": torch.autograd.grad(loss, log_prob, retain_graph=True)[0],
     }
-    columns = [*(values[name] for name in VALUES), terms["clipped"]]
-    counted = (inputs["response_mask"] != 0)[marked]
+    columns = [values[name] for name in VALUES]
+    columns.append(terms["clipped"])
+    counted = (inputs.response_mask != 0)[marked]
     numbers = torch.stack(
         [torch.where(counted, c.detach()[marked].float(), 0) for c in columns], 1
     ).cpu()

@@ -241,7 +241,7 @@ def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_j
 def _on_checkpoint(
     path: Path, name: str | None, as_json: bool, home: Path, settings: dict[str, Any]
 ) -> None:
-    from rpg.backends.local.checkpoint_fidelity import fidelity
+    from rpg.backends.local.checkpoint_fidelity import Settings, fidelity
     from rpg.store.run_folder import RunFolder
 
     number = path.name.removeprefix("step-")
@@ -261,7 +261,7 @@ def _on_checkpoint(
 
         named = [name] if name else ()
         run = RunFolder(folder.absolute())
-        measured = fidelity(run, int(number), home, names=named, say=tell, **settings)
+        measured = fidelity(run, int(number), home, Settings(names=named, **settings), say=tell)
     if as_json:
         print(json.dumps(asdict(measured), ensure_ascii=False).replace("NaN", "null"))
     else:

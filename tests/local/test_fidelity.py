@@ -6,7 +6,7 @@ import pytest
 
 import rpg.cli.algorithms
 from rpg.auditing.gradient_agreement import agreement
-from rpg.backends.local.checkpoint_fidelity import _UNCLIPPED, _losses, fidelity
+from rpg.backends.local.checkpoint_fidelity import _UNCLIPPED, Settings, _losses, fidelity
 from rpg.backends.local.training_loop import train
 from rpg.catalogue import algorithm, algorithms
 from rpg.catalogue.lookup import divergence_of
@@ -69,17 +69,9 @@ def run(home):
 
 
 def test_on_policy_exact_losses_point_where_they_should(home, run):
-    found = fidelity(
-        run,
-        2,
-        home,
-        staleness=0,
-        beta=0.5,
-        names=["rpg-urkl", "rpg-ufkl", "reinforce"],
-        blocks=12,
-        prompts=8,
-        say=quiet,
-    )
+    names = ["rpg-urkl", "rpg-ufkl", "reinforce"]
+    settings = Settings(staleness=0, beta=0.5, names=names, blocks=12, prompts=8)
+    found = fidelity(run, 2, home, settings, say=quiet)
     rows = {row.name: row for row in found.rows}
     assert found.policy_step == found.sampler_step == 2 and abs(found.kl) < 1e-6
     assert found.responses == 12 * 8 * 8 and found.coordinates == found.parameters
@@ -90,18 +82,17 @@ def test_on_policy_exact_losses_point_where_they_should(home, run):
 
 
 def test_old_samples_are_those_of_the_checkpoint_and_the_policy_is_trained_on(home, run):
-    how = {"staleness": 3, "beta": 2.0, "names": ["grpo"], "blocks": 6, "prompts": 8, "say": quiet}
-    found = fidelity(run, 0, home, **how)
+    settings = Settings(staleness=3, beta=2.0, names=["grpo"], blocks=6, prompts=8)
+    found = fidelity(run, 0, home, settings, say=quiet)
     assert (found.sampler_step, found.policy_step) == (0, 3) and found.kl > 1e-3
     run.checkpoint(0).rename(run.path / "elsewhere")  # the initial model can be made again
-    assert (
-        fidelity(run, 0, home, **how) == found and found.rows[0].clipped != found.rows[0].unclipped
-    )
+    assert fidelity(run, 0, home, settings, say=quiet) == found
+    assert found.rows[0].clipped != found.rows[0].unclipped
 
 
 def test_a_step_that_is_not_there_names_those_that_are(home, run):
     with pytest.raises(ModelError, match=r"no checkpoint of step 7; there are: .*1, 2, 3"):
-        fidelity(run, 7, home, say=quiet)
+        fidelity(run, 7, home, Settings(), say=quiet)
 
 
 def test_a_log_that_is_no_terminal_hears_how_far_it_is(home, run, command_line, monkeypatch):

@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 import torch
 
+from rpg.backends.loss_inputs import LossInputs
 from rpg.losses.aggregation import Counts
-from rpg.losses.policy_loss import policy_loss
 from rpg.models.decoding import Batch
 from rpg.models.micro_batches import Limits, micro_batches
 from tests.local.test_trainer import make, plain, weights
@@ -93,11 +93,10 @@ def _everything(trainer, mini, meter, diagnostics):
         mini.batch, mini.advantages, Limits.of(spec.training, trainer.policy)
     ):
         micro = mini.rows(rows)
-        inputs = {"old_log_prob": micro.old, "advantages": micro.advantages, "counts": counts}
-        inputs["response_mask"] = micro.batch.mask
+        inputs = LossInputs(micro.old, None, micro.advantages, micro.batch.mask, counts=counts)
         log_prob = trainer.policy.log_probs(micro.batch, spec.rollout.temperature)
         log_prob.retain_grad()
-        out = policy_loss(spec.algorithm, log_prob=log_prob, **inputs)
+        out = inputs.loss(spec.algorithm, log_prob)
         out.loss.backward()
         meter.add(out.metrics, out.weight, trainer.optimizer_step)
         if diagnostics is not None:

@@ -3,14 +3,15 @@ where the run asks for it, the agreement of its gradient with the exact one.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rpg.backends.loss_inputs import LossInputs
 from rpg.catalogue import AdvantageKL, Algorithm, LossKL, ObjectiveKL
 from rpg.catalogue.lookup import divergence_of, exact_loss
-from rpg.losses.policy_loss import policy_loss
 
 QUANTILES = {"ratio_p01": 0.01, "ratio_p50": 0.5, "ratio_p99": 0.99}
 
@@ -38,7 +39,7 @@ class Diagnostics:
         self._kl = self._rest = 0.0
 
     def exact(
-        self, log_prob: Tensor, drawn: Tensor, inputs: dict[str, Any], bonus: Tensor | None
+        self, log_prob: Tensor, drawn: Tensor, inputs: LossInputs, bonus: Tensor | None
     ) -> None:
         """Add a micro-batch's part of the exact gradient, before the backward pass that frees
         `log_prob`'s graph.
@@ -48,9 +49,10 @@ class Diagnostics:
         """
         if not self._parameters:
             return
-        unbiased = {**inputs, "old_log_prob": drawn, "rollout_weights": None}
-        if inputs["ref_log_prob"] is None:  # the reference is `old`, whichever that is
-            unbiased["ref_log_prob"] = inputs["old_log_prob"]
+        reference = inputs.ref_log_prob
+        if reference is None:  # the reference is `old`, whichever that is
+            reference = inputs.old_log_prob
+        unbiased = replace(inputs, old_log_prob=drawn, ref_log_prob=reference, rollout_weights=None)
         algo = self.algorithm
         weights = self._parameters
         divergence = "none" if algo.kl.type in ("reward", "distribution") else divergence_of(algo)
@@ -59,20 +61,19 @@ class Diagnostics:
             own["ratio"] = algo.ratio
         target = exact_loss(divergence, algo.beta, **own)
         outputs = [log_prob]
-        slopes = [slope_of(target, log_prob.detach(), unbiased)]
+        slopes = [unbiased.slope(target, log_prob.detach())]
         if bonus is not None:
             outputs = [*outputs, bonus]
             slopes = [*slopes, -torch.ones_like(bonus)]
         add_gradients(self._sums, weights, outputs, slopes)
 
-    def add(self, log_prob: Tensor, inputs: dict[str, Any]) -> None:
-        """Add a micro-batch: `log_prob` (N, T) and the other arguments of `policy_loss`."""
+    def add(self, log_prob: Tensor, inputs: LossInputs) -> None:
+        """Add a micro-batch: `log_prob` (N, T) and what else the loss reads."""
         log_prob = log_prob.detach()
-        mask = inputs["response_mask"]
-        self._log_ratios.append((log_prob - inputs["old_log_prob"])[mask])
+        self._log_ratios.append((log_prob - inputs.old_log_prob)[inputs.response_mask])
         if self._without is not None:
-            both = (self.algorithm, self._without)
-            with_kl, without_kl = (slope_of(algo, log_prob, inputs) for algo in both)
+            with_kl = inputs.slope(self.algorithm, log_prob)
+            without_kl = inputs.slope(self._without, log_prob)
             self._kl += float((with_kl - without_kl).square().sum())
             self._rest += float(without_kl.square().sum())
 
@@ -93,17 +94,19 @@ class Diagnostics:
             return metrics
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._masters]
         product = sum(float((a * b).sum()) for a, b in zip(gradients, self._sums, strict=True))
-        size, exact = (
-            sum(float(g.square().sum()) for g in part) ** 0.5 for part in (gradients, self._sums)
-        )
-        differences = (a - b for a, b in zip(gradients, self._sums, strict=True))
-        distance = sum(float(difference.square().sum()) for difference in differences) ** 0.5
+        size = _norm(gradients)
+        exact = _norm(self._sums)
         if not size or not exact:
             return metrics
-        return metrics | {
-            "gradient_cosine": product / (size * exact),
-            "gradient_bias": distance / exact,
-        }
+        distance = _norm([a - b for a, b in zip(gradients, self._sums, strict=True)])
+        metrics["gradient_cosine"] = product / (size * exact)
+        metrics["gradient_bias"] = distance / exact
+        return metrics
+
+
+def _norm(gradient: Sequence[Tensor]) -> float:
+    """Of all its parts together."""
+    return float(sum(float(part.square().sum()) for part in gradient) ** 0.5)
 
 
 def add_gradients(
@@ -117,10 +120,3 @@ def add_gradients(
     for total, gradient in zip(sums, gradients, strict=True):
         if gradient is not None:
             total += gradient
-
-
-def slope_of(algorithm: Algorithm, log_prob: Tensor, inputs: dict[str, Any]) -> Tensor:
-    """The derivative of a loss with respect to `log_prob` (N, T), a leaf; `inputs`: the other
-    arguments of `policy_loss`."""
-    leaf = log_prob.requires_grad_()
-    return torch.autograd.grad(policy_loss(algorithm, log_prob=leaf, **inputs).loss, leaf)[0]

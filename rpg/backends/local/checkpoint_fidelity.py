@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from rpg.auditing.gradient_agreement import Agreement, agreement
-from rpg.backends.local.batch_diagnostics import add_gradients, slope_of
+from rpg.backends.local.batch_diagnostics import add_gradients
 from rpg.backends.local.rollout import Graded, Roller
 from rpg.backends.local.training_loop import configure_memory, configure_torch, resume
+from rpg.backends.loss_inputs import LossInputs
 from rpg.catalogue import Algorithm, algorithm, algorithms, override
 from rpg.catalogue.lookup import divergence_of, exact_loss
 from rpg.config.load import spec_of
@@ -68,59 +69,61 @@ class Fidelity:
     rows: tuple[Row, ...]
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What is measured, on `blocks` x `prompts` groups of the run's group size."""
+
+    staleness: int = 1
+    """Rollouts by which the policy has been trained further than the sampler."""
+    beta: float | None = None
+    """Coefficient of every KL; by default the run's, or 0.3 where it has none."""
+    names: Sequence[str] = ()
+    """Losses; by default the whole catalogue."""
+    blocks: int = 16
+    prompts: int = 16
+
+
 def fidelity(
     folder: RunFolder,
     step: int,
     home: Path,
+    settings: Settings,
     *,
-    staleness: int = 1,
-    beta: float | None = None,
-    names: Sequence[str] = (),
-    blocks: int = 16,
-    prompts: int = 16,
     say: Callable[[str], None] = print,
 ) -> Fidelity:
-    """Measure losses (`names`; by default the whole catalogue) on `blocks` x `prompts` groups of
-    the run's group size.
-
-    step: 0 is the initial model, whose checkpoint is not needed. beta: coefficient of every KL;
-    default: the run's, or 0.3 where it has none. Raises UserError: a run or a checkpoint that
-    cannot be used.
+    """Measure losses on samples of the checkpoint of `step`; 0 is the initial model, whose
+    checkpoint is not needed. Raises UserError: a run or a checkpoint that cannot be used.
     """
     spec = spec_of(folder)
     configure_torch(spec)
     configure_memory(spec)
     path = _whole_checkpoint(folder, step) if step else None
+    beta = settings.beta
     if beta is None:
         beta = spec.algorithm.beta or 0.3
     problems = read_problems(prepare_data(spec, home).train)
     sources = folder.read_manifest().get("rewards") or {}
+
+    # The policy is the sampler trained further.
     trainer = resume(spec, path, Roller(spec, problems, sources), home, say)
     sampler = trainer.policy.frozen_copy()
-    for further in range(step + 1, step + staleness + 1):
+    policy_step = step + settings.staleness
+    for further in range(step + 1, policy_step + 1):
         say(f"training further: step {further}")
         trainer.step(further)
 
-    losses = _losses(names, beta)
-    targets = {
-        name: exact_loss(name, beta, **_SHARED, advantage={"type": "leave_one_out"})
-        for name in dict.fromkeys(map(divergence_of, losses.values()))
-    }
-    # Groups as the run draws them, none dropped and none penalised for length.
-    bare = spec.algorithm.model_copy(update={"dynamic_sampling": False, "overlong": None})
-    training = spec.training.model_copy(update={"prompts_per_step": prompts})
-    roller = Roller(
-        spec.model_copy(update={"algorithm": bare, "training": training}), problems, sources
-    )
+    losses = _losses(settings.names, beta)
+    targets = _targets(losses, beta)
+    roller = Roller(_undropped(spec, settings.prompts), problems, sources)
     gradients = _Gradients(spec, trainer.policy, initial_policy(spec, home, say))
-    after = spec.training.steps + staleness
-    off_policy = []
-    exact = []
+    after = spec.training.steps + settings.staleness
+    off_policy: list[dict[str, Tensor]] = []
+    exact: list[dict[str, Tensor]] = []
     responses = 0
     kl = 0.0
     tokens = 0
-    for block in range(1, blocks + 1):
-        say(f"block {block} of {blocks}")
+    for block in range(1, settings.blocks + 1):
+        say(f"block {block} of {settings.blocks}")
         graded = roller.roll(sampler, after + 2 * block).first
         by_loss, moved = gradients.of(losses, graded, sampler)
         off_policy.append(by_loss)
@@ -128,34 +131,60 @@ def fidelity(
         tokens += int(graded.samples.batch.written.sum())
         kl += moved
         graded = roller.roll(trainer.policy, after + 2 * block + 1).first
-        exact.append(gradients.of(targets, graded, trainer.policy)[0])
+        by_target, _ = gradients.of(targets, graded, trainer.policy)
+        exact.append(by_target)
+    return Fidelity(
+        run=f"{folder.sweep}/{folder.name}",
+        sampler_step=step,
+        policy_step=policy_step,
+        beta=beta,
+        kl=kl / max(tokens, 1),
+        responses=responses,
+        blocks=settings.blocks,
+        coordinates=gradients.coordinates,
+        parameters=gradients.size,
+        rows=_rows(losses, off_policy, exact),
+    )
 
-    def agree(name: str, algo: Algorithm) -> Agreement:
+
+def _targets(losses: Losses, beta: float) -> Losses:
+    """The loss whose on-policy gradient is exact, for each divergence that a loss is meant to
+    estimate."""
+    names = dict.fromkeys(map(divergence_of, losses.values()))
+    advantage = {"type": "leave_one_out"}
+    return {name: exact_loss(name, beta, **_SHARED, advantage=advantage) for name in names}
+
+
+def _undropped(spec: RunSpec, prompts: int) -> RunSpec:
+    """Groups as the run draws them, none dropped and none penalised for length."""
+    bare = spec.algorithm.model_copy(update={"dynamic_sampling": False, "overlong": None})
+    training = spec.training.model_copy(update={"prompts_per_step": prompts})
+    return spec.model_copy(update={"algorithm": bare, "training": training})
+
+
+def _rows(
+    losses: Losses, off_policy: list[dict[str, Tensor]], exact: list[dict[str, Tensor]]
+) -> tuple[Row, ...]:
+    """A loss with a clip is compared with it and without it."""
+
+    def agree(name: str, divergence: str) -> Agreement:
         return agreement(
             np.stack([block[name].numpy() for block in off_policy]),
-            np.stack([block[divergence_of(algo)].numpy() for block in exact]),
+            np.stack([block[divergence].numpy() for block in exact]),
         )
 
     rows = []
     for name, algo in losses.items():
-        if not name.endswith(_UNCLIPPED):
-            unclipped = agree(name + _UNCLIPPED, algo) if name + _UNCLIPPED in losses else None
-            plain = agree(name, algo)
-            rows.append(
-                Row(name, divergence_of(algo), plain if unclipped else None, unclipped or plain)
-            )
-    return Fidelity(
-        f"{folder.sweep}/{folder.name}",
-        step,
-        step + staleness,
-        beta,
-        kl / max(tokens, 1),
-        responses,
-        blocks,
-        gradients.coordinates,
-        gradients.size,
-        tuple(rows),
-    )
+        if name.endswith(_UNCLIPPED):
+            continue
+        divergence = divergence_of(algo)
+        plain = agree(name, divergence)
+        if name + _UNCLIPPED in losses:
+            unclipped = agree(name + _UNCLIPPED, divergence)
+            rows.append(Row(name, divergence, clipped=plain, unclipped=unclipped))
+        else:
+            rows.append(Row(name, divergence, clipped=None, unclipped=plain))
+    return tuple(rows)
 
 
 def _whole_checkpoint(folder: RunFolder, step: int) -> Path:
@@ -184,11 +213,8 @@ def _losses(names: Sequence[str], beta: float) -> Losses:
             )
         per_token = algo.kl.type == "reward" and algo.advantage.type in ("batch", "gae")
         advantage = {"type": "batch", "std": False} if per_token else {"type": "leave_one_out"}
-        changes = {
-            "advantage": advantage,
-            **_SHARED,
-            "beta": beta if algo.kl.type != "none" else 0.0,
-        }
+        own_beta = beta if algo.kl.type != "none" else 0.0
+        changes = {"advantage": advantage, "beta": own_beta, **_SHARED}
         losses[name] = override(algo, **changes)
         bare = override(algo, **changes, clip=None, mask=None, drift_penalty=0.0)
         if bare != losses[name]:  # as the audit of exact gradients has it (rpg.auditing.subjects)
@@ -222,13 +248,18 @@ class _Gradients:
             old = score(source, batch, temperature, self.limits)
         reference = score(self.initial, batch, temperature, self.limits)
         now = score(self.policy, batch, temperature, self.limits)
-        inputs = {"old_log_prob": old, "ref_log_prob": reference, "response_mask": batch.mask}
         slopes = {}
         for name, algo in algos.items():
             advantages = advantages_of(
-                algo, rewards=graded.rewards, group=batch.prompt_of, **inputs
+                algo,
+                rewards=graded.rewards,
+                group=batch.prompt_of,
+                response_mask=batch.mask,
+                old_log_prob=old,
+                ref_log_prob=reference,
             )
-            slopes[name] = -slope_of(algo, now.clone(), inputs | {"advantages": advantages})
+            inputs = LossInputs(old, reference, advantages, batch.mask)
+            slopes[name] = -inputs.slope(algo, now.clone())
         sums = {
             name: [torch.zeros_like(p, dtype=torch.float32) for p in self.parameters]
             for name in algos
@@ -240,7 +271,7 @@ class _Gradients:
             for name, slope in slopes.items():
                 add_gradients(sums[name], self.parameters, [log_prob], [slope[rows, :width]])
         flat = {name: torch.cat([g.flatten() for g in parts]).cpu() for name, parts in sums.items()}
+        if self._chosen is not None:
+            flat = {name: gradient[self._chosen] for name, gradient in flat.items()}
         moved = float(torch.where(batch.mask, k3(now - old), 0).sum())
-        return {
-            name: g if self._chosen is None else g[self._chosen] for name, g in flat.items()
-        }, moved
+        return flat, moved

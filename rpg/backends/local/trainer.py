@@ -20,6 +20,7 @@ from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Graded, Roller, Rollout
 from rpg.backends.local.roundings import export_gap, first_rows
 from rpg.backends.local.sampler import Sampler, Weights
+from rpg.backends.loss_inputs import LossInputs
 from rpg.backends.optimizer_steps import Meter
 from rpg.backends.token_recorder import Recorder, token_values
 from rpg.catalogue import GAE, DistributionKL
@@ -28,7 +29,7 @@ from rpg.errors import UserError, is_no_memory
 from rpg.losses.advantages import advantages as advantages_of
 from rpg.losses.advantages import positive_lm_weights, value_targets
 from rpg.losses.aggregation import Counts, aggregate
-from rpg.losses.policy_loss import policy_loss, rollout_weights, weight_metrics, weighted_likelihood
+from rpg.losses.policy_loss import rollout_weights, weight_metrics, weighted_likelihood
 from rpg.models import seeds
 from rpg.models.decoding import Batch
 from rpg.models.lora import merged
@@ -66,12 +67,35 @@ class Experience:
     """(N, T) of losses.advantages.positive_lm_weights."""
 
     def rows(self, index: Tensor) -> "Experience":
+        """Those responses, as wide as the longest of them."""
         batch = self.batch.rows(index)
+        width = batch.tokens.shape[1]
         tensors = {name: x for name, x in vars(self).items() if isinstance(x, Tensor)}
-        parts = {
-            name: x[index, : batch.tokens.shape[1]] for name, x in tensors.items() if x.ndim > 1
-        }
+        parts = {name: x[index, :width] for name, x in tensors.items() if x.ndim > 1}
         return replace(self, batch=batch, row=self.row[index], **parts)
+
+    def inputs(self, counts: Counts) -> LossInputs:
+        return LossInputs(
+            old_log_prob=self.old,
+            ref_log_prob=self.reference,
+            advantages=self.advantages,
+            response_mask=self.batch.mask,
+            rollout_weights=self.weights,
+            counts=counts,
+        )
+
+
+@dataclass(frozen=True)
+class Forward:
+    """One forward pass over a micro-batch."""
+
+    log_prob: Tensor
+    """(N, T)."""
+    token_kl: Tensor | None
+    """(N, T): divergences of whole distributions, without a gradient."""
+    bonus: Tensor | None
+    """What the objective adds beside the loss of the sampled tokens, a scalar."""
+    metrics: dict[str, float]
 
 
 class Trainer:
@@ -91,21 +115,23 @@ class Trainer:
         self, spec: RunSpec, policy: Policy, roller: Roller, teacher: Policy | None = None
     ):
         """`teacher`: the model of a reference of type `model`, if there is one that the loss reads."""
-        self.spec, self.policy, self.roller, training = spec, policy, roller, spec.training
+        self.spec = spec
+        self.policy = policy
+        self.roller = roller
         self.progress = roller.progress
         policy.recompute = spec.backend.gradient_checkpointing
-        # The policy computes from here on with the weights it is trained with.
+        training = spec.training
+        total = training.optimizer_steps
         advantage = spec.algorithm.advantage
-        alone = (
-            advantage.critic_warmup * training.updates_per_step if isinstance(advantage, GAE) else 0
-        )
-        settings = training.optimizer
-        total = training.optimizer_steps - alone
-        half = spec.half_weights()
-        self.optimizer = Optimizer(policy.model, settings, total, half)
-        self.reference, self.sampler = Reference(spec.algorithm, teacher), Sampler(spec.rollout)
+        if isinstance(advantage, GAE):  # at first the critic is trained alone
+            total -= advantage.critic_warmup * training.updates_per_step
+        # The policy computes from here on with the weights it is trained with.
+        self.optimizer = Optimizer(policy.model, training.optimizer, total, spec.half_weights())
+        self.reference = Reference(spec.algorithm, teacher)
+        self.sampler = Sampler(spec.rollout)
         self.critic = Critic(spec, policy) if isinstance(advantage, GAE) else None
-        self.optimizer_step = self.tokens = 0
+        self.optimizer_step = 0
+        self.tokens = 0
 
     def step(self, step: int) -> dict[str, float]:
         """Rollout step number `step` (from 1); returns its metrics. Raises TrainingError: a loss or
@@ -139,50 +165,64 @@ class Trainer:
         self.tokens += rollout.tokens
         metrics = _rollout_metrics(rollout, self.spec.rollout.group_size)
         metrics["reference_age"] = self.reference.age(self.optimizer_step)
-        log_prob = update = 0.0
-        self.recorder, every = None, self.spec.training.token_records.every
+        self.recorder = None
+        seconds = {"log_prob": 0.0, "update": 0.0}
         if rollout.kept is not None:
-            start = time.perf_counter()
-            graded = self.roller.with_demonstrations(rollout.kept, sampler, step)
-            if every and step % every == 0:
-                self.recorder = self._recorder(graded)
-            experience, log_ratio = self._score(graded, sampler)
-            mask = experience.batch.mask
-            # Other weights, or other kernels in a precision in which that matters.
-            differs = not (self.sampler.is_policy and self._exact_samples)
-            if differs:
-                metrics["sampler_age"] = age
-                metrics |= gap_metrics("kl_sampler_to_policy", log_ratio, mask)
-            if differs and self.sampler.is_policy:
-                metrics["kl_rounding"] = metrics["kl_sampler_to_policy"]
-            if experience.weights is not None:
-                correction = self.spec.algorithm.rollout_correction
-                metrics |= weight_metrics(correction, experience.weights, experience.batch.mask)
-            scored = time.perf_counter()
-            self.reference.begin_updates(self.policy)
-            self.optimizer.update_mode()
-            metrics |= self._update(step, experience)
-            self.optimizer.rollout_mode()
-            if differs:
-                metrics |= self._moved(experience)
-            self.reference.end_updates(self.policy)
-            self.last_batch = experience.batch
-            log_prob = scored - start
-            update = time.perf_counter() - scored
+            metrics |= self._train(step, rollout.kept, sampler, age, seconds)
         self.progress.begin("", 0, "")
         total = time.perf_counter() - began
-        metrics |= {f"seconds_{name}": value for name, value in rollout.seconds.items()}
-        metrics |= {"seconds_log_prob": log_prob, "seconds_update": update, "seconds_step": total}
+        seconds = {**rollout.seconds, **seconds, "step": total}
+        metrics |= {f"seconds_{name}": value for name, value in seconds.items()}
         metrics |= {"tokens": self.tokens, "tokens_per_second": rollout.tokens / total}
         return {"step": step, "optimizer_step": self.optimizer_step, **metrics}
 
+    def _train(
+        self, step: int, kept: Graded, sampler: Policy, age: int, seconds: dict[str, float]
+    ) -> dict[str, float]:
+        """Score the responses and train on them; `age`: of the sampler, in rollouts. Adds to
+        `seconds`."""
+        start = time.perf_counter()
+        graded = self.roller.with_demonstrations(kept, sampler, step)
+        every = self.spec.training.token_records.every
+        if every and step % every == 0:
+            self.recorder = self._recorder(graded)
+        experience, log_ratio = self._score(graded, sampler)
+        mask = experience.batch.mask
+        metrics = dict[str, float]()
+        # Other weights, or other kernels in a precision in which that matters.
+        differs = not (self.sampler.is_policy and self._exact_samples)
+        if differs:
+            metrics["sampler_age"] = age
+            metrics |= gap_metrics("kl_sampler_to_policy", log_ratio, mask)
+        if differs and self.sampler.is_policy:
+            metrics["kl_rounding"] = metrics["kl_sampler_to_policy"]
+        if experience.weights is not None:
+            correction = self.spec.algorithm.rollout_correction
+            metrics |= weight_metrics(correction, experience.weights, mask)
+        scored = time.perf_counter()
+        self.reference.begin_updates(self.policy)
+        self.optimizer.update_mode()
+        metrics |= self._update(step, experience)
+        self.optimizer.rollout_mode()
+        if differs:
+            metrics |= self._moved(experience)
+        self.reference.end_updates(self.policy)
+        self.last_batch = experience.batch
+        seconds["log_prob"] += scored - start
+        seconds["update"] += time.perf_counter() - scored
+        return metrics
+
     def _recorder(self, graded: Graded) -> Recorder:
-        spec = self.spec
         batch = graded.samples.batch
-        prompts = [batch.prompts[number] for number in batch.prompt_of.tolist()]
-        responses = [ids[:n] for ids, n in zip(batch.tokens, batch.lengths.tolist(), strict=True)]
-        given = prompts, responses, graded.rewards.tolist(), self.policy.tokenizer.decode
-        return Recorder(spec.training.token_records, spec.rollout.group_size, *given)
+        lengths = batch.lengths.tolist()
+        return Recorder(
+            records=self.spec.training.token_records,
+            size=self.spec.rollout.group_size,
+            prompts=[batch.prompts[number] for number in batch.prompt_of.tolist()],
+            responses=[ids[:n] for ids, n in zip(batch.tokens, lengths, strict=True)],
+            rewards=graded.rewards.tolist(),
+            text=self.policy.tokenizer.decode,
+        )
 
     @property
     def _exact_samples(self) -> bool:
@@ -205,14 +245,9 @@ class Trainer:
         if self.last_batch is None:
             return {}
         trained = merged(self.policy.model, self.optimizer.weights())
-        return export_gap(
-            self.policy,
-            trained,
-            exported,
-            self.last_batch,
-            self.spec.rollout.temperature,
-            Limits.of(self.spec.training, self.policy),
-        )
+        temperature = self.spec.rollout.temperature
+        limits = Limits.of(self.spec.training, self.policy)
+        return export_gap(self.policy, trained, exported, self.last_batch, temperature, limits)
 
     def _score(self, graded: Graded, sampler: Policy) -> tuple[Experience, Tensor]:
         """Old and reference log-probabilities, advantages and weights; and log(policy / sampler) of
@@ -226,10 +261,11 @@ class Trainer:
         nobody_drew = spec.algorithm.demonstrations > 0
         exact = self._exact_samples and not nobody_drew
         sampled = drawn if exact else score(sampler, batch, temperature, limits)
-        drawn = sampled if nobody_drew else drawn
-        current = (
-            sampled if sampler is self.policy else score(self.policy, batch, temperature, limits)
-        )
+        if nobody_drew:
+            drawn = sampled
+        current = sampled
+        if sampler is not self.policy:
+            current = score(self.policy, batch, temperature, limits)
         correction = spec.algorithm.rollout_correction
         old = sampled if correction.type == "none" else current
         mask = batch.mask
@@ -237,13 +273,17 @@ class Trainer:
             correction, old_log_prob=old, sampler_log_prob=drawn, response_mask=mask
         )
         reference = self.reference.log_probs(batch, temperature, limits, self.recorder is not None)
-        if reference is None and spec.algorithm.needs_reference:
-            reference = (
-                current  # just renewed: the reference is the policy itself; or nobody reads it
-            )
         algorithm = spec.algorithm
-        inputs: dict[str, Any] = {"rewards": graded.rewards, "group": batch.prompt_of}
-        inputs |= {"response_mask": mask, "old_log_prob": old, "ref_log_prob": reference}
+        if reference is None and algorithm.needs_reference:
+            # Just renewed: the reference is the policy itself; or nobody reads it.
+            reference = current
+        inputs: dict[str, Any] = {
+            "rewards": graded.rewards,
+            "group": batch.prompt_of,
+            "response_mask": mask,
+            "old_log_prob": old,
+            "ref_log_prob": reference,
+        }
         values = None if self.critic is None else self.critic.score(batch, limits)
         targets = None if values is None else value_targets(algorithm, values=values, **inputs)
         advantages = advantages_of(algorithm, values=values, **inputs)
@@ -273,24 +313,15 @@ class Trainer:
         rate = 0.0
         groups = len(experience.batch) // size
         self.progress.begin("update", training.epochs * len(experience.batch), "responses")
-        every = training.fidelity_every
-        exact = (
-            (self.optimizer.parameters, self.optimizer.masters)
-            if every and step % every == 0
-            else ()
-        )
-        diagnostics = Diagnostics(self.spec.algorithm, *exact)
+        diagnostics = self._diagnostics(step)
         measured: dict[str, float] = {}
         critic: list[dict[str, float]] = []
         for epoch in range(training.epochs):
-            order = seeds.permutation(groups, self.spec.seed, "mini-batches", step, epoch).to(
-                device
-            )
-            parts = torch.split(order, training.mini_batch_prompts)
+            order = seeds.permutation(groups, self.spec.seed, "mini-batches", step, epoch)
+            parts = torch.split(order.to(device), training.mini_batch_prompts)
             for number, chosen in enumerate(parts, 1):
-                rows = (
-                    chosen.sort().values[:, None] * size + torch.arange(size, device=device)
-                ).flatten()
+                first_rows = chosen.sort().values[:, None] * size
+                rows = (first_rows + torch.arange(size, device=device)).flatten()
                 last = epoch == training.epochs - 1 and number == len(parts)
                 mini = experience.rows(rows)
                 if self.critic is not None:
@@ -310,6 +341,14 @@ class Trainer:
         of_critic = means(critic)
         return meter.metrics(norms, rate, measured) | of_critic if norms else of_critic
 
+    def _diagnostics(self, step: int) -> Diagnostics:
+        """Every `fidelity_every` steps with the exact gradient."""
+        every = self.spec.training.fidelity_every
+        if not every or step % every:
+            return Diagnostics(self.spec.algorithm)
+        optimizer = self.optimizer
+        return Diagnostics(self.spec.algorithm, optimizer.parameters, optimizer.masters)
+
     def _accumulate(
         self, mini: Experience, meter: Meter, diagnostics: Diagnostics | None = None
     ) -> float:
@@ -320,35 +359,33 @@ class Trainer:
         responses = len(mini.batch)
         counts = Counts(int(mini.batch.mask.sum()), responses, spec.rollout.max_response_tokens)
         token_kl = 0.0
-        for rows in micro_batches(
-            mini.batch, mini.advantages, Limits.of(spec.training, self.policy)
-        ):
+        limits = Limits.of(spec.training, self.policy)
+        for rows in micro_batches(mini.batch, mini.advantages, limits):
             micro = mini if len(rows) == responses else mini.rows(rows)
-            inputs: dict[str, Any] = {"old_log_prob": micro.old, "ref_log_prob": micro.reference}
-            inputs |= {"advantages": micro.advantages, "response_mask": micro.batch.mask}
-            inputs |= {"rollout_weights": micro.weights, "counts": counts}
+            inputs = micro.inputs(counts)
             with save_on_cpu() if spec.backend.offload else nullcontext():
-                log_prob, divergence, bonus, more = self._forward(micro, counts)
-            leaf = log_prob.detach().requires_grad_()
-            out = policy_loss(spec.algorithm, log_prob=leaf, token_kl=divergence, **inputs)
+                forward = self._forward(micro, counts)
+            # The loss is differentiated in the log-probabilities, and these in the weights.
+            leaf = forward.log_prob.detach().requires_grad_()
+            out = inputs.loss(spec.algorithm, leaf, forward.token_kl)
             if self.recorder is not None:
-                marks = self.recorder.marks[micro.row]
-                at_step = self.optimizer_step + 1
-                given = out.loss, micro.drawn, {**inputs, "log_prob": leaf}, divergence
-                self.recorder.values |= token_values(spec.algorithm, marks, at_step, *given)
+                self.recorder.values |= token_values(
+                    spec.algorithm,
+                    marks=self.recorder.marks[micro.row],
+                    optimizer_step=self.optimizer_step + 1,
+                    loss=out.loss,
+                    drawn=micro.drawn,
+                    log_prob=leaf,
+                    inputs=inputs,
+                    token_kl=forward.token_kl,
+                )
             if diagnostics is not None:
-                diagnostics.exact(log_prob, micro.drawn, inputs, bonus)
+                diagnostics.exact(forward.log_prob, micro.drawn, inputs, forward.bonus)
             torch.autograd.backward(out.loss)
             assert leaf.grad is not None
-            # Not for groups without a signal, or where all is clipped.
-            outputs, slopes = ([log_prob], [leaf.grad]) if leaf.grad.any() else ([], [])
-            if bonus is not None:
-                outputs = [*outputs, bonus]
-                slopes = [*slopes, -torch.ones_like(bonus)]
-            if outputs:
-                torch.autograd.backward(outputs, slopes)
-            del log_prob, bonus, outputs  # and with them what was kept for the backward pass
-            metrics = out.metrics | more
+            _backward(forward, leaf.grad)
+            metrics = out.metrics | forward.metrics
+            del forward  # and with it what was kept for the backward pass
             meter.add(metrics, out.weight, self.optimizer_step)
             token_kl += metrics["kl_policy_to_ref"] * out.weight / counts.tokens
             self.progress.done += len(rows)
@@ -358,13 +395,7 @@ class Trainer:
                 diagnostics.add(leaf, inputs)
         return token_kl
 
-    def _forward(
-        self, micro: Experience, counts: Counts
-    ) -> tuple[Tensor, Tensor | None, Tensor | None, dict[str, float]]:
-        """Log-probabilities (N, T); where the run has them, divergences of whole distributions (N,
-        T), without a gradient, and what the objective adds beside the loss of the sampled tokens, a
-        scalar; and their metrics.
-        """
+    def _forward(self, micro: Experience, counts: Counts) -> Forward:
         algorithm = self.spec.algorithm
         batch = micro.batch
         temperature = self.spec.rollout.temperature
@@ -374,7 +405,7 @@ class Trainer:
         scored = self.policy.scored(batch, temperature, entropy=coefficient > 0, states=whole)
         metrics = dict[str, float]()
         bonuses = list[Tensor]()
-        divergence = None
+        token_kl = None
         if scored.entropy is not None:
             bonuses.append(coefficient * aggregate(scored.entropy, batch.mask, mode, counts))
             metrics["policy_entropy"] = float(scored.entropy.detach().sum() / batch.mask.sum())
@@ -386,8 +417,24 @@ class Trainer:
             values, measured = self.reference.token_kl(self.policy, scored, batch, temperature)
             bonuses.append(-algorithm.beta * aggregate(values, batch.mask, mode, counts))
             metrics = metrics | measured
-            divergence = values.detach()
-        return scored.log_prob, divergence, torch.stack(bonuses).sum() if bonuses else None, metrics
+            token_kl = values.detach()
+        bonus = torch.stack(bonuses).sum() if bonuses else None
+        return Forward(scored.log_prob, token_kl, bonus, metrics)
+
+
+def _backward(forward: Forward, slope: Tensor) -> None:
+    """Add to the weights' gradients; `slope` (N, T): the loss's derivative in the
+    log-probabilities."""
+    outputs = list[Tensor]()
+    slopes = list[Tensor]()
+    if slope.any():  # not for groups without a signal, or where all is clipped
+        outputs.append(forward.log_prob)
+        slopes.append(slope)
+    if forward.bonus is not None:
+        outputs.append(forward.bonus)
+        slopes.append(-torch.ones_like(forward.bonus))
+    if outputs:
+        torch.autograd.backward(outputs, slopes)
 
 
 def means(rows: list[dict[str, float]]) -> dict[str, float]:

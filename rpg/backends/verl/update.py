@@ -21,12 +21,13 @@ from verl.utils.device import get_device_id
 from verl.workers.engine_workers import TrainingWorker
 from verl.workers.utils.padding import no_padding_2_padding
 
+from rpg.backends.loss_inputs import LossInputs
 from rpg.backends.optimizer_steps import Meter, rate_factor
 from rpg.backends.token_recorder import Values, token_values
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.catalogue import Algorithm
 from rpg.losses.aggregation import Counts, aggregate
-from rpg.losses.policy_loss import policy_loss, weighted_likelihood
+from rpg.losses.policy_loss import weighted_likelihood
 
 _OPTIONAL = ("ref_log_prob", "rollout_is_weights", "rollout_log_probs", "marks", "lm_weights")
 
@@ -63,18 +64,18 @@ class ActorLoss:
         sequences = tu.get(data, "mini_batch_sequences")
         reference = fields.get("ref_log_prob", None)
         if reference is None and self.algorithm.needs_reference:
-            reference = fields[
-                "old_log_probs"
-            ]  # just renewed: the reference is the sampling policy
+            # Just renewed: the reference is the sampling policy.
+            reference = fields["old_log_probs"]
         counts = Counts(tokens, sequences, self.horizon)
-        inputs = {
-            "log_prob": log_prob,
-            "old_log_prob": fields["old_log_probs"],
-            "ref_log_prob": reference,
-        }
-        inputs |= {name: fields[name] for name in ("advantages", "response_mask")}
-        weights = fields.get("rollout_is_weights", None)
-        out = policy_loss(self.algorithm, rollout_weights=weights, counts=counts, **inputs)
+        inputs = LossInputs(
+            old_log_prob=fields["old_log_probs"],
+            ref_log_prob=reference,
+            advantages=fields["advantages"],
+            response_mask=fields["response_mask"],
+            rollout_weights=fields.get("rollout_is_weights", None),
+            counts=counts,
+        )
+        out = inputs.loss(self.algorithm, log_prob)
         loss = out.loss
         metrics = out.metrics
         values = Values()
@@ -86,7 +87,9 @@ class ActorLoss:
             marks = fields["marks"]
             step = tu.get(data, "optimizer_step")
             drawn = fields["rollout_log_probs"]
-            values = token_values(self.algorithm, marks, step, out.loss, drawn, inputs)
+            values = token_values(
+                self.algorithm, marks, step, out.loss, drawn, log_prob=log_prob, inputs=inputs
+            )
         if self.entropy_coeff:
             entropy = no_padding_2_padding(model_output["entropy"], data)
             mask = fields["response_mask"]
