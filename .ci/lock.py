@@ -1,8 +1,9 @@
-"""`python .ci/lock.py`: write requirements.lock and requirements-torch.lock, each release with its hashes.
+"""`python .ci/lock.py`: write requirements.lock and requirements-torch.lock, each release with its
+hashes.
 
-The releases are those of constraints.txt, for what `make setup` installs. PyTorch and its CUDA are in
-a file of their own, since a machine without a GPU takes another build of it, from another index. The
-sets for GPUs and for vLLM on CPUs stay files of their own (constraints-gpu.txt,
+The releases are those of constraints.txt, for what `make setup` installs. PyTorch and its CUDA are
+in a file of their own, since a machine without a GPU takes another build of it, from another index.
+The sets for GPUs and for vLLM on CPUs stay files of their own (constraints-gpu.txt,
 constraints-vllm-cpu.txt): they want another torch. Needs uv and a network.
 """
 

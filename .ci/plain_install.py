@@ -82,7 +82,8 @@ def without_upper_bounds() -> list[str]:
 
 
 def install(wheel: Path, environment: Path, which: str) -> None:
-    """Into a new environment, with torch as it is installed here: PyPI's brings gigabytes of CUDA."""
+    """Into a new environment, with torch as it is installed here: PyPI's brings gigabytes of
+    CUDA."""
     uv = INSTALL["find_uv"]()
     if uv is None:
         raise Failed("uv is needed: pip install uv")

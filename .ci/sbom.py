@@ -1,4 +1,5 @@
-"""`python .ci/sbom.py [FILE]`: what is installed beside this Python, as a CycloneDX list with licences.
+"""`python .ci/sbom.py [FILE]`: what is installed beside this Python, as a CycloneDX list with
+licences.
 
 Without FILE it prints the licences as a table instead. Hashes are those of requirements.lock.
 """

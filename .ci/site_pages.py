@@ -111,7 +111,8 @@ def _resolved(
 
 
 def paper_index() -> str:
-    """Every algorithm: what it optimises, who published it, and the configurations that train it."""
+    """Every algorithm: what it optimises, who published it, and the configurations that train
+    it."""
     trained: dict[str, list[str]] = {}
     for path in sorted((ROOT / "configs").glob("*/*.yaml")):
         if path.parent.name in ("paper", "sweeps"):
@@ -122,9 +123,12 @@ def paper_index() -> str:
     lines = [
         "# Index of the paper's algorithms",
         "",
-        "Every algorithm of the catalogue: its objective and its loss per token, who published it, the rows of the paper's "
-        "tables that it stands for, and the shipped configurations that train it. What each one really follows, with bias "
-        "and noise by enumeration, is in [the audit](audit.md#the-catalogue); `rpg show CONFIG` prints every value.",
+        "Every algorithm of the catalogue: its objective and its loss per token, who "
+        "published it, the rows of the paper's "
+        "tables that it stands for, and the shipped configurations that train it. What each "
+        "one really follows, with bias "
+        "and noise by enumeration, is in [the audit](audit.md#the-catalogue); `rpg show "
+        "CONFIG` prints every value.",
         "",
     ]
     for name, entry in algorithms().items():

@@ -158,7 +158,8 @@ def common(tmp_path_factory, name):
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory):
-    """A data folder whose caches hold the data and the initial model of `tests.tiny.make_spec()`."""
+    """A data folder whose caches hold the data and the initial model of
+    `tests.tiny.make_spec()`."""
     from rpg.backends.local.training_loop import configure_torch
     from rpg.models.initial_policy import initial_policy
     from tests.tiny import make_spec

@@ -1,4 +1,5 @@
-"""Processes of trainings, evaluators and preparation that are forked from the one the tests run in."""
+"""Processes of trainings, evaluators and preparation that are forked from the one the tests run
+in."""
 
 import os
 import sys

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.component
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
 BLOCK = re.compile(
-    r"^(?:At the end of|In|A new file,) `(?P<path>[^`]+)`(?:, (?P<how>above|instead of) `(?P<anchor>[^`]+)`)?:\n"
+    r"^(?:At the end of|In|A new file,) `(?P<path>[^`]+)`(?:, (?P<how>above|instead of) "
+    r"`(?P<anchor>[^`]+)`)?:\n"
     r"```(?:python|yaml)\n(?P<code>.*?)^```$",
     re.S | re.M,
 )

@@ -148,7 +148,10 @@ def test_a_planted_package_of_others_is_found(kind):
 
 
 def test_what_only_looks_like_a_module_is_none():
-    text = "'Docs: rpg.cli'\nrows = {'rpg.seed': 1, 'rpg.json': 'rpg'}\ntitle = 'dashboard.log', f'rpg {x}', 'rpg.'"
+    text = (
+        "'Docs: rpg.cli'\nrows = {'rpg.seed': 1, 'rpg.json': 'rpg'}\ntitle = 'dashboard.log', "
+        "f'rpg {x}', 'rpg.'"
+    )
     assert not arrows_of("rpg.config.new", text).strings
 
 

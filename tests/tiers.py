@@ -120,7 +120,8 @@ def pytest_make_collect_report(collector):
 
 
 def _patience():
-    """Where more processes compute than there are cores, the same work takes more processor time."""
+    """Where more processes compute than there are cores, the same work takes more processor
+    time."""
     return 2 if os.getloadavg()[0] > (os.cpu_count() or 1) else 1
 
 

@@ -116,7 +116,8 @@ def nightly(place: Path, name: str) -> None:
 
 
 class TrainedShare:
-    """How much of a sweep is trained, as a progress artifact that moves at most every few seconds."""
+    """How much of a sweep is trained, as a progress artifact that moves at most every few
+    seconds."""
 
     def __init__(self, sweep: str) -> None:
         self._sweep = sweep

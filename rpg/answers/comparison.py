@@ -248,7 +248,8 @@ class _Match:
         """The gold answer may be a rounded number, so that `about` says no less."""
 
     def statements(self, stated: list[Statement]) -> Verdict:
-        """Every statement has to be the gold answer; a decimal near it may follow its exact value."""
+        """Every statement has to be the gold answer; a decimal near it may follow its exact
+        value."""
         exact = False
         for statement in _concluded(stated):
             try:

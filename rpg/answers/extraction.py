@@ -169,7 +169,8 @@ def _corrected(sentence: str) -> str | None:
 
 
 _CHECK = re.compile(
-    r"(?:(?:we|you) can|to) (?:check|verify|confirm)|check(?:ing)?\b|verif|.*\b(?:confirms|as it must)\b",
+    r"(?:(?:we|you) can|to) "
+    r"(?:check|verify|confirm)|check(?:ing)?\b|verif|.*\b(?:confirms|as it must)\b",
     re.IGNORECASE,
 )
 _SOUND = re.compile(r"\bno (?:\w+ )?(?:errors?|mistakes?)\b", re.IGNORECASE)
@@ -190,7 +191,8 @@ _STRUCTURE = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _NAMED_AFTER = re.compile(
-    r"\b[A-Z][\w-]+(?:['’]s)?(?=(?: \w+)? (?:theorem|formula|inequality|lemma|identit|principle|law|rule|method|criteri))"
+    r"\b[A-Z][\w-]+(?:['’]s)?(?=(?: \w+)? "
+    r"(?:theorem|formula|inequality|lemma|identit|principle|law|rule|method|criteri))"
 )
 _ASIDE = re.compile(
     r"\b(?:with|where|using) \$?[a-zA-Z] ?= ?-?[\d.]+\$?|\$\d+ ?(?:[<>]|\\[lg]e[q]?) ?\d+\$"
@@ -411,7 +413,8 @@ def _is_prose(said: list[str], harmless: Set[str] = frozenset()) -> bool:
 
 
 _PROSE = re.compile(
-    r"[\s$\\)\]%*,]*(?P<words>[^\W\d_]+(?:[ ,'’()-]+(?:[^\W\d_]+|\d[\d.,]*(?<=\d)))*)(?=[.!*]|\s*\Z)"
+    r"[\s$\\)\]%*,]*(?P<words>[^\W\d_]+(?:[ "
+    r",'’()-]+(?:[^\W\d_]+|\d[\d.,]*(?<=\d)))*)(?=[.!*]|\s*\Z)"
 )
 """Words, commas and numbers behind a box, up to the end of its sentence."""
 _NUMERAL = re.compile(r"\d+(?:[.,]\d+)*")
@@ -429,7 +432,8 @@ _FINAL_LINE = re.compile(r"\s#{3,}\s")
 """GSM8K's mark of a final answer."""
 _UNITS = (lexicon.UNIT_WORDS | lexicon.UNITS | {"percent"}) - {"in", "as", "at"}
 _OF_WHAT = re.compile(
-    r"(?:of|together|again|each|every|in all|in total|long|wide|high|deep|tall|is (?:therefore |thus )?the|which is the)\b"
+    r"(?:of|together|again|each|every|in all|in total|long|wide|high|deep|tall|is "
+    r"(?:therefore |thus )?the|which is the)\b"
     rf"|(?:such \w+ )?(?:at|in|on|for) (?:{'|'.join(sorted(lexicon.DETERMINERS))})\b"
 )
 _ENVIRONMENT = re.compile(r"\\begin\{(\w+\*?)\}.*?\\end\{\1\}", re.DOTALL)
@@ -437,7 +441,8 @@ _CLAUSE = re.compile(
     rf"(?:^|[,;:.#])\s*(?:and\s+)?(?:{'|'.join(lexicon.CONCLUDING)}|then)\b,?"
     r"|^\W*(?:since|because|as|\w+ing)\b.*,(?:\s+and\b)?"
     r"|\b(?:means|find|see|know|follows|implies|shows) that\b"
-    r"|,\s*(?:which|and (?:that|this|it))(?= (?:reduces|simplifies|equals|evaluates|amounts)\b)|\bin other words,?",
+    r"|,\s*(?:which|and (?:that|this|it))(?= "
+    r"(?:reduces|simplifies|equals|evaluates|amounts)\b)|\bin other words,?",
     re.IGNORECASE | re.DOTALL,
 )
 """What stands before a clause of its own."""
@@ -450,7 +455,8 @@ _UNCERTAIN = re.compile(
 )
 """A premise that denies that what follows was made sure."""
 _CHANGED = re.compile(
-    rf"\b(?:at least|at (?:the )?most|(?:{'|'.join(lexicon.CHANGING)})(?: [\d#]+)?(?: of| the| from)*)[\s$*(\\]*\Z",
+    rf"\b(?:at least|at (?:the )?most|(?:{'|'.join(lexicon.CHANGING)})(?: [\d#]+)?(?: of| "
+    r"the| from)*)[\s$*(\\]*\Z",
     re.IGNORECASE,
 )
 _MODAL = re.compile(r"\bshould\b(?! be\b)|\bwould\b(?! (?:be|say|have)\b)")

@@ -36,7 +36,8 @@ _LIMIT = 4_000
 """Tokens of an answer; more are not read."""
 
 _UPRIGHT = set(
-    "text mathrm mbox textrm textnormal operatorname operatorname* textsf texttt hbox mathring boxed fbox".split()
+    "text mathrm mbox textrm textnormal operatorname operatorname* textsf texttt hbox "
+    "mathring boxed fbox".split()
 )
 _ACCENTS = set("dot ddot hat bar vec tilde overline mathbb widehat overrightarrow".split())
 _SYNONYMS = {"varepsilon": "epsilon", "varphi": "phi", "hslash": "hbar"}
@@ -341,7 +342,8 @@ class _Lexer:
 
 _MATRICES = set("matrix pmatrix bmatrix smallmatrix array".split())
 _ROWS = set(
-    "equation displaymath math center align aligned alignat gather gathered split eqnarray cases rcases multline".split()
+    "equation displaymath math center align aligned alignat gather gathered split eqnarray "
+    "cases rcases multline".split()
 )
 _RELATION = re.compile(
     r"\s*&?\s*(?:[=<>]|\\(?:[lg]eq?|approx|equiv|neq?|implies|iff|sim|Rightarrow)(?![a-z]))"

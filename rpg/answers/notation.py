@@ -94,15 +94,18 @@ _AFTER_LATEX: list[_Replacement] = [
     (re.compile(r",? (?:(?:which|that) is )?(?:option|choice) \(?[A-E]\)?(?=\W*$)"), ""),
     (
         re.compile(
-            r"(?:\b[Tt]here (?:is|are|exists?) )?\bno (?:(?:real|such|valid|integer|positive|possible) )*"
-            r"(?:solutions?|roots?)\b(?: exists?\b)?|^\W*(?:\\text\s*\{)?\W*none\W*$|(?:\bthe )?\b(?:empty|null) set\b",
+            r"(?:\b[Tt]here (?:is|are|exists?) )?\bno "
+            r"(?:(?:real|such|valid|integer|positive|possible) )*"
+            r"(?:solutions?|roots?)\b(?: "
+            r"exists?\b)?|^\W*(?:\\text\s*\{)?\W*none\W*$|(?:\bthe )?\b(?:empty|null) set\b",
             re.IGNORECASE,
         ),
         r" \\emptyset ",
     ),
     (
         re.compile(
-            r"(?<!for )\b(?:the set of )?(?:all (?:the )?real (?:numbers?|values?|(?=\$?[xyt]\b))|all reals"
+            r"(?<!for )\b(?:the set of )?(?:all (?:the )?real "
+            r"(?:numbers?|values?|(?=\$?[xyt]\b))|all reals"
             r"|(?:any|every) real (?:number|value))(?:\s*\$?[xyt]\b\$?)?",
             re.IGNORECASE,
         ),
@@ -149,7 +152,8 @@ _AFTER_LATEX: list[_Replacement] = [
     (re.compile(r"(?<=\d)\\!?,\\!?(?=\d{3})|(?<=\d),\\!\s*(?=\d{3})"), ""),
     (
         re.compile(
-            r"(?<!\\)\\(?:[,;:!> ]|quad(?![a-z])|qquad(?![a-z])|thinspace|enspace)|(?<=[^\\\s])~(?=[^\d.])"
+            r"(?<!\\)\\(?:[,;:!> "
+            r"]|quad(?![a-z])|qquad(?![a-z])|thinspace|enspace)|(?<=[^\\\s])~(?=[^\d.])"
         ),
         " ",
     ),
@@ -180,7 +184,8 @@ _AFTER_LATEX: list[_Replacement] = [
 
 
 def in_latex(text: str) -> str:
-    """An answer as LaTeX without sizes, spaces, colours, emphasis, choice letters and end tokens."""
+    """An answer as LaTeX without sizes, spaces, colours, emphasis, choice letters and end
+    tokens."""
     for pattern, replacement in _BEFORE_LATEX:
         text = pattern.sub(replacement, text)
     text = text.translate(_TO_LATEX)

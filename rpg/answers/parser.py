@@ -483,7 +483,8 @@ def _transposed(tree: Matrix | Bracketed, exponent: Tree) -> Tree:
 
 
 def _quotient(above: Tree, below: Tree) -> Tree:
-    """`\\frac{d x}{d t}` and `\\frac{d^2 x}{d t^2}` are one quantity, not a quotient of products."""
+    """`\\frac{d x}{d t}` and `\\frac{d^2 x}{d t^2}` are one quantity, not a quotient of
+    products."""
     quantity = _differential(above)
     variable = _differential(below)
     if quantity and variable:

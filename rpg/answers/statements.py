@@ -2,10 +2,10 @@
 is only said about them. A line that leaves open what is stated, or takes it back, is Unreadable,
 with the reason.
 
-    line       := sentence*                      every sentence that has a formula has to say the same
-    sentence   := [subject copula] statement (restating statement)*
-    statement  := formula ((',' | 'and' | 'or') formula)*
-    formula    := tokens without words at their top level, perhaps with a unit
+    line       := sentence*                      every sentence that has a formula has to say the
+    same sentence   := [subject copula] statement (restating statement)* statement  := formula ((','
+    | 'and' | 'or') formula)* formula    := tokens without words at their top level, perhaps with a
+    unit
 """
 
 import itertools

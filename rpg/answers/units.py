@@ -146,7 +146,8 @@ def cut_units(formula: list[Token]) -> list[Token]:
 
 
 def with_unit(formula: Sequence[Token]) -> list[Token]:
-    """With letters behind a number as a unit, where a number is expected: `9.8 m/s^2`, `3 \\mu m`."""
+    """With letters behind a number as a unit, where a number is expected: `9.8 m/s^2`, `3 \\mu
+    m`."""
     bare = list(formula)
     while len(bare) > 2 and bare[0][:2] == ("open", "box") and closing(bare, 0) == len(bare) - 1:
         bare = bare[1:-1]

@@ -90,7 +90,8 @@ def audit(
 
 @_one_thread()
 def audit_catalogue(*, peers: bool = True, settings: Settings | None = None) -> Report:
-    """Audit everything: catalogue, ratio levels, advantages, aggregation and the installed peers."""
+    """Audit everything: catalogue, ratio levels, advantages, aggregation and the installed
+    peers."""
     settings = settings or Settings()
     start = time.perf_counter()
     others, absent = _peers.installed(settings.beta) if peers else ([], {})

@@ -59,7 +59,8 @@ class Report:
     # ------------------------------------------------------------------------------------------
 
     def table(self, width: int = WIDE) -> Any:
-        """Everything as one rich renderable; if `width` is too small, without the clipped figures."""
+        """Everything as one rich renderable; if `width` is too small, without the clipped
+        figures."""
         from rich.console import Group  # noqa: PLC0415 (optional)
         from rich.text import Text  # noqa: PLC0415 (optional)
 
@@ -85,7 +86,10 @@ class Report:
             parts.append(Text(result.diagnosis + "\n"))
             parts.append(_table(f"{result.name} by drift", ["drift", "KL(old‖π)", *_FIGURES], rows))
         if self.levels:
-            title = "Ratio levels against the response-level objective, unclipped: bias / noise by drift"
+            title = (
+                "Ratio levels against the response-level objective, unclipped: bias / noise by "
+                "drift"
+            )
             headings = [
                 "divergence",
                 "ratio",
@@ -107,7 +111,8 @@ class Report:
         return Group(*parts, Text(f"{world}, {seeds}; {self.seconds:.1f} s", style="dim"))
 
     def markdown(self, source: str = "rpg") -> str:
-        """The table of one source's losses (`rpg`, `verl`, `trl`) as Markdown, for documentation."""
+        """The table of one source's losses (`rpg`, `verl`, `trl`) as Markdown, for
+        documentation."""
         figures = [heading.replace("\n", " ").strip() for heading in _FIGURES]
         rows = (self._row(result) for result in self.losses if result.source.split()[0] == source)
         rows = (

@@ -52,7 +52,8 @@ def _advantages(name: str, studied: str | None) -> str:
 def _updates(count: float) -> str:
     if count <= 1:
         return (
-            "There is one optimizer step per rollout: on-policy, if the sampler has the policy's weights and precision; a "
+            "There is one optimizer step per rollout: on-policy, if the sampler has the "
+            "policy's weights and precision; a "
             "clip of the ratio never acts."
         )
     return f"There are {count:g} optimizer steps per rollout: all but the first are off-policy."
@@ -61,7 +62,8 @@ def _updates(count: float) -> str:
 def _kl(*asked: tuple[str, str, float]) -> list[str]:
     """Of each KL where it is, its kind and its weight, 0 where none is asked for."""
     remarks = [
-        f"A reverse KL is asked for in the {where} ({kind}, weight {weight:g}); it is measured with weight "
+        f"A reverse KL is asked for in the {where} ({kind}, weight {weight:g}); it is "
+        "measured with weight "
         f"{Settings.beta:g}, so that errors in it are visible."
         for where, kind, weight in asked
         if weight
@@ -122,7 +124,10 @@ def _released(kind: str, actor: dict[str, Any]) -> tuple[Subject, list[str]]:
         raise KeyError(f"kl_loss_type {kind}")
     clip = {part: actor[f"clip_ratio_{part}"] for part in ("low", "high", "c")}
     algo = override(algorithm(name, "released"), clip=clip, loss_agg_mode=actor["loss_agg_mode"])
-    what = f"The loss is {kind} of the code released with the RPG paper, here {name} with preset released."
+    what = (
+        f"The loss is {kind} of the code released with the RPG paper, here {name} with preset "
+        "released."
+    )
     return from_algorithm(algo, Settings.beta), [what]
 
 
@@ -151,7 +156,8 @@ def _trl(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subje
         remarks.append("use_bias_correction_kl is off: the KL lacks its ratio.")
     if loss == "cispo" and settings["epsilon_high"] is None:
         remarks.append(
-            f"epsilon_high is not set: cispo takes epsilon, {settings['epsilon']:g}, as the most that a ratio may be, so "
+            f"epsilon_high is not set: cispo takes epsilon, {settings['epsilon']:g}, as the "
+            "most that a ratio may be, so "
             "that almost every token has this weight; MiniMax-M1's is 5."
         )
     if settings["use_vllm"] and settings["vllm_importance_sampling_correction"]:

@@ -181,11 +181,16 @@ def _lengths(subject: Subject) -> Iterator[str]:
     mode = aggregation(subject)
     bias = next((result.bias for result in aggregation_study() if result.name == mode), 0.0)
     if mode == "token-mean":
-        yield "Lengths: every token of a batch counts the same, whatever the length of its response."
+        yield (
+            "Lengths: every token of a batch counts the same, whatever the length of its response."
+        )
     elif mode:
         favours = "short right answers and long wrong ones"
         off = f"the step is {bias:.1%} off for responses of up to 4 tokens"
-        yield f"Lengths: each token counts by 1/length of its response, which favours {favours}; {off}."
+        yield (
+            f"Lengths: each token counts by 1/length of its response, which favours {favours}; "
+            f"{off}."
+        )
     elif mode is not None:  # (as of a distillation that replaces the advantages)
         yield "Lengths: tokens count neither the same nor by 1/length of their response."
 
@@ -211,6 +216,8 @@ def _measured(subject: Subject) -> Iterator[str]:
         acts = clipped and abs(off - without) > 5e-4
         clip = f" with its clip or mask, {without:.1%} without" if acts else ""
         yield (
-            f"Where the policy is {point.kl / Settings.length:.3f} nats per token from the one that drew the samples (drift "
-            f"{drift:g}), the step is {off:.1%} off the gradient of {asked}{clip}; noise {point.noise:.1f}."
+            f"Where the policy is {point.kl / Settings.length:.3f} nats per token from the "
+            "one that drew the samples (drift "
+            f"{drift:g}), the step is {off:.1%} off the gradient of {asked}{clip}; noise "
+            f"{point.noise:.1f}."
         )

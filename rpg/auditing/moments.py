@@ -152,7 +152,8 @@ def _rounding(loss: LossFunction, inputs: Inputs) -> float:
 def coupled_moments(
     loss: LossFunction, world: World, logits: Tensor, inputs: Inputs, size: int, scale: float = 1.0
 ) -> Moments:
-    """The moments of the step of a batch of `size` responses, over all batches that `old` can draw."""
+    """The moments of the step of a batch of `size` responses, over all batches that `old` can
+    draw."""
     weights = world.sampled()
     scores = _scores(world, logits)
     mean = torch.zeros(scores.shape[-1], dtype=scores.dtype)

@@ -105,7 +105,8 @@ def aggregation_study() -> list[StudyResult]:
 
 
 def aggregations(world: World, exact: Tensor) -> list[StudyResult]:
-    """Each mode on-policy, in a large batch of a world's responses, against the gradient `exact`."""
+    """Each mode on-policy, in a large batch of a world's responses, against the gradient
+    `exact`."""
     (n, longest) = world.tokens.shape
     results = []
     tokens = (world.sampled() @ world.mask.sum(-1).double()).item()

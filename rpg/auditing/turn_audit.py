@@ -33,7 +33,8 @@ SYMBOLS, LENGTH, SAID = (
 
 @cache
 def turn_world(kind: str, seed: int = 0) -> World:
-    """The world of a `deterministic` or `random` environment, or of one that `ends` some responses."""
+    """The world of a `deterministic` or `random` environment, or of one that `ends` some
+    responses."""
     g = torch.Generator().manual_seed(seed)
     chances = torch.randn(SYMBOLS, SYMBOLS, generator=g, dtype=torch.float64).log_softmax(-1)
     if kind == "deterministic":

@@ -7,9 +7,9 @@ Answers go to standard output: {"ready": true} or {"error": ...} first, then one
 order:
 
     {"key", "node", "code", "newest"}   the training process has ended
-    {"key", "lost"}                     the node or its worker is gone; the run may be started again elsewhere
-    {"key", "refused"}                  why it cannot run on this cluster
-    {"key", "waits"}                    each minute: no node is large enough yet
+    {"key", "lost"}                     the node or its worker is gone; the run may be started again
+    elsewhere {"key", "refused"}                  why it cannot run on this cluster {"key", "waits"}
+    each minute: no node is large enough yet
 
 However this process ends, Ray then ends everything that it started.
 """
@@ -160,7 +160,10 @@ def too_much(nodes: Sequence[Mapping[str, float]], needs: Mapping[str, float]) -
         f"{field} {max((node.get(kind, 0) for node in nodes), default=0) / unit:g}"
         for kind, field, unit in asked.values()
     )
-    return f"backend.place: a run needs {needed} on one node, and no node of the cluster has that (at most {most})"
+    return (
+        f"backend.place: a run needs {needed} on one node, and no node of the cluster has that "
+        f"(at most {most})"
+    )
 
 
 def _tell(answers: IO[str], **answer: Any) -> None:

@@ -69,12 +69,16 @@ def connect(address: str, field: str) -> Any:
             ray.init(address=address, runtime_env=ours, log_to_driver=False, logging_level="ERROR")
     except ImportError as error:
         raise ClusterError(
-            f"{field}: ray cannot be imported ({error}); {install_command('verl')}, or choose {{type: here}}"
+            f"{field}: ray cannot be imported ({error}); {install_command('verl')}, or "
+            f"choose {{type: here}}"
         ) from error
     except Exception as error:  # a dozen kinds, of the network and of Ray
         hint = "`ray status` shows where one is; {type: here} needs none"
         if "token" in str(error).lower():
-            hint = "set RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH to a copy of the head's ~/.ray/auth_token"
+            hint = (
+                "set RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH to a copy of the head's "
+                "~/.ray/auth_token"
+            )
         raise ClusterError(
             f"{field}: no Ray cluster at {address!r} ({last_line(error)}); {hint}"
         ) from error

@@ -96,7 +96,8 @@ def _check_versions(versions: dict[str, str]) -> None:
             f"{n} {installed.get(n, 'is missing')} instead of {different[n]}" for n in different
         )
         raise UserError(
-            f"backend.place: the cluster node {socket.gethostname()} has other versions of packages, so bits may differ: "
+            f"backend.place: the cluster node {socket.gethostname()} has other versions of "
+            "packages, so bits may differ: "
             f"{', '.join(pairs)}; install the same versions there"
         )
 
@@ -112,7 +113,9 @@ def _check_folder(order: Order) -> None:
             return
         if not home.is_dir() or time.monotonic() > deadline:
             raise UserError(
-                f"backend.place: the data folder {home} of this machine is not the one on the cluster node "
-                f"{socket.gethostname()}; it must be on storage that all nodes share, at the same path"
+                f"backend.place: the data folder {home} of this machine is not the one on "
+                "the cluster node "
+                f"{socket.gethostname()}; it must be on storage that all nodes share, at "
+                "the same path"
             )
         time.sleep(0.5)

@@ -24,7 +24,8 @@ _BEAT_SECONDS = 5.0
 
 
 class TrainingFailed(UserError):
-    """Why a training ended, in one line; `log` is the file that says more, `tail` its last lines."""
+    """Why a training ended, in one line; `log` is the file that says more, `tail` its last
+    lines."""
 
     def __init__(self, message: str, log: Path | None = None, tail: list[str] | None = None):
         super().__init__(message)

@@ -151,7 +151,8 @@ def check(records: Mapping[str, Divergence], formulas: Mapping[str, Mathematics]
         for part in ("prefix", "advantage_slope"):
             if getattr(record, part) != (getattr(formula, part) is not None):
                 raise RuntimeError(
-                    f"divergence {name!r}: rpg/catalogue/divergences.yaml says {part}={getattr(record, part)}, "
+                    f"divergence {name!r}: rpg/catalogue/divergences.yaml says "
+                    f"{part}={getattr(record, part)}, "
                     f"rpg/losses/kl_terms.py declares {'none' if getattr(record, part) else 'one'}"
                 )
 

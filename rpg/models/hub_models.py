@@ -26,7 +26,8 @@ def hub_file(model: str, revision: str | None = None) -> Path:
         except (OSError, ValueError, HfHubHTTPError) as error:
             missing = f"is neither a local folder nor a model on the hub ({first_line(error)})"
             unreachable = (
-                "is not a local folder, and the hub cannot be reached: copy the model's folder to this machine and give its "
+                "is not a local folder, and the hub cannot be reached: copy the model's "
+                "folder to this machine and give its "
                 "path, or fetch it where there is a network (rpg model)"
             )
             raise DataError(f"model {model!r} {missing if answers else unreachable}") from None

@@ -95,7 +95,10 @@ def check_lengths(spec: RunSpec, splits: Splits, home: Path) -> str | None:
     room = positions - spec.rollout.max_response_tokens
     too_long = check_prompts(tokenizer, [problem.given() for problem in problems], min(limit, room))
     if too_long and room < limit:
-        return f"rollout.max_response_tokens leaves {room} of the model's {positions} positions; {too_long}"
+        return (
+            f"rollout.max_response_tokens leaves {room} of the model's {positions} positions; "
+            f"{too_long}"
+        )
     return too_long
 
 
@@ -135,9 +138,9 @@ def preview_prompts(spec: RunSpec, home: Path) -> list[tuple[Problem, str, int]]
 
 
 def tokens_of_prompt(spec: RunSpec, prompt: Given, home: Path) -> list[str]:
-    """A prompt as a run's model gets it, its special tokens marked, then what is done otherwise than
-    the model's files say and what ends a response. Raises ModelError, OSError: the tokenizer is not
-    on this machine; DataError."""
+    """A prompt as a run's model gets it, its special tokens marked, then what is done otherwise
+    than the model's files say and what ends a response. Raises ModelError, OSError: the tokenizer
+    is not on this machine; DataError."""
     tokenizer = tokenizer_of(spec, home, offline=True)
     ids = encode(tokenizer, [rendered(tokenizer, prompt)])[0]
     config = None
@@ -172,7 +175,8 @@ def tokenizer_of(
 
 
 def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Policy:
-    """The policy that a run starts from, on its device. Raises ModelError, DataError, StoreError."""
+    """The policy that a run starts from, on its device. Raises ModelError, DataError,
+    StoreError."""
     folder = prepare_model(spec, home, say)
     if folder is None:
         return _pretrained(spec, home, say)
@@ -216,7 +220,8 @@ def _make(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
         demos = demonstrations_of(spec.task, splits)
         policy = _pretrained(spec, home, say)
         say(
-            f"warm start: {start.steps} steps of {start.batch_size} demonstrations (cached for later runs)"
+            f"warm start: {start.steps} steps of {start.batch_size} demonstrations (cached "
+            "for later runs)"
         )
         supervised_start(policy, demos, start, say)
         return policy

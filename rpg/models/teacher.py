@@ -55,7 +55,8 @@ def _check_tokens(
     if theirs_of != ours_of:
         differ = sorted({token for token, _ in theirs_of.items() ^ ours_of.items()})
         raise ModelError(
-            f"{names} differ in {len(differ)} of their {len(theirs_of)} and {len(ours_of)} tokens, e.g. {differ[0]!r}; "
+            f"{names} differ in {len(differ)} of their {len(theirs_of)} and {len(ours_of)} "
+            f"tokens, e.g. {differ[0]!r}; "
             "a teacher needs the same tokens with the same numbers"
         )
     if theirs.eos_token_id != ours.eos_token_id:

@@ -102,7 +102,8 @@ def rendered(tokenizer: PreTrainedTokenizerBase, prompt: Given, tools: Sequence[
         if isinstance(prompt, str):
             return prompt
         raise DataError(
-            "task.chat: the model's tokenizer has no chat template to format a conversation with; name one: "
+            "task.chat: the model's tokenizer has no chat template to format a conversation "
+            "with; name one: "
             "task.chat.template: my.jinja"
         )
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
@@ -128,7 +129,10 @@ def set_chat_template(tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:
         return
     template = _with_begin(tokenizer, chat.template) if chat.template else tokenizer.chat_template
     if not template:
-        why = "task.chat: the model's tokenizer has no chat template; name one: task.chat.template: my.jinja"
+        why = (
+            "task.chat: the model's tokenizer has no chat template; name one: "
+            "task.chat.template: my.jinja"
+        )
         raise DataError(why)
     written = partial(
         json.dumps, ensure_ascii=False

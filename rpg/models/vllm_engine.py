@@ -36,7 +36,8 @@ class Vllm:
             import vllm.platforms  # noqa: PLC0415 (optional)
         except ImportError as error:
             raise ModelError(
-                f"{section}.engine: vllm cannot be imported ({error}); {install_command('vllm')}, or choose {{type: local}}"
+                f"{section}.engine: vllm cannot be imported ({error}); "
+                f"{install_command('vllm')}, or choose {{type: local}}"
             ) from error
         self._vllm, self._is_cpu = vllm, vllm.platforms.current_platform.is_cpu()
         self.sampling = sampling

@@ -19,8 +19,10 @@ from rpg.store.queries import Database
 FAR = 10
 """Budgets to which a curve is drawn and told unless it is refused."""
 NOTE = (
-    "Curves are accuracy = start + (asymptote − start) / (1 + (midpoint / compute)^slope), fitted to all seeds, with 95 % "
-    "intervals over seeds. The held-out error is that of the curve of the first half of the budget in the second half."
+    "Curves are accuracy = start + (asymptote − start) / (1 + (midpoint / compute)^slope), "
+    "fitted to all seeds, with 95 % "
+    "intervals over seeds. The held-out error is that of the curve of the first half of the "
+    "budget in the second half."
 )
 
 

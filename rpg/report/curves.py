@@ -1,4 +1,5 @@
-"""Panels of curves, and the figure that puts them side by side: data frames in, Altair charts out."""
+"""Panels of curves, and the figure that puts them side by side: data frames in, Altair charts
+out."""
 
 import math
 import textwrap

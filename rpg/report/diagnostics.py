@@ -76,14 +76,16 @@ def of_answers(
         yield Finding(
             f"no answers: {benchmark}",
             f"no answer is found in {missing:.0%} {where}",
-            f"does the template ask for the form that the verifier looks for{see('grading')}, and is there room for it "
+            "does the template ask for the form that the verifier looks "
+            f"for{see('grading')}, and is there room for it "
             "within rollout.max_response_tokens?",
         )
     if repeated >= REPEATED and accuracy < SOLVED:
         yield Finding(
             f"one on {benchmark}",
             f"{repeated:.0%} {where} answer {answer!r}, which earns an accuracy of {accuracy:.2f}",
-            "a gain may be this answer's alone, however small its p-value; look at samples (dashboard, Problems), and at "
+            "a gain may be this answer's alone, however small its p-value; look at samples "
+            "(dashboard, Problems), and at "
             "how often the training problems have this answer",
         )
 
@@ -104,7 +106,10 @@ def of_unread(
     most = sorted(forms.items(), key=lambda item: (-item[1], item[0]))[:10]
     instead = f" (with a second reader mean@k is {second or 0:.1%} instead of {accuracy:.1%})"
     told = "" if second is None else instead
-    evidence = f"{share:.1%} of the answers to {benchmark} at step {step} could not be read and count as wrong{told}"
+    evidence = (
+        f"{share:.1%} of the answers to {benchmark} at step {step} could not be read and count "
+        f"as wrong{told}"
+    )
     yield Finding(
         f"unread: {benchmark}", evidence, "; ".join(f"{form} ({count})" for form, count in most)
     )
@@ -115,7 +120,8 @@ def identical(variants: Sequence[str]) -> Finding:
     return Finding(
         "identical",
         f"{', '.join(variants)}: identical in every step and evaluation",
-        "what differs between them has no effect here; a larger beta, more drift or another axis would tell them apart",
+        "what differs between them has no effect here; a larger beta, more drift or another "
+        "axis would tell them apart",
     )
 
 
@@ -147,7 +153,8 @@ def _starved(rows: Rows) -> Iterator[Finding]:
         )
         if _all(rows, "accuracy", lambda share: share == 0):
             advice = (
-                "no response was ever right; look at samples (dashboard, Run), and at the gold answers, the template and "
+                "no response was ever right; look at samples (dashboard, Run), and at the "
+                "gold answers, the template and "
                 "the limits (rpg doctor FILE)"
             )
         elif _all(rows, "accuracy", lambda share: share == 1):
@@ -158,12 +165,14 @@ def _starved(rows: Rows) -> Iterator[Finding]:
         yield Finding(
             "all truncated",
             f"every response of the last {len(rows)} steps was cut off at the limit",
-            "raise rollout.max_response_tokens, or check whether the model ever ends a response (chat template, end token)",
+            "raise rollout.max_response_tokens, or check whether the model ever ends a "
+            "response (chat template, end token)",
         )
     if _all(rows, "groups_kept", lambda groups: groups == 0):
         yield Finding(
             "no groups left",
-            f"no group was left to learn from in the last {len(rows)} steps: all right or all wrong",
+            f"no group was left to learn from in the last {len(rows)} steps: all right or "
+            "all wrong",
             "easier or harder problems, a larger rollout.group_size, or more rollout.max_refills",
         )
 
@@ -198,14 +207,17 @@ def _apart(rows: Rows) -> Iterator[Finding]:
         (
             "kl_sampler_to_policy",
             "the policy that samples",
-            "in bfloat16 two passes never agree; algorithm.rollout_correction weights the samples, and model.dtype "
-            "float32 removes the gap. If the gap grows, the sampler has other weights: adapters merged in bfloat16, or "
+            "in bfloat16 two passes never agree; algorithm.rollout_correction weights the "
+            "samples, and model.dtype "
+            "float32 removes the gap. If the gap grows, the sampler has other weights: "
+            "adapters merged in bfloat16, or "
             "those of an earlier update",
         ),
         (
             "kl_trained_to_exported",
             "the policy that is exported",
-            "what is evaluated and published has not all of what was learnt; model.dtype float32 exports all of it",
+            "what is evaluated and published has not all of what was learnt; model.dtype "
+            "float32 exports all of it",
         ),
     ):
         gaps = _values(fresh, name)
@@ -217,7 +229,8 @@ def _apart(rows: Rows) -> Iterator[Finding]:
         if gap > max(GAP * update, 2 * error):
             yield Finding(
                 f"apart: {name}",
-                f"{where} is {gap:.2g} nats per token from the one that is trained, and an update moves "
+                f"{where} is {gap:.2g} nats per token from the one that is trained, and an "
+                "update moves "
                 f"that one by {update:.2g}",
                 advice,
             )
@@ -241,7 +254,8 @@ def _entropy_collapsed(rows: Rows) -> Iterator[Finding]:
         yield Finding(
             "entropy collapsed",
             f"the entropy fell from {before:.3g} to {now:.3g} nats, {now / before:.1%} of it",
-            "the policy has stopped trying anything else; a larger beta, a wider upper clip, or a smaller learning rate",
+            "the policy has stopped trying anything else; a larger beta, a wider upper "
+            "clip, or a smaller learning rate",
         )
 
 

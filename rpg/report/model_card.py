@@ -24,7 +24,8 @@ def model_card(folder: RunFolder, step: int, title: str) -> str:
     lines = ["---", *front, "---", "", f"# {_markdown_text(title)}", ""]
     version = manifest.get("versions", {}).get("rpg-lab", "")
     lines += [
-        f"Step {step} of {manifest['steps']} of the run `{folder.sweep}/{folder.name}`, trained with "
+        f"Step {step} of {manifest['steps']} of the run `{folder.sweep}/{folder.name}`, "
+        "trained with "
         f"{_markdown_text(algorithm)} (seed {manifest['seed']}) by {f'rpg-lab {version}'.strip()}.",
         "",
     ]

@@ -239,7 +239,8 @@ def markdown(
     slower = sum(number.mark == "slower" for number in numbers)
     if slower:
         lines += [
-            f"- {slower} of {len(numbers)} numbers slower than usual; a busy machine may be the reason"
+            f"- {slower} of {len(numbers)} numbers slower than usual; a busy machine may be "
+            "the reason"
         ]
     lines += [
         "",

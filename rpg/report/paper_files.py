@@ -100,7 +100,8 @@ def references(names: Iterable[str]) -> str:
 
 
 def citation_keys(citation: str) -> list[str]:
-    """Keys in references.bib: `arxiv:2402.03300`, or the first author and the year, `williams1992`."""
+    """Keys in references.bib: `arxiv:2402.03300`, or the first author and the year,
+    `williams1992`."""
     numbers = re.findall(r"arXiv (\d{4}\.\d{5})", citation)
     author = re.split(r",| et al", citation)[0].lower()
     return [f"arxiv:{number}" for number in numbers] or [author.replace(" ", "-") + citation[-4:]]
@@ -115,7 +116,8 @@ def appendix(db: Database, summary: Summary) -> str:
         )
     seeds = ", ".join(map(str, sorted({run["seed"] for run in manifests.values()})))
     parts = [
-        r"% In the preamble: \usepackage{array,booktabs,longtable,tabularx}. Long tables take a single column.",
+        r"% In the preamble: \usepackage{array,booktabs,longtable,tabularx}. Long tables "
+        r"take a single column.",
         r"\makeatletter\if@twocolumn\onecolumn\fi\makeatother",
         rf"\section{{Reproducing {tables.tex(summary.sweep)}}}",
     ]

@@ -204,7 +204,8 @@ def _superseded(runs: pandas.DataFrame) -> list[str]:
 
 
 def _one_initial_model(manifests: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """A note if seeds share a warm start, so that the spread over seeds has none of initial models."""
+    """A note if seeds share a warm start, so that the spread over seeds has none of initial
+    models."""
     seeds = {manifest["seed"] for manifest in manifests.values()}
     models = [manifest["spec"].get("model", {}) for manifest in manifests.values()]
     starts = {(model.get("warm_start") or {}).get("seed") for model in models}

@@ -52,7 +52,8 @@ def shared_page(
 
 
 _SEVERAL = (
-    "Variants are tested only within their sweep, against its baseline (below): other sweeps may have used other problems, "
+    "Variants are tested only within their sweep, against its baseline (below): other "
+    "sweeps may have used other problems, "
     "seeds or budgets."
 )
 

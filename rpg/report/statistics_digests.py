@@ -141,7 +141,8 @@ def _parts(frame: pandas.DataFrame, runs: Mapping[str, str]) -> dict[str, str]:
 
 
 def _functions() -> dict[str, str]:
-    """On made-up accuracies, because the sweeps of a set need not have enough seeds for every test."""
+    """On made-up accuracies, because the sweeps of a set need not have enough seeds for every
+    test."""
     scores = np.round(2 + 2 * np.sin(np.arange(180.0) ** 1.5)).reshape(3, 5, 12) / 4
     scores[2] = np.maximum(scores[2], 0.5)
     strata = [scores[..., :8], scores[..., 8:]]

@@ -130,13 +130,18 @@ def _refusal(fitted: ComputeFit, y: np.ndarray) -> str:
         special.stdtrit(fitted.seeds - 1, 1 - RISES) * gains.std(ddof=1) / np.sqrt(fitted.seeds)
     )
     if gains.mean() <= needed:
-        return f"accuracy does not clearly rise ({gains.mean():+.3f} from the first third of the checkpoints to the last)"
+        return (
+            f"accuracy does not clearly rise ({gains.mean():+.3f} from the first third of the "
+            "checkpoints to the last)"
+        )
     reached = fitted.reached()
     rise_at_least = fitted.parameters[1] - _half(fitted.deviations[:, 1])
     if reached.value < REACHED or reached.low < REACHED_AT_LEAST or rise_at_least <= 0:
         return (
-            f"no saturation is in sight: at the end of the budget the curve has made {reached.value:.0%} of its rise, and "
-            f"could have made as little as {reached.low:.0%} ({REACHED:.0%} and {REACHED_AT_LEAST:.0%} would do)"
+            "no saturation is in sight: at the end of the budget the curve has made "
+            f"{reached.value:.0%} of its rise, and "
+            f"could have made as little as {reached.low:.0%} ({REACHED:.0%} and "
+            f"{REACHED_AT_LEAST:.0%} would do)"
         )
     if fitted.held_out > TOLERATED:
         error = f"{fitted.held_out:.3f} ({TOLERATED} would do)"

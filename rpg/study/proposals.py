@@ -57,7 +57,8 @@ def _distribution(values: Range) -> optuna.distributions.BaseDistribution:
 def _told(
     trial: Trial, space: Space, distributions: dict[str, optuna.distributions.BaseDistribution]
 ) -> optuna.trial.FrozenTrial:
-    """A trial as the sampler gets to know it; of a pruned one how good it was after how many seeds."""
+    """A trial as the sampler gets to know it; of a pruned one how good it was after how many
+    seeds."""
     states = optuna.trial.TrialState
     state = {"finished": states.COMPLETE, "pruned": states.PRUNED}.get(trial.state, states.FAIL)
     numbers = {field: values.number(trial.settings[field]) for field, values in space.items()}

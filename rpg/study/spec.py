@@ -91,7 +91,8 @@ class Objective(Section):
 
 
 class Tune(Section):
-    """How the settings of every variant are searched: as many searches, trials and seeds for each."""
+    """How the settings of every variant are searched: as many searches, trials and seeds for
+    each."""
 
     space: Space = {}  # noqa: RUF012 - pydantic copies it
     """Dotted field -> `{log: [low, high]}`, `{linear: [low, high]}` or `{choices: [...]}`."""
@@ -142,7 +143,8 @@ class Report(Section):
         most = max(1, len(self.seeds) - FEWEST_SEEDS + 1)
         if self.looks > most:
             raise ValueError(
-                f"looks: {self.looks} with {len(self.seeds)} seeds; accepted: up to {most}, because a test needs "
+                f"looks: {self.looks} with {len(self.seeds)} seeds; accepted: up to {most}, "
+                "because a test needs "
                 f"{FEWEST_SEEDS} seeds and every look one more"
             )
         return self
@@ -184,7 +186,8 @@ class StudySpec(Section):
         searches = self.tune.searches
         if searches and searches > len(self.report.seeds):
             raise ValueError(
-                f"tune.searches: {searches}, and report.seeds has {len(self.report.seeds)}; accepted: at most as many"
+                f"tune.searches: {searches}, and report.seeds has {len(self.report.seeds)}; "
+                "accepted: at most as many"
             )
         searched = {*self.tune.space}.union(*self.tune.spaces.values())
         for field, levels in self.factors.items():
@@ -197,7 +200,8 @@ class StudySpec(Section):
         shared = sorted({*self.tune.seeds} & {*self.report.seeds})
         if shared:
             raise ValueError(
-                f"report.seeds: {shared} are seeds of tune.seeds, and what was tuned on cannot be reported"
+                f"report.seeds: {shared} are seeds of tune.seeds, and what was tuned on "
+                "cannot be reported"
             )
         return self
 
@@ -319,13 +323,15 @@ def _check_benchmarks(study: Study) -> None:
     where = f"{study.path}: tune.objective.benchmarks"
     if not tuned:
         raise ConfigError(
-            f"{where}: the task has no tuning problems: set task.tuning_problems, or name benchmarks that are not reported; "
+            f"{where}: the task has no tuning problems: set task.tuning_problems, or name "
+            "benchmarks that are not reported; "
             f"there are: {', '.join(benchmarks)}"
         )
     for name in tuned:
         if name not in benchmarks:
             raise ConfigError(
-                f"{where}: {name!r} is not a benchmark of the task; accepted: {', '.join(benchmarks)}"
+                f"{where}: {name!r} is not a benchmark of the task; accepted: "
+                f"{', '.join(benchmarks)}"
             )
     if not study.reported_benchmarks():
         raise ConfigError(f"{where}: all benchmarks are used for tuning, so none is left to report")

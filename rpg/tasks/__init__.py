@@ -68,7 +68,8 @@ def _with_tuning(splits: Splits, count: int) -> Splits:
     for name, problems in splits.benchmarks.items():
         if count >= len(problems):
             raise DataError(
-                f"task.tuning_problems: {count}, but {name} has {len(problems)} problems; accepted: fewer than that"
+                f"task.tuning_problems: {count}, but {name} has {len(problems)} problems; "
+                "accepted: fewer than that"
             )
         drawn = set(random.Random(f"tuning {name}").sample(range(len(problems)), count))
         apart[f"{name}{TUNING}"] = [problems[at] for at in sorted(drawn)]

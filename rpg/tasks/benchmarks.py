@@ -110,7 +110,10 @@ class ProblemSet(Section):
 
     def digest_notes(self, source: str, digest: str) -> list[str]:
         """A note where the problems read from `source` are not those that were checked."""
-        note = f"{self.name}: the problems in {source} have digest {digest}, not {self.digest} as the copy that was checked"
+        note = (
+            f"{self.name}: the problems in {source} have digest {digest}, not {self.digest} as "
+            "the copy that was checked"
+        )
         return (
             []
             if self.digest in (None, digest)
@@ -206,7 +209,10 @@ class LoadedBenchmark:
         notes = self.benchmark.digest_notes(self.source, self.digest)
         if isinstance(self.benchmark.problems, tuple):
             counts = " or ".join(map(str, self.benchmark.problems))
-            why = f"copies have {counts} problems, and numbers over different copies are not comparable"
+            why = (
+                f"copies have {counts} problems, and numbers over different copies are not "
+                "comparable"
+            )
             notes.append(f"{self.benchmark.name}: {why}")
         return notes
 
@@ -242,7 +248,8 @@ def load_benchmark(benchmark: Benchmark, folder: str | Path | None = None) -> Lo
             problems[key] = benchmark.problem(row.problem, row.answer, row.cluster)
         elif problems[key].answer != row.answer:
             raise DataError(
-                f"{row.where}: answer {row.answer!r}, but the same problem has the answer {problems[key].answer!r} in an "
+                f"{row.where}: answer {row.answer!r}, but the same problem has the answer "
+                f"{problems[key].answer!r} in an "
                 "earlier row"
             )
     if not problems:
@@ -341,5 +348,6 @@ def _text(row: dict[str, Any], columns: tuple[str, ...], field: str, where: str)
         if text is not None:
             return text
     raise DataError(
-        f"{where}: no {field}: the row has none of the columns {', '.join(columns)}. Found: {', '.join(map(str, row))}"
+        f"{where}: no {field}: the row has none of the columns {', '.join(columns)}. Found: "
+        f"{', '.join(map(str, row))}"
     )

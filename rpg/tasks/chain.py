@@ -117,7 +117,8 @@ def make(task: ChainTask) -> Splits:
         problems = deal(tier, min(share, len(hands[task.tiers[tier]]) // still), "train")
         if len(benchmarks[f"chain-{tier}"]) < task.benchmark_problems or not problems:
             raise DataError(
-                f"task.benchmark_problems: {task.benchmark_problems} are too many for tier {tier!r}: there are only "
+                f"task.benchmark_problems: {task.benchmark_problems} are too many for tier "
+                f"{tier!r}: there are only "
                 f"{distinct(task.tiers[tier])} distinct problems of {task.tiers[tier]} operation(s)"
             )
         train += problems

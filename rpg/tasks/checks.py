@@ -214,7 +214,8 @@ def check_gold(problems: Sequence[Problem], verifier: Verifier, where: str) -> l
             )
     long = [problem for problem in problems if len(_ENGLISH.findall(problem.answer)) > MOST_WORDS]
     return [
-        f"{where}: {len(long)} gold answers are whole sentences, which hardly any response will match, e.g. "
+        f"{where}: {len(long)} gold answers are whole sentences, which hardly any response "
+        "will match, e.g. "
         f"{first.id}: {shortened(first.answer)}"
         for first in long[:1]
     ]

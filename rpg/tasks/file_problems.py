@@ -65,7 +65,8 @@ def read(task: FileTask) -> Splits:
             raise DataError(
                 f"{source.called()}: of {part.rows} problems none is left: {part.left_out()}"
                 if part.rows
-                else f"{source.called()}: the file holds no problem; expected at least one row with prompt and answer"
+                else f"{source.called()}: the file holds no problem; expected at least one row "
+                "with prompt and answer"
             )
         if not isinstance(task.verifier, RewardVerifier):
             gold = check_gold(part.problems, task.verifier, source.called())
@@ -130,7 +131,8 @@ def _mixed(parts: list[list[Problem]], weights: list[float]) -> list[Problem]:
     ]
     if sum(counts) > _MAX_REPEATED:
         raise DataError(
-            f"task.train: with these weights one pass has {sum(counts):,} problems; at most {_MAX_REPEATED:,} are "
+            f"task.train: with these weights one pass has {sum(counts):,} problems; at most "
+            f"{_MAX_REPEATED:,} are "
             f"accepted. Sizes: {', '.join(str(len(part)) for part in parts)}; weights: {weights}"
         )
     return [

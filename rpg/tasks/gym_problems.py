@@ -138,7 +138,8 @@ def _config(part: GymDataset, at: str, level: int | None) -> dict[str, Any]:
     names = sorted(DATASETS.keys() - {_ALONE})
     if part.name not in names:
         raise DataError(
-            f"{at}.name: {part.name!r} is not a data set{nearest(part.name, names)} Accepted: {', '.join(names)}"
+            f"{at}.name: {part.name!r} is not a data set{nearest(part.name, names)} "
+            f"Accepted: {', '.join(names)}"
         )
     keys = [
         f.name for f in dataclasses.fields(DATASETS[part.name][1]) if f.name not in ("seed", "size")
@@ -146,7 +147,8 @@ def _config(part: GymDataset, at: str, level: int | None) -> dict[str, Any]:
     for key in part.config:
         if key not in keys:
             raise DataError(
-                f"{at}.config.{key}: not a setting of {part.name}{nearest(key, keys)} Accepted: {', '.join(keys)}"
+                f"{at}.config.{key}: not a setting of {part.name}{nearest(key, keys)} "
+                f"Accepted: {', '.join(keys)}"
             )
     if level is None:
         return part.config
@@ -203,8 +205,10 @@ def _rows(
             }
     if left:
         raise DataError(
-            f"{at}: {dataset} with these settings gave {count - left} new problems in {config['size']} draws, {count} "
-            f"are wanted; accepted: smaller task.train_problems and task.benchmark_problems, or harder settings{why}"
+            f"{at}: {dataset} with these settings gave {count - left} new problems in "
+            f"{config['size']} draws, {count} "
+            "are wanted; accepted: smaller task.train_problems and "
+            f"task.benchmark_problems, or harder settings{why}"
         )
 
 

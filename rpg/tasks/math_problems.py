@@ -61,7 +61,8 @@ def read(task: MathTask) -> Splits:
         near = Counter(leak.benchmark for leak in leaked.values())
         raise DataError(
             f"task.train: {train.source}: all {len(leaked)} problems are in a benchmark too "
-            f"({', '.join(f'{count} in {name}' for name, count in near.items())}); nothing is left to train on"
+            f"({', '.join(f'{count} in {name}' for name, count in near.items())}); nothing "
+            "is left to train on"
         )
     reasons = dict(
         Counter(reason for _, reason in dict.fromkeys((d.problem, d.reason) for d in dropped))

@@ -2,7 +2,8 @@
 diversity.
 
     prompt    a3b7c5=5         start at 3, then 7 and 5; which operators end at 5 (modulo 10)?
-    response  b+70c-55#+-      a chain as rpg.tasks.chain writes it; after # its operators, which are the answer
+    response  b+70c-55#+-      a chain as rpg.tasks.chain writes it; after # its operators, which
+    are the answer
 
 A problem's `answer` holds all right ones with blanks between them. Problems of n operations are
 numbered 0 .. 100 * 9**n - 1; those with fewer than two right answers are left out.
@@ -86,7 +87,8 @@ def make(task: OperatorsTask) -> Splits:
     train = dealt[task.benchmark_problems :]
     if len(train) < task.train_problems:
         raise DataError(
-            f"task.train_problems: {task.train_problems} and {task.benchmark_problems} held out are too many: "
+            f"task.train_problems: {task.train_problems} and {task.benchmark_problems} held "
+            "out are too many: "
             f"{len(dealt)} problems of {task.operations} operations have {FEWEST} right answers"
         )
     [name] = task.benchmark_names()

@@ -59,7 +59,8 @@ class Problem:
         return self.messages or self.prompt
 
     def asked(self) -> Any:
-        """The problem for reward functions: messages where the data hold messages, else its text."""
+        """The problem for reward functions: messages where the data hold messages, else its
+        text."""
         return self.conversation() if self.chat else self.text
 
     def with_chat(self, chat: Chat) -> Self:
@@ -181,7 +182,8 @@ class ProblemDemonstrations:
         shown = [problem for problem in splits.train if problem.demonstration]
         if len(shown) < 2:
             raise DataError(
-                f"{source}: field demonstration is missing: a model is warm-started on full responses; add the "
+                f"{source}: field demonstration is missing: a model is warm-started on full "
+                "responses; add the "
                 "column, set model.warm_start to null, or use a pretrained model without it"
             )
         random.Random("warm start held-out").shuffle(shown)

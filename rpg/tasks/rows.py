@@ -108,7 +108,8 @@ def _json_row(raw: bytes, where: str, encoding: str) -> dict[str, Any] | DataErr
         return DataError(f"{where}: not UTF-8 text ({error.reason} at byte {error.start})")
     except (ValueError, RecursionError) as error:
         return DataError(
-            f'{where}: not JSON ({error}); expected one object per line, e.g. {{"prompt": "1+1", "answer": "2"}}'
+            f'{where}: not JSON ({error}); expected one object per line, e.g. {{"prompt": '
+            f'"1+1", "answer": "2"}}'
         )
     kind = type(row).__name__
     return (
@@ -200,7 +201,10 @@ def hub_rows(
     try:
         import datasets
     except ImportError as error:
-        why = f"{name}: reading {hub} from the hub needs the package datasets ({install_command('math')})"
+        why = (
+            f"{name}: reading {hub} from the hub needs the package datasets "
+            f"({install_command('math')})"
+        )
         raise DataError(why) from error
     try:
         with hub_client() as answers:
@@ -327,7 +331,8 @@ def asked(conversation: Any, where: str) -> str:
     ]
     if not asked_for or not isinstance(asked_for[-1], str):
         raise DataError(
-            f"{where}: expected a conversation, e.g. [{{'role': 'user', 'content': 'problem'}}], got "
+            f"{where}: expected a conversation, e.g. [{{'role': 'user', 'content': "
+            f"'problem'}}], got "
             f"{reprlib.repr(conversation)}"
         )
     text = asked_for[-1].strip()

@@ -1,7 +1,7 @@
 """Arithmetic word problems in English: two steps, within reach of a small pretrained model.
 
-    prompt    Anna has 12 apples. Ben gives Anna 7 more. Then Anna loses 4. How many apples does Anna have left?
-              Give the steps, then the result after "Answer:".
+    prompt    Anna has 12 apples. Ben gives Anna 7 more. Then Anna loses 4. How many apples does
+              Anna have left? Give the steps, then the result after "Answer:".
     response  12+7=19
               19-4=15
               Answer:15

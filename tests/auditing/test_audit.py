@@ -1,4 +1,5 @@
-"""What every loss of the catalogue is exact for, and facts about losses that the audit has to find."""
+"""What every loss of the catalogue is exact for, and facts about losses that the audit has to
+find."""
 
 import functools
 import importlib.metadata

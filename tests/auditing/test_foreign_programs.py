@@ -1,4 +1,5 @@
-"""Whose settings a file has is said with evidence, or the file is refused with what it looks like."""
+"""Whose settings a file has is said with evidence, or the file is refused with what it looks
+like."""
 
 import pytest
 

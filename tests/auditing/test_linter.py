@@ -136,7 +136,10 @@ def test_verls_distillation_loss_follows_the_kl_that_is_said(tmp_path, settings,
 
 def test_yaml_of_verl_and_of_trl(tmp_path):
     pytest.importorskip("trl", reason="TRL is not installed")
-    text = "defaults: [ppo_trainer]\nactor_rollout_ref: {actor: {use_kl_loss: true, kl_loss_coef: 1e-4, kl_loss_type: k3}}\n"
+    text = (
+        "defaults: [ppo_trainer]\nactor_rollout_ref: {actor: {use_kl_loss: true, kl_loss_coef: "
+        "1e-4, kl_loss_type: k3}}\n"
+    )
     sentences = said(tmp_path, text + "algorithm: {adv_estimator: '${mine}'}\n", "hydra.yaml")
     assert hit(sentences, "on-policy it follows FKL") and hit(
         sentences, "defaults list were not read"

@@ -68,7 +68,8 @@ def test_no_key_of_verl_takes_a_text_from_a_form(value):
 
 
 def test_of_verl_s_switches_those_that_let_code_in_are_code():
-    """After an upgrade of verl: whoever adds a name to `looked_at` has read what the switch does."""
+    """After an upgrade of verl: whoever adds a name to `looked_at` has read what the switch
+    does."""
     switches = {key for key, default in _schema().items() if isinstance(default, bool)}
     code = {key for key in switches if CODE in reaches("backend.verl", {key: True})}
     assert {key.rpartition(".")[2] for key in code} == {"trust_remote_code"}

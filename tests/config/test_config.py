@@ -160,7 +160,8 @@ exclude: [{algorithm: dapo, seed: 1}]
 def test_set_on_an_axis_replaces_it_and_whole_sections_come_before_their_fields(tmp_path):
     path = sweep_file(
         tmp_path,
-        "name: t\naxes: {algorithm: [grpo, grpo-corrected], seed: [0, 1]}\nset: {algorithm.beta: 0.5}\n",
+        "name: t\naxes: {algorithm: [grpo, grpo-corrected], seed: [0, 1]}\nset: "
+        "{algorithm.beta: 0.5}\n",
     )
     runs = load_sweep(path, {"seed": 7}, digest).runs
     assert [(r.spec.algorithm.name, r.spec.algorithm.beta, r.spec.seed) for r in runs] == [

@@ -41,7 +41,8 @@ def homes(tmp_path_factory):
 
 
 def test_the_script_that_streamlit_runs_has_nothing_that_it_would_show():
-    """It writes every expression that stands alone to the page, a string below a constant as well."""
+    """It writes every expression that stands alone to the page, a string below a constant as
+    well."""
     script = ast.parse((Path(__file__).parents[2] / "dashboard" / "app.py").read_text())
     alone = [line.value for line in script.body[1:] if isinstance(line, ast.Expr)]
     assert [type(value) for value in alone] == [ast.Call, ast.Call], "sys.path.insert and main()"

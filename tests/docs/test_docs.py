@@ -1,4 +1,5 @@
-"""What README and docs show is tried: blocks run, links lead somewhere, commands and options exist."""
+"""What README and docs show is tried: blocks run, links lead somewhere, commands and options
+exist."""
 
 import ast
 import contextlib

@@ -153,7 +153,8 @@ def test_leaks_and_duplicates_are_reported_with_the_numbers(checkpoints, tmp_pat
     rows += [{"problem": text, "answer": "3"} for text in ("1+2-3=", "4-4+1=", "4-4+1=")]
     (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "own.yaml").write_text(
-        "source: {path: own.jsonl}\nprompt: {template: '1+{prompt}'}\nverifier: {type: marker, marker: '#'}\n"
+        "source: {path: own.jsonl}\nprompt: {template: '1+{prompt}'}\nverifier: {type: "
+        "marker, marker: '#'}\n"
     )
     train = tmp_path / "train.jsonl"
     train.write_text(json.dumps({"problem": " 1+2-3= ", "answer": "0"}) + "\n")

@@ -29,7 +29,8 @@ def table(printed):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, prefect):
-    """The folder of a finished sweep of two seeds; `half` in it is the database with one of them."""
+    """The folder of a finished sweep of two seeds; `half` in it is the database with one of
+    them."""
     root = tmp_path_factory.mktemp("closing")
     first = sweep_of(root, [5], **prefect)
     assert first.returncode == 0, first.stdout + first.stderr

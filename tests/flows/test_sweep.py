@@ -144,7 +144,8 @@ def test_a_second_call_does_nothing_and_says_so(bench):
 
 @pytest.mark.system
 def test_kill_nine_of_everything_then_the_same_command_gives_the_same_numbers(bench, prefect):
-    """Bit for bit: killed before the first step, and when one run is done and the next has begun."""
+    """Bit for bit: killed before the first step, and when one run is done and the next has
+    begun."""
     root, _ = bench
     home = cached(root, root / "killed")
     for lines in (0, 9):

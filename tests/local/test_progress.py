@@ -25,7 +25,8 @@ SPEC = {"algorithm": "dapo", "training": {"steps": 2}, "rollout": {"max_refills"
 
 @pytest.fixture
 def slow(monkeypatch):
-    """Every rollout takes a fifth of a second longer after its first position, every look is quick."""
+    """Every rollout takes a fifth of a second longer after its first position, every look is
+    quick."""
     real = Policy.sample
 
     def sample(self, *args, tell, **settings):

@@ -98,7 +98,10 @@ def test_rounding_is_to_the_nearest_of_so_many_values():
 
 
 def test_verl_refuses_a_rounded_sampler_in_a_sentence():
-    words = r"rollout\.sampler\.dtype int8: not supported by the sampler of backend verl.*or backend\.type local"
+    words = (
+        r"rollout\.sampler\.dtype int8: not supported by the sampler of backend verl.*or "
+        r"backend\.type local"
+    )
     with pytest.raises(ConfigError, match=words):
         resolve({"rollout": {"sampler": {"dtype": "int8"}}, "backend": {"type": "verl"}}, "run")
 

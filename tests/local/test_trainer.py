@@ -355,7 +355,8 @@ def test_reference_kl_above_is_renewed_when_the_average_is_exceeded(home):
 
 
 def test_a_kl_in_the_reward_changes_training(home):
-    """A beta that counts must move the weights elsewhere. One in the loss: test_token_records.py."""
+    """A beta that counts must move the weights elsewhere. One in the loss:
+    test_token_records.py."""
     kl = {"name": "reinforce-pp", "reference": "fixed", "dynamic_sampling": False}
     ends = [trained(home, algorithm={**kl, "beta": beta})[0] for beta in (1.0, 0.0)]
     assert not ends[0].equal(ends[1])

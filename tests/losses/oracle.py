@@ -16,7 +16,8 @@ def name(divergence, style):
 
 
 def policies(outcomes=6, seed=0, drift=1.0, third=True):
-    """(logits, log old, log ref, reward): float64, distinct; `third=False` makes ref equal to old."""
+    """(logits, log old, log ref, reward): float64, distinct; `third=False` makes ref equal to
+    old."""
     g = torch.Generator().manual_seed(seed)
 
     def draw():

@@ -12,7 +12,8 @@ MASK = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]])
 
 
 def test_each_average_is_what_hand_counting_gives():
-    """Row sums 6 (three tokens) and 5 (one token); the third response is empty and does not count."""
+    """Row sums 6 (three tokens) and 5 (one token); the third response is empty and does not
+    count."""
     losses = [aggregate(LOSS, MASK, mode).item() for mode in MODES]
     assert losses == pytest.approx([11 / 4, 11 / 2, 7 / 2, 11 / 8])
 

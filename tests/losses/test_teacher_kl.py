@@ -144,7 +144,8 @@ def test_estimators_in_the_reward(estimator, advantage):
 
 
 def by_definition(kl, p, q):
-    """From probabilities (..., V), summed; all tokens beyond the teacher's top k are one outcome."""
+    """From probabilities (..., V), summed; all tokens beyond the teacher's top k are one
+    outcome."""
     if kl.top_k and kl.top_k < q.shape[-1]:
         top = q.topk(kl.top_k).indices
         p, q = (x.gather(-1, top) for x in (p, q))

@@ -17,7 +17,10 @@ from rpg.models.tokenizer import build_tokenizer
 from rpg.tasks.rewards.scoring import Answered, Scorer
 from tests.models.test_lean import model
 
-TEMPLATE = "{% for message in messages %}{{ message['role'][0] }}:{{ message['content'] }}{{ eos_token }}{% endfor %}"
+TEMPLATE = (
+    "{% for message in messages %}{{ message['role'][0] }}:{{ message['content'] }}{{ eos_token "
+    "}}{% endfor %}"
+)
 
 
 def classifier(folder, kind="qwen3", labels=1, template=TEMPLATE, pads=True):

@@ -150,7 +150,10 @@ def test_a_cookie_that_another_user_has_got_opens_nothing():
         cookie = cookie_of(httpx.get(page, auth=tuple(SECRET.split(":"))))
         assert cookie.startswith(f"rpg-{port}=")
         assert httpx.get(page, headers={"cookie": cookie}).status_code == 200
-        asks = f"import urllib.request as u; u.urlopen(u.Request({page!r}, headers={{'cookie': {cookie!r}}}))"
+        asks = (
+            f"import urllib.request as u; u.urlopen(u.Request({page!r}, headers={{'cookie': "
+            f"{cookie!r}}}))"
+        )
         thief = subprocess.run(
             ["/usr/bin/env", "python3", "-c", asks],
             user=65534,

@@ -278,7 +278,10 @@ def test_the_limits_are_the_servers_and_what_ships_is_within_them(where):
     for name in forms.configs(where):
         forms.sweep(where, name)
     (where.home / "limits.yaml").write_text("addresses: ['ray://10.0.0.1:10001']\nsteps: 50\n")
-    overrides = "evaluation.place={type: ray, address: 'ray://10.0.0.1:10001'}\ntraining.steps=10\nevaluation.every=10"
+    overrides = (
+        "evaluation.place={type: ray, address: "
+        "'ray://10.0.0.1:10001'}\ntraining.steps=10\nevaluation.every=10"
+    )
     assert forms.sweep(where, "quickstart", overrides=overrides)
     with pytest.raises(ConfigError, match="steps 50"):
         forms.sweep(where, "quickstart", overrides="training.steps=60")
@@ -319,7 +322,10 @@ def test_a_reward_function_comes_from_the_folder_of_who_serves_and_from_nowhere_
     assert forms.sweep(roots, "quickstart", overrides="reward={type: length}")[0] == "quickstart"
 
 
-GPU = "backend={type: verl, device: cuda, rollout: {type: vllm}}\nmodel={type: pretrained, path: Qwen/Qwen3-0.6B}\n"
+GPU = (
+    "backend={type: verl, device: cuda, rollout: {type: vllm}}\nmodel={type: pretrained, path: "
+    "Qwen/Qwen3-0.6B}\n"
+)
 VERL = f"{GPU}backend.verl="
 REFUSED = yaml.safe_load(Path(__file__).with_name("refused.yaml").read_text("utf-8"))
 
@@ -337,7 +343,10 @@ def test_an_override_is_refused_with_the_reason(where, tmp_path, reason, overrid
 
 
 def test_verl_s_numbers_may_be_set_and_code_comes_from_whoever_serves(where, tmp_path):
-    numbers = "{actor_rollout_ref.rollout.max_num_seqs: 128, actor_rollout_ref.actor.use_torch_compile: true}"
+    numbers = (
+        "{actor_rollout_ref.rollout.max_num_seqs: 128, "
+        "actor_rollout_ref.actor.use_torch_compile: true}"
+    )
     task = "task={type: math, train: math-train}\n"
     assert forms.sweep(where, "quickstart", overrides=task + VERL + numbers)
     extra = """model: {type: pretrained, path: Qwen/Qwen3-0.6B}, task: {type: math, train: math-train},

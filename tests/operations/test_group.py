@@ -147,7 +147,8 @@ def watch_closed_run(home):
 
 
 def find_run_beside_closed_one(home):
-    """Another sweep plans the run that `open` has computed, and `half`, too, where none may look."""
+    """Another sweep plans the run that `open` has computed, and `half`, too, where none may
+    look."""
     layout = Layout(home)
     planned = layout.run("copy", "r-s0-01234567")
     write_manifest(planned, layout.run("open", "r-s0-01234567").read_manifest())

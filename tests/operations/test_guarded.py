@@ -140,7 +140,10 @@ def nginx(folder, port, backends, certificate, key):
     text = filled_in("nginx.conf", backends | ours)
     for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"):
         text = f"{name}_temp_path {folder}/{name};\n{text}"
-    whole = f"pid {folder}/pid; error_log stderr; daemon off; events {{}} http {{ access_log off;\n{text}}}"
+    whole = (
+        f"pid {folder}/pid; error_log stderr; daemon off; events {{}} http {{ access_log "
+        f"off;\n{text}}}"
+    )
     (folder / "nginx.conf").write_text(whole)
     return ["nginx", "-c", str(folder / "nginx.conf"), "-e", "stderr"]
 

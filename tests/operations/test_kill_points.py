@@ -1,5 +1,5 @@
-"""The short form of benchmarks/chaos/kill_points: a sweep is killed at eight of the moments at which
-files change; one rerun gives the same bits and a true table."""
+"""The short form of benchmarks/chaos/kill_points: a sweep is killed at eight of the moments at
+which files change; one rerun gives the same bits and a true table."""
 
 import subprocess
 import sys

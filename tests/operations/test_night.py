@@ -1,4 +1,5 @@
-"""A night as somebody lives it: red for a planted mistake with metric and commit, accepted, green."""
+"""A night as somebody lives it: red for a planted mistake with metric and commit, accepted,
+green."""
 
 import shlex
 import shutil

@@ -1,4 +1,5 @@
-"""Bands around earlier nights, what is kept of nights, and what `rpg nightly` says of a second one."""
+"""Bands around earlier nights, what is kept of nights, and what `rpg nightly` says of a second
+one."""
 
 import importlib.util
 import json

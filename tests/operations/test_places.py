@@ -1,4 +1,5 @@
-"""What other containers and other hosts work on is seen, waited for, and never ended nor removed."""
+"""What other containers and other hosts work on is seen, waited for, and never ended nor
+removed."""
 
 import contextlib
 import json

@@ -158,7 +158,8 @@ def test_the_dashboard_shows_it(bin_, lab):
     """Its first page, in Streamlit's test driver, has the sweep."""
     page = (
         "from streamlit.testing.v1 import AppTest\n"
-        "code = 'from dashboard import overview_page, view; view.with_results(overview_page.page)()'\n"
+        "code = 'from dashboard import overview_page, view; "
+        "view.with_results(overview_page.page)()'\n"
         "page = AppTest.from_string(code, default_timeout=120).run()\n"
         "assert not page.exception and not page.error, (page.exception, page.error)\n"
         "print([one.options for one in page.selectbox])"

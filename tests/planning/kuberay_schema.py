@@ -14,7 +14,10 @@ from pathlib import Path
 import yaml
 
 SCHEMA = Path(__file__).with_suffix(".json")
-KEPT = "type required enum pattern anyOf x-kubernetes-int-or-string maximum minimum additionalProperties".split()
+KEPT = (
+    "type required enum pattern anyOf x-kubernetes-int-or-string maximum minimum "
+    "additionalProperties"
+).split()
 
 
 def pruned(schema, value):

@@ -147,12 +147,14 @@ def test_doctor_asks_the_ports_that_the_runs_need(tmp_path, monkeypatch):
     [
         (
             "because #### 2",
-            "train-00002: field answer: 'because #### 2' contains a whole solution: only what follows #### is "
+            "train-00002: field answer: 'because #### 2' contains a whole solution: only "
+            "what follows #### is "
             "the answer; write '2'",
         ),
         (
             "because 1 and 1 make two of them and never any more than that as everybody knows",
-            "1 gold answers are whole sentences, which hardly any response will match, e.g. train-00002",
+            "1 gold answers are whole sentences, which hardly any response will match, e.g. "
+            "train-00002",
         ),
     ],
 )

@@ -67,7 +67,8 @@ def rewritten(run, change):
 
 
 def answered(run, step, right):
-    """Answer a run's stored evaluations anew: right(problem, sample) says which samples are right."""
+    """Answer a run's stored evaluations anew: right(problem, sample) says which samples are
+    right."""
     for benchmark in ("easy", "hard"):
         rows = read_eval(run, benchmark, step).to_pylist()
         problems = sorted({row["problem_id"] for row in rows})

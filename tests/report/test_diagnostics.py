@@ -33,7 +33,8 @@ HEALTHY = {
 
 
 def steps(count=20, **changes):
-    """Steps of a healthy run, a little different each, with some values changed from the tenth on."""
+    """Steps of a healthy run, a little different each, with some values changed from the tenth
+    on."""
     rows = []
     for step in range(1, count + 1):
         row = {"step": step, **HEALTHY, "reward": -0.2 + 0.01 * step}

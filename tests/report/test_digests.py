@@ -130,7 +130,10 @@ def test_what_is_new_is_a_note():
         not red
         and "2 of 2 runs, 2 of 2 metrics, 2 of 2 losses, 1 of 1 back ends, 2 of 2 report" in said
     )
-    words = "new runs: new / grpo / seed 0; new metrics: brand_new; new report statistics: s / table: new"
+    words = (
+        "new runs: new / grpo / seed 0; new metrics: brand_new; new report statistics: s / "
+        "table: new"
+    )
     assert words in said
 
 

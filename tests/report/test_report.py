@@ -1,4 +1,5 @@
-"""The report's files and printed tables: numbers of the summary in every form, nothing unescaped."""
+"""The report's files and printed tables: numbers of the summary in every form, nothing
+unescaped."""
 
 import json
 import math

@@ -128,7 +128,10 @@ def test_accuracies_in_the_database_are_what_hand_counting_gives(tmp_path):
     read_again = [row | {"second_reading": None} for row in samples[:-1]]
     # The only file with this column.
     write_eval(run, "c", 1, [*read_again, samples[-1] | {"second_reading": True}])
-    unread = "SELECT benchmark, unread, second_reading FROM samples WHERE unread IS NOT NULL ORDER BY ALL"
+    unread = (
+        "SELECT benchmark, unread, second_reading FROM samples WHERE unread IS NOT NULL ORDER "
+        "BY ALL"
+    )
     assert query(layout, unread) == [
         ("b", "not read: unclear", None),
         ("c", "not read: unclear", True),

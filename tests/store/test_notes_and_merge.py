@@ -139,7 +139,10 @@ def test_stored_samples_and_those_by_hand_are_merged_and_only_unusable_ones_are_
     assert set(Draws(layout.home, {"model": "hub/model@1"}, "hub/model").read()) == set(keys)
     build(layout)
     with connect(layout) as db:
-        sql = "SELECT run, benchmark, origin, model, accuracy, rules FROM evals WHERE origin <> 'sweep'"
+        sql = (
+            "SELECT run, benchmark, origin, model, accuracy, rules FROM evals WHERE origin <> "
+            "'sweep'"
+        )
         assert db.execute(sql).fetchall() == [
             ("hub--model", "b", "hand", "hub/model@1", 1, "lines-2")
         ]

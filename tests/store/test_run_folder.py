@@ -256,7 +256,10 @@ def test_states_follow_from_the_files(run):
 
 @pytest.mark.component
 def test_a_lease_lives_as_long_as_its_process(run):
-    begin = "from rpg.store import Layout\nfrom rpg.store.run_writer import claim_run\nimport sys, time\n"
+    begin = (
+        "from rpg.store import Layout\nfrom rpg.store.run_writer import claim_run\nimport sys, "
+        "time\n"
+    )
     begin += "claim_run(Layout.at(sys.argv[1]).run('sweep', 'grpo-s0')); time.sleep(60)"
     command = [sys.executable, "-c", begin, str(run.path.parents[2])]
     child = subprocess.Popen(command, start_new_session=True)

@@ -1,4 +1,5 @@
-"""Fits of accuracy over compute: planted curves are covered, and what does not saturate is refused."""
+"""Fits of accuracy over compute: planted curves are covered, and what does not saturate is
+refused."""
 
 import numpy as np
 import pytest

@@ -121,7 +121,8 @@ def test_two_seeds_exclude_no_rank():
 
 @pytest.mark.parametrize("samples", [1, 4])
 def test_planted_variance_components_are_found(samples):
-    """Unbiased: the mean of many estimates is what was planted, within four of its standard errors."""
+    """Unbiased: the mean of many estimates is what was planted, within four of its standard
+    errors."""
     rng, studies = np.random.default_rng(samples), 400
     planted = {"initial model": 0.05**2, "seed": 0.08**2, "problem": 0.12**2, TOGETHER: 0.04**2}
     found = []

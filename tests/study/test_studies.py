@@ -157,8 +157,8 @@ def test_a_record_that_was_edited_is_shown(undisturbed, tmp_path):
     [edited, file] = registration(layout, "made-up").deviations
     assert edited.startswith("the record was edited after it was written: its digest is")
     assert (
-        file
-        == "the study's file was changed after the registration: matters is 0.05, 0.5 was registered"
+        file == "the study's file was changed after the registration: matters is 0.05, 0.5 was "
+        "registered"
     )
 
 
@@ -269,7 +269,8 @@ def test_factors_are_crossed_with_the_seeds(tmp_path):
 
 
 def test_levels_of_factors_decide_with_the_seeds_when_a_study_stops(tmp_path):
-    """One variant is far worse at every level and seed: the study ends at the first of two looks."""
+    """One variant is far worse at every level and seed: the study ends at the first of two
+    looks."""
     home, layout = tmp_path / "data", Layout.at(tmp_path / "data")
     path = study_file(
         tmp_path,

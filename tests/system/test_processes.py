@@ -79,7 +79,8 @@ def test_guarded_child_dies_when_its_parent_is_killed(tmp_path):
         "import time; print('up', flush=True); time.sleep(600)"
     )
     parent_code = (
-        f"import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True, "
+        "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', "
+        f"{child!r}], start_new_session=True, "
         "stdout=subprocess.PIPE); p.stdout.readline(); print(p.pid, flush=True); time.sleep(600)"
     )
     parent = subprocess.Popen(

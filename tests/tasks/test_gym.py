@@ -73,7 +73,8 @@ def test_no_problem_stands_twice_across_splits_and_levels_and_few_different_ones
 
 def test_the_same_settings_give_the_same_problems_whatever_pythons_hash_seed(splits):
     code = (
-        "import sys, json; from rpg.config.task import GymTask; from rpg.tasks import load_problems\n"
+        "import sys, json; from rpg.config.task import GymTask; from rpg.tasks import "
+        "load_problems\n"
         "s = load_problems(GymTask.model_validate(json.load(sys.stdin)))\n"
         "print(json.dumps([[p.text for p in part] for part in (s.train, *s.benchmarks.values())]))"
     )
@@ -136,7 +137,8 @@ def test_demonstrations_leave_out_problems_without_an_answer_and_show_steps_wher
     [
         (
             {"name": "chain_sums"},
-            r"task.datasets.0.name: 'chain_sums' is not .*; did you mean 'chain_sum'\? Accepted: ab, ",
+            r"task.datasets.0.name: 'chain_sums' is not .*; did you mean 'chain_sum'\? "
+            r"Accepted: ab, ",
         ),
         ({"name": "composite"}, r"task.datasets.0.name: 'composite' is not a data set"),
         (

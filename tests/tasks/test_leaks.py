@@ -15,9 +15,12 @@ from rpg.tasks.problems import Problem
 from tests.data_sets import DATA, needs_data
 
 ORIGINAL = (
-    r"A tank holds $a^2 + 12$ liters of water when it is full. Each morning Maria takes out $b$ liters, and each evening "
-    r"her brother pours back half of what is missing, where $b \le a$ and both are positive integers. After how many "
-    r"evenings does the tank hold more than $\frac{3}{4}$ of its water for the first time? Find the largest possible number."
+    r"A tank holds $a^2 + 12$ liters of water when it is full. Each morning Maria takes out "
+    r"$b$ liters, and each evening "
+    r"her brother pours back half of what is missing, where $b \le a$ and both are positive "
+    r"integers. After how many "
+    r"evenings does the tank hold more than $\frac{3}{4}$ of its water for the first time? "
+    r"Find the largest possible number."
 )
 OTHER = (
     "How many positive integers below 1000 have a digit sum of 7 and are not divisible by 3? " * 3
@@ -33,11 +36,13 @@ FOUND = {
     .replace("POSITIVE", "NEGATIVE")
     .replace(" ", "\n  "),
     "other commands": ORIGINAL.replace("\\frac", "\\dfrac"),
-    "an instruction around it": "You are a careful assistant who explains each step of the solution to a student and who "
+    "an instruction around it": "You are a careful assistant who explains each step of the solution to a student and "
+    "who "
     "never skips one of them, however easy it may seem.\n\n"
     + ORIGINAL
     + "\n\nThink step by step, check the result twice, "
-    "write the solution down in full sentences, and put the final answer within \\boxed{} on the last line.",
+    "write the solution down in full sentences, and put the final answer within \\boxed{} "
+    "on the last line.",
     "the recipe's prompt": RECIPE_TEMPLATE.replace("{prompt}", ORIGINAL),
     "with a second problem": f"(a) {ORIGINAL}\n\n(b) {OTHER}",
     "other delimiters": changed(r"\$([^$]+)\$", r"\\( \1 \\)"),
@@ -57,7 +62,8 @@ FOUND = {
     "a dialogue": f"User: {ORIGINAL}\nAssistant: {OTHER}",
 }
 NOT_FOUND = {
-    "a paraphrase": "Some water is removed daily from a full reservoir and half the deficit is restored by night; "
+    "a paraphrase": "Some water is removed daily from a full reservoir and half the deficit is restored by "
+    "night; "
     "when is it at least three quarters full?",
     "another language": "一个水箱装满时有 $a^2+12$ 升水。每天早上取出 $b$ 升，晚上补回缺少的一半。",
 }

@@ -162,7 +162,8 @@ CHAT = {
     "prefix": "Well, 😀",
     "options": {"quiet": False, "times": 2, "word": "so"},
     "template": "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
-    "{% if add_generation_prompt %}{{ (word ~ '!') * times if quiet is defined and quiet is false }}>{% endif %}",
+    "{% if add_generation_prompt %}{{ (word ~ '!') * times if quiet is defined and quiet is "
+    "false }}>{% endif %}",
 }
 
 

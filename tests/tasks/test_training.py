@@ -171,7 +171,10 @@ def test_gsm8k_and_math_are_read_from_the_hub_as_they_are_there(tmp_path, monkey
 
     def root(name, split, n):
         text = f"{name}: what is $x$ if $x^2={n * n}$ and $x>0$ ({split})?"
-        worked = f"Here $x=\\boxed{{{n}}}$, and not $\\boxed{{-{n}}}$. So $\\boxed{{\\frac{{{n}}}{{1}}}}$"
+        worked = (
+            f"Here $x=\\boxed{{{n}}}$, and not $\\boxed{{-{n}}}$. So "
+            f"$\\boxed{{\\frac{{{n}}}{{1}}}}$"
+        )
         return {"problem": text, "level": "Level 1", "type": name, "solution": worked}
 
     subjects = {

@@ -108,7 +108,8 @@ def unpadded(values, batch):
 def verl_update(
     worker, batch, old, advantages, step=1, rank=0, workers=1, renew_reference=False, **more
 ):
-    """The worker's update on its part of a rollout of the embedded trainer, in the driver's order."""
+    """The worker's update on its part of a rollout of the embedded trainer, in the driver's
+    order."""
     from verl.utils import tensordict_utils as tu
 
     from rpg.backends.verl.experience import arrange

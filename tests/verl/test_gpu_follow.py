@@ -82,7 +82,8 @@ def test_before_the_first_word_nothing_moves(tmp_path, monkeypatch):
 def test_the_root_error_comes_first_and_without_codes(tmp_path):
     log = tmp_path / "log.txt"
     log.write_bytes(
-        b"\x1b[36m(Runner pid=1, ip=10.0.0.1)\x1b[0m ValueError: Free memory on device cuda:0 is less than desired\n"
+        b"\x1b[36m(Runner pid=1, ip=10.0.0.1)\x1b[0m ValueError: Free memory on device "
+        b"cuda:0 is less than desired\n"
         b"Training Progress:  10%|#   | 1/10\rTraining Progress:  20%|##  | 2/10\r\n"
         b"\x1b[31m'zero_indexed_step': True}\x1b[0m\n"
     )
@@ -90,7 +91,8 @@ def test_the_root_error_comes_first_and_without_codes(tmp_path):
     assert lines[0] == "ValueError: Free memory on device cuda:0 is less than desired"
     assert lines[1] == "Training Progress:  20%|##  | 2/10"
     assert reason("verl's driver was killed by signal 9", lines) == (
-        "ValueError: Free memory on device cuda:0 is less than desired (verl's driver was killed by signal 9)"
+        "ValueError: Free memory on device cuda:0 is less than desired (verl's driver was "
+        "killed by signal 9)"
     )
     assert reason("", lines).startswith("the last error in its log is: ValueError")
     assert reason("", lines[1:]) == "the log's last line is: Training Progress:  20%|##  | 2/10"

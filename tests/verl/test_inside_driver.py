@@ -67,7 +67,8 @@ def test_on_a_cluster_it_needs_no_other_extra_and_leaves_verl_as_it_is():
     code = (
         "import os; os.environ['VERL_USE_EXTERNAL_MODULES'] = 'rpg.backends.verl.plugin'\n"
         "import sys, pkgutil, importlib\n"
-        "for name in ('prefect', 'streamlit', 'duckdb', 'altair', 'typer'): sys.modules[name] = None\n"
+        "for name in ('prefect', 'streamlit', 'duckdb', 'altair', 'typer'): "
+        "sys.modules[name] = None\n"
         "import verl, rpg.backends.verl as package\n"
         "assert 'rpg.backends.verl.plugin' in sys.modules\n"
         "for module in pkgutil.walk_packages(package.__path__, 'rpg.backends.verl.'):\n"
@@ -77,8 +78,10 @@ def test_on_a_cluster_it_needs_no_other_extra_and_leaves_verl_as_it_is():
         "from verl.plugin.platform import PlatformRegistry\n"
         "from verl.utils import distributed\n"
         "from verl.workers.engine import EngineRegistry\n"
-        "print(PlatformRegistry.get('cpu'), distributed.initialize_global_process_group_ray.__module__,\n"
-        "      importlib.metadata.version.__module__, 'cpu' in EngineRegistry._engines['language_model']['fsdp2'])\n"
+        "print(PlatformRegistry.get('cpu'), "
+        "distributed.initialize_global_process_group_ray.__module__,\n"
+        "      importlib.metadata.version.__module__, 'cpu' in "
+        "EngineRegistry._engines['language_model']['fsdp2'])\n"
     )
     assert fresh(code).split() == ["None", "verl.utils.distributed", "importlib.metadata", "False"]
 
@@ -165,8 +168,10 @@ def test_only_a_ray_that_may_come_up_is_worth_another_attempt(
 
 def test_the_root_of_a_chain_of_errors_is_told():
     told = (
-        "The actor died because of an error raised in its creation task, \x1b[36mray::Worker\x1b[39m\n"
-        '  File "x.py", line 1, in f\nray.exceptions.RayTaskError: no\nValueError: the root: of it\n'
+        "The actor died because of an error raised in its creation task, "
+        "\x1b[36mray::Worker\x1b[39m\n"
+        '  File "x.py", line 1, in f\nray.exceptions.RayTaskError: no\nValueError: the '
+        "root: of it\n"
     )
     assert one_line(RuntimeError(told)) == "ValueError: the root: of it"
     assert one_line(UserError("model.path: gone")) == "model.path: gone"

@@ -126,7 +126,10 @@ def last_state(folder):
 
 def why(home):
     failures = [folder.read_failed() for folder in runs(home).values()]
-    return f"the sweep ended: {(home / 'sweep.log').read_text()[-2000:]}\n{[failed for failed in failures if failed]}"
+    return (
+        "the sweep ended: "
+        f"{(home / 'sweep.log').read_text()[-2000:]}\n{[failed for failed in failures if failed]}"
+    )
 
 
 def wait_for(condition, process):
@@ -247,7 +250,8 @@ def database_holds_both(home):
     path = home / "analytics" / (home / "analytics" / "CURRENT").read_text().strip()
     with duckdb.connect(str(path), read_only=True) as db:
         rows = db.execute(
-            "SELECT r.spec->>'$.backend.type', m.step, count(reward), count(kl_old_to_policy) FROM metrics m "
+            "SELECT r.spec->>'$.backend.type', m.step, count(reward), "
+            "count(kl_old_to_policy) FROM metrics m "
             "JOIN runs r USING (sweep, run) WHERE m.step > 0 GROUP BY ALL ORDER BY ALL"
         ).fetchall()
         assert rows == [(of, step, 1, step < 4) for of in ("local", "verl") for step in STEPS]

@@ -106,7 +106,10 @@ def test_what_our_fields_decide_is_refused_by_their_names():
 
 def test_our_list_names_keys_that_verl_has():
     pytest.importorskip("verl")
-    added = "rpg agent_loop_manager_class ray_kwargs.ray_init. mixed_precision gen_batch_size target_parameters"
+    added = (
+        "rpg agent_loop_manager_class ray_kwargs.ray_init. mixed_precision gen_batch_size "
+        "target_parameters"
+    )
     lacking = [line for line in unknown(dict.fromkeys(derived())) if "has no setting" in line]
     assert [line for line in lacking if not any(name in line for name in added.split())] == []
 
@@ -133,7 +136,10 @@ def test_verl_is_asked_whether_it_knows_a_setting(settings, says):
     assert lines == [] if says is None else len(lines) == 1 and says in lines[0]
 
 
-RPG = "import sys; from rpg.cli import main\ntry: main()\nfinally: print({'torch', 'ray', 'verl'} & {*sys.modules})"
+RPG = (
+    "import sys; from rpg.cli import main\ntry: main()\nfinally: print({'torch', 'ray', 'verl'} "
+    "& {*sys.modules})"
+)
 
 
 @pytest.mark.parametrize("command", ["show", "sweep", "render --kuberay"])
@@ -146,7 +152,10 @@ def test_a_misspelt_setting_is_found_before_anything_starts(tmp_path, command):
     words = [sys.executable, "-c", RPG, *command.split(), "sweep.yaml", "--home", "data"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "set()\n") and not (tmp_path / "data").exists()
-    what = f"verl has no setting '{ROLLOUT}.max_num_seq' (got 4); did you mean '{ROLLOUT}.max_num_seqs'?"
+    what = (
+        f"verl has no setting '{ROLLOUT}.max_num_seq' (got 4); did you mean "
+        f"'{ROLLOUT}.max_num_seqs'?"
+    )
     assert done.stderr == f"error: sweep.yaml: backend.verl: {what}\n"
 
 

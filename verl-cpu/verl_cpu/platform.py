@@ -17,8 +17,12 @@ def _no_op(*_args: Any, **_kwargs: Any) -> None:
 
 
 def _device_module() -> types.ModuleType:
-    """torch.cpu with what verl calls on torch.cuda: nothing to synchronise, no memory of its own."""
-    no_ops = "set_device synchronize empty_cache ipc_collect reset_peak_memory_stats set_per_process_memory_fraction"
+    """torch.cpu with what verl calls on torch.cuda: nothing to synchronise, no memory of its
+    own."""
+    no_ops = (
+        "set_device synchronize empty_cache ipc_collect reset_peak_memory_stats "
+        "set_per_process_memory_fraction"
+    )
     sizes = "memory_allocated memory_reserved max_memory_allocated max_memory_reserved"
     module = types.ModuleType("verl_cpu.device")
     vars(module).update(

@@ -21,7 +21,8 @@ def install() -> None:
 
 
 def _register_rollout_servers() -> None:
-    """verl looks a server up twice: by a name for the worker's side, by a loader for the server's."""
+    """verl looks a server up twice: by a name for the worker's side, by a loader for the
+    server's."""
     # They look the platform up, which has to be registered.
     from verl.workers.rollout.base import _ROLLOUT_REGISTRY  # noqa: PLC0415 (as above)
     from verl.workers.rollout.replica import RolloutReplicaRegistry  # noqa: PLC0415 (as above)

@@ -27,7 +27,10 @@ def _train(folder: RunFolder, home: Path, say: Say) -> None:
     except (MemoryError, RuntimeError, OSError) as error:
         if not is_no_memory(error):
             raise
-        why = "not enough memory outside of a step: for the model, the optimizer's moments or a checkpoint"
+        why = (
+            "not enough memory outside of a step: for the model, the optimizer's moments or a "
+            "checkpoint"
+        )
         raise TrainingFailed(why) from error
 
 

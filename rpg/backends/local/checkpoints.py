@@ -6,8 +6,9 @@ for bit.
     reference.safetensors                    the reference policy
     critic.safetensors                       the critic and the state of its optimizer
     past-<rollout steps done>.safetensors    past policies that are still to sample
-    weights.safetensors                      the float32 weights of a model that is exported in bfloat16
-    adapters.safetensors                     the adapters of a model that is exported with its adapters merged
+    weights.safetensors                      the float32 weights of a model that is exported in
+    bfloat16 adapters.safetensors                     the adapters of a model that is exported with
+    its adapters merged
 
 A model with adapters is exported twice: merged, in float32 (bfloat16 would round most of the
 adapters away), and in `adapters/` as peft's adapters, for programs that load these beside a base.
@@ -105,7 +106,8 @@ class Checkpoints(CheckpointFolder):
         self.prune()
 
     def _write_past(self, past: Sequence[tuple[int, Weights]], folder: Path) -> None:
-        """A past policy never changes, so its file is a link where the previous checkpoint has it."""
+        """A past policy never changes, so its file is a link where the previous checkpoint has
+        it."""
         for step, weights in past:
             name = f"{_PAST}{step:06d}.safetensors"
             before = self._last / "training" / name if self._last else None

@@ -32,7 +32,8 @@ class Critic:
         assert isinstance(spec.algorithm.advantage, GAE)
         if not policy.lean:
             raise ModelError(
-                f"algorithm.advantage gae: a critic needs a model of type Llama, Mistral, Qwen2 or Qwen3, not "
+                "algorithm.advantage gae: a critic needs a model of type Llama, Mistral, "
+                "Qwen2 or Qwen3, not "
                 f"{type(policy.model).__name__}; choose another advantage, e.g. {{type: group}}"
             )
         self.setting = spec.algorithm.advantage

@@ -176,8 +176,8 @@ class Optimizer:
         }
 
     def numbers(self) -> dict[str, Any]:
-        """Numbers of the state (counters of the schedule-free average), for a JSON file; groups have
-        the same but for their decay."""
+        """Numbers of the state (counters of the schedule-free average), for a JSON file; groups
+        have the same but for their decay."""
         group = self._inner.param_groups[0]
         return {key: value for key, value in group.items() if isinstance(value, int | float | bool)}
 

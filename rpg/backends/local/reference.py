@@ -104,8 +104,10 @@ class Reference(ReferenceSchedule):
         self.renewed_at, self.average = numbers["renewed_at"], numbers["average"]
         if numbers.get("digest") != self.digest:
             raise ModelError(
-                f"algorithm.reference.path: the weights of the teacher (SHA-256 {self.digest}...) are not those that this "
-                f"run began with ({numbers.get('digest')}...); restore them, or start another run with another path"
+                "algorithm.reference.path: the weights of the teacher (SHA-256 "
+                f"{self.digest}...) are not those that this "
+                f"run began with ({numbers.get('digest')}...); restore them, or start "
+                "another run with another path"
             )
         if numbers["weights"] == "initial":
             self.policy = initial().frozen_copy()

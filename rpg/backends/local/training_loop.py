@@ -156,7 +156,8 @@ def _trainer(spec: RunSpec, policy: Policy, roller: Roller, home: Path, say: Say
     trainer = Trainer(spec, policy, roller, teacher)
     if teacher:
         say(
-            f"teacher: {teacher.model.name_or_path}, SHA-256 of its weights {trainer.reference.digest}..."
+            f"teacher: {teacher.model.name_or_path}, SHA-256 of its weights "
+            f"{trainer.reference.digest}..."
         )
     return trainer
 

@@ -4,9 +4,10 @@ verl's own state inside.
 checkpoints/step-000040/model.safetensors, config.json, ...      merged by verl, from
 `actor/huggingface/`
                         training/global_step_40/                 verl's folder, for going on:
-                            actor/...          weights, optimizer, random state; huggingface/ is the model
-                            reference/...      the reference policy, if it has its own weights
-                            rpg.json           counters and reference schedule; written last, atomically
+                            actor/...          weights, optimizer, random state; huggingface/ is the
+                            model reference/...      the reference policy, if it has its own weights
+                            rpg.json           counters and reference schedule; written last,
+                            atomically
 
 A folder without rpg.json is what a kill left behind: verl's own latest_checkpointed_iteration.txt
 may be empty. Imports neither verl nor torch.

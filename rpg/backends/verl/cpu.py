@@ -23,7 +23,8 @@ def part(name: str) -> Any:
         entry_points = distribution(DISTRIBUTION).entry_points
     except PackageNotFoundError as error:
         raise UserError(
-            f"backend.device: verl on a CPU needs {DISTRIBUTION}, which is not installed; install it with: {INSTALL}"
+            f"backend.device: verl on a CPU needs {DISTRIBUTION}, which is not installed; "
+            f"install it with: {INSTALL}"
         ) from error
     return entry_points.select(group="rpg.verl.cpu")[name].load()
 

@@ -67,6 +67,7 @@ def require_reachable(where: RayAddress) -> None:
             probe(where.address)
     except (OSError, ValueError) as error:
         raise TrainingFailed(
-            f"backend.ray.address: no Ray cluster answers at {where.address} ({first_line(error)}); "
+            f"backend.ray.address: no Ray cluster answers at {where.address} "
+            f"({first_line(error)}); "
             "expected host:port of its head, e.g. 10.0.0.1:6379, or auto"
         ) from error

@@ -110,7 +110,8 @@ def load_resharded(manager: Any, workers: int, local_path: str, **_: Any) -> Non
 
 
 def load_shards_of(module: nn.Module, folder: str | Path, pattern: str, workers: int) -> None:
-    """Load the parameters of which `workers` workers each wrote their rows as a safetensors file."""
+    """Load the parameters of which `workers` workers each wrote their rows as a safetensors
+    file."""
     parts = [
         load_file(Path(folder, pattern.format(world=workers, rank=rank))) for rank in range(workers)
     ]
@@ -156,7 +157,8 @@ def send_merged(engine: Any) -> None:
     for name, layer in engine.module.named_modules():
         if isinstance(layer, LoraLayer) and not isinstance(layer, Linear):
             raise UserError(
-                f"model.lora.targets: {_base_name(name)} is not a linear layer; accepted: all-linear, or their names"
+                f"model.lora.targets: {_base_name(name)} is not a linear layer; accepted: "
+                "all-linear, or their names"
             )
     engine.get_per_tensor_param = lambda *_, **__: (merged(engine.module), None)
 

@@ -131,25 +131,31 @@ class JobSettings(RpgOverrides):
         rows = self.mini_batch_prompts * self.group_size
         if self.prompts_per_step % self.mini_batch_prompts:
             raise SettingsError(
-                f"actor_rollout_ref.actor.ppo_mini_batch_size: {self.mini_batch_prompts} does not divide "
+                f"actor_rollout_ref.actor.ppo_mini_batch_size: {self.mini_batch_prompts} "
+                "does not divide "
                 f"data.train_batch_size {self.prompts_per_step}"
             )
         if shards < 1 or rows % shards:
             raise SettingsError(
-                f"a mini-batch of {self.mini_batch_prompts} prompts x {self.group_size} responses does not spread "
+                f"a mini-batch of {self.mini_batch_prompts} prompts x {self.group_size} "
+                "responses does not spread "
                 f"evenly over {shards} data-parallel workers"
             )
         rollout = config["actor_rollout_ref"]["rollout"]
         if rollout["top_p"] < 1 or rollout["top_k"] > 0:
             raise SettingsError(
-                f"actor_rollout_ref.rollout: top_p {rollout['top_p']}, top_k {rollout['top_k']}, but verl's workers compute "
-                "log-probabilities of the whole distribution, and its rollout servers do not say which tokens could be "
+                f"actor_rollout_ref.rollout: top_p {rollout['top_p']}, top_k "
+                f"{rollout['top_k']}, but verl's workers compute "
+                "log-probabilities of the whole distribution, and its rollout servers do "
+                "not say which tokens could be "
                 "drawn (verl 0.9.1: workers/engine/fsdp/transformer_impl.py:1428, "
-                "workers/rollout/vllm_rollout/vllm_async_server.py:622); accepted: top_p 1.0, top_k -1"
+                "workers/rollout/vllm_rollout/vllm_async_server.py:622); accepted: top_p "
+                "1.0, top_k -1"
             )
         if self.algorithm.advantage.type == "gae" and self.lora_rank:
             raise SettingsError(
-                "actor_rollout_ref.model.lora_rank: a critic (advantage type gae) is trained in full; accepted: 0"
+                "actor_rollout_ref.model.lora_rank: a critic (advantage type gae) is "
+                "trained in full; accepted: 0"
             )
 
 

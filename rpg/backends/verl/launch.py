@@ -3,7 +3,8 @@ follow it.
 
 <run>/verl/log-<attempt>.txt     what verl printed
            metrics-<attempt>.jsonl   verl's own metrics
-           global_step_<n>/      a checkpoint that verl has not finished, or that is about to be published
+           global_step_<n>/      a checkpoint that verl has not finished, or that is about to be
+           published
 """
 
 import contextlib
@@ -240,7 +241,8 @@ def _folder(
         snapshot = Path(snapshot_download(named, revision=revision, ignore_patterns=unused))
     except Exception as error:  # the hub's client raises many kinds
         raise ConfigError(
-            f"{field}: {named!r} is neither a local folder nor a model on the hub ({first_line(error)})"
+            f"{field}: {named!r} is neither a local folder nor a model on the hub "
+            f"({first_line(error)})"
         ) from error
     return (
         snapshot

@@ -52,7 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def compose(overrides: Sequence[str]) -> Any:
-    """verl's configuration with these overrides; no folder is made and the working directory stays."""
+    """verl's configuration with these overrides; no folder is made and the working directory
+    stays."""
     with hydra.initialize_config_module("verl.trainer.config", version_base=None):
         return hydra.compose("ppo_trainer", overrides=list(overrides))
 

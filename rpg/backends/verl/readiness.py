@@ -154,7 +154,8 @@ def _machine(f: Facts) -> Iterator[Finding]:
     yield _ok(f"{f.cores} cores (Ray is given the number that verl reserves instead)")
     if f.temporary_free < RAY_FULL:
         yield _wrong(
-            f"{f.temporary} is {1 - f.temporary_free:.0%} full. Ray keeps its files there and refuses to work above 95 %: "
+            f"{f.temporary} is {1 - f.temporary_free:.0%} full. Ray keeps its files there "
+            "and refuses to work above 95 %: "
             "free some space, or set RAY_TMPDIR"
         )
     if f.open_files < OPEN_FILES:
@@ -182,11 +183,15 @@ def _of_gpus(backend: VerlBackend, f: Facts) -> Iterator[Finding]:
         )
     for number, gpu in enumerate(f.gpus):
         if gpu.used > _IDLE_SHARE * gpu.total:
-            sizes = f"{gpu.total / 2**30:.0f} GiB, of which another process holds {gpu.used / 2**30:.1f}"
+            sizes = (
+                f"{gpu.total / 2**30:.0f} GiB, of which another process holds "
+                f"{gpu.used / 2**30:.1f}"
+            )
             yield _note(f"GPU {number}: {gpu.name}, {sizes}: vLLM may refuse to start")
     if wanted > 1 and f.shm is not None and f.shm < LEAST_SHM:
         yield _wrong(
-            f"/dev/shm holds {f.shm / 2**20:.0f} MiB, but GPUs share buffers through it: at least 1 GiB is needed "
+            f"/dev/shm holds {f.shm / 2**20:.0f} MiB, but GPUs share buffers through it: at "
+            "least 1 GiB is needed "
             "(docker run --shm-size 16g)"
         )
 
@@ -220,7 +225,10 @@ def gpu_problem(f: Facts) -> str | None:
     """
     torch = f.versions.get("torch")
     has = int(f.driver.partition(".")[0] or 0)
-    update = f"install driver {_DRIVERS['13']} or newer on the host and restart it: sudo apt-get install nvidia-driver-580"
+    update = (
+        f"install driver {_DRIVERS['13']} or newer on the host and restart it: sudo apt-get "
+        "install nvidia-driver-580"
+    )
     if f.no_driver:
         return f"{f.no_driver}; {update}"
     if torch is None or (f.torch_cuda and not has):
@@ -235,7 +243,10 @@ def gpu_problem(f: Facts) -> str | None:
         return None
     can = has >= _DRIVERS["12"] and not f.versions.get("vllm")  # vLLM is built for one CUDA, too
     mend = f"install a torch for an older CUDA: {older}" if can else update
-    return f"driver {f.driver} is too old for CUDA {f.torch_cuda} of torch {torch}, which needs {least} or newer; {mend}"
+    return (
+        f"driver {f.driver} is too old for CUDA {f.torch_cuda} of torch {torch}, which needs "
+        f"{least} or newer; {mend}"
+    )
 
 
 def _torch(version: str, cuda: str) -> str:
@@ -246,7 +257,10 @@ def _torch(version: str, cuda: str) -> str:
 def torch_problem(f: Facts) -> str | None:
     """What torch itself says of these GPUs, in a process of its own (seconds); None: it computes on
     all of them."""
-    ask = "import torch; torch.cuda.init(); print(torch.cuda.device_count(), *torch.cuda.get_arch_list())"
+    ask = (
+        "import torch; torch.cuda.init(); print(torch.cuda.device_count(), "
+        "*torch.cuda.get_arch_list())"
+    )
     try:
         count, *built = _output(sys.executable, "-c", ask).split()
     except (OSError, subprocess.SubprocessError) as error:
@@ -260,7 +274,10 @@ def torch_problem(f: Facts) -> str | None:
         built_for = any(map(same.fullmatch, built)) or not major.isdecimal()
         if not built_for and min(later, default=999) > int(major + minor):
             what = f"compute capability {gpu.capability}, and torch is built for {' '.join(built)}"
-            return f"{gpu.name} has {what}; install a torch for older GPUs: {_torch('torch>=2.9', 'cu126')}"
+            return (
+                f"{gpu.name} has {what}; install a torch for older GPUs: "
+                f"{_torch('torch>=2.9', 'cu126')}"
+            )
     return None
 
 

@@ -4,9 +4,10 @@ neither Ray nor verl.
 Ray assigns CPUs by number, not by use: a request that cannot be met waits for ever, silently. verl
 0.9.1 asks for
 
-    3 for every GPU                   verl/single_controller/ray/base.py:192 (ResourcePoolManager.max_colocate_count)
-    1 for every unit of its queue     transfer_queue/storage/simple_storage.py:722
-    1 for the queue's controller      transfer_queue/controller.py:943
+    3 for every GPU                   verl/single_controller/ray/base.py:192
+    (ResourcePoolManager.max_colocate_count) 1 for every unit of its queue
+    transfer_queue/storage/simple_storage.py:722 1 for the queue's controller
+    transfer_queue/controller.py:943
 
 and an actor that holds none while it runs (driver, servers, graders) needs one free CPU to start.
 With verl's own number of units, 8, that makes 13 for one GPU and 34 for eight.
@@ -42,7 +43,8 @@ def lacking(
     if len(have_gpus) < wanted:
         free = ", ".join(f"{node.get('GPU', 0):g}" for node in nodes) or "none"
         return (
-            f"backend.nodes {wanted} x gpus_per_node {gpus_per_node}: the Ray cluster has {len(have_gpus)} nodes with "
+            f"backend.nodes {wanted} x gpus_per_node {gpus_per_node}: the Ray cluster has "
+            f"{len(have_gpus)} nodes with "
             f"{gpus_per_node} free GPUs (free on its nodes: {free})"
         )
     roomy = [node for node in have_gpus if node.get("CPU", 0) >= cpus]
@@ -55,7 +57,8 @@ def lacking(
         each = f"{cpus} CPUs on each node ({PER_GPU} for every GPU)"
         lacks = f"{each}, and {len(roomy)} of the {wanted} nodes it needs have as many free"
     advice = (
-        "they mostly wait, so more may be claimed than there are: start each node's Ray with `ray start --num-cpus "
+        "they mostly wait, so more may be claimed than there are: start each node's Ray "
+        "with `ray start --num-cpus "
         f"{-(-need // wanted)}`, or lower backend.gpus_per_node"
     )
     return f"backend.gpus_per_node {gpus_per_node}: verl reserves {lacks}; {advice}"

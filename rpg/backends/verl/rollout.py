@@ -176,7 +176,8 @@ class Groups(ReplayBuffer):
                 if why:
                     raise UserError(why)
                 raise RuntimeError(
-                    f"{len(failed)} of {len(names)} prompts got no response: the rollout server or the grader failed; "
+                    f"{len(failed)} of {len(names)} prompts got no response: the rollout "
+                    "server or the grader failed; "
                     "the log has its error"
                 )
             if self.finished_keys["train"].issuperset(wanted):

@@ -1,4 +1,5 @@
-"""verl's task runner, which is the driver of a job, with our trainer mode; and how it is started."""
+"""verl's task runner, which is the driver of a job, with our trainer mode; and how it is
+started."""
 
 import os
 import socket
@@ -75,7 +76,8 @@ def require_files(config: Any) -> None:
     for path in (str(config.data.train_files), str(config.actor_rollout_ref.model.path)):
         if os.path.isabs(path) and not os.path.exists(path):
             raise UserError(
-                f"{path}: not visible on {socket.gethostname()}, where verl's driver runs; every node must see the "
+                f"{path}: not visible on {socket.gethostname()}, where verl's driver runs; "
+                "every node must see the "
                 "data folder (RPG_HOME) and the model under the same path"
             )
 

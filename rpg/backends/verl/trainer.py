@@ -350,7 +350,8 @@ class Trainer(PPOTrainerSync):
         self.saved = folder
 
     def _finish_checkpoint(self) -> None:
-        """The checkpoint counts from here on: all files of its step are written, metrics included."""
+        """The checkpoint counts from here on: all files of its step are written, metrics
+        included."""
         if self.saved is None:
             return
         schedule = self.reference

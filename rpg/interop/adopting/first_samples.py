@@ -30,7 +30,8 @@ def first_samples(spec: RunSpec, home: Path, say: Callable[[str], None]) -> list
     group = spec.rollout.group_size
     limit = spec.rollout.max_response_tokens
     say(
-        f"sampling {group} responses to each of {len(problems)} problems, at most {limit} tokens each"
+        f"sampling {group} responses to each of {len(problems)} problems, at most {limit} "
+        "tokens each"
     )
     evaluation = spec.evaluation.model_copy(update={"temperature": spec.rollout.temperature})
     drawing = Drawing.of(spec.model_copy(update={"evaluation": evaluation}))
@@ -52,7 +53,8 @@ def first_samples(spec: RunSpec, home: Path, say: Callable[[str], None]) -> list
     shown = [f"  {row['problem'][-60:]!r} -> {row['response'][-80:]!r}" for row in few]
     return [
         *shown,
-        f"before any training: {answers} of {len(rows)} responses end with an answer, {right} with the right one; "
+        f"before any training: {answers} of {len(rows)} responses end with an answer, "
+        f"{right} with the right one; "
         f"{cut} are cut at {limit} tokens",
         f"the reward has no spread in {flat} of {len(rewards)} groups"
         + (", which teach nothing" if flat else ""),

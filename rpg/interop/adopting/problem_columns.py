@@ -18,7 +18,8 @@ from rpg.tasks.rows import value_at
 Row = dict[str, Any]
 PROMPTS = "prompt question problem messages input instruction query text".split()
 ANSWERS = (
-    "reward_model.ground_truth answer gold target ground_truth final_answer solution label answerKey "
+    "reward_model.ground_truth answer gold target ground_truth final_answer solution label "
+    "answerKey "
     "output response"
 ).split()
 FACTS = "context passage body background story premise paragraph article facts table input".split()

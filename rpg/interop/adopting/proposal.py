@@ -29,7 +29,8 @@ SHOWN_PROMPTS = 8
 _WARM = {"target_accuracy": 0.0, "consolidation_steps": 300, "behaviour_steps": 100}
 """Of a tiny model that learns from demonstrations: 400 steps, whatever it can answer then."""
 _COMMENTS = {
-    "reward": "adopted_rewards.py has these functions and what they name, copied from the script; training runs them",
+    "reward": "adopted_rewards.py has these functions and what they name, copied from the script; "
+    "training runs them",
     "rollout": "lengths are in tokens",
     "model": "any other: {type: pretrained, path: Qwen/Qwen3-0.6B}",
 }
@@ -263,7 +264,8 @@ def _run(
         warm = _WARM if columns.demonstration else None
         run["model"] = {"type": "tiny", "warm_start": warm}
         source.remarks.append(
-            "no model is named: a tiny one made from scratch shows that all works; name yours with --model"
+            "no model is named: a tiny one made from scratch shows that all works; name "
+            "yours with --model"
         )
     for dotted, value in source.settings.items():
         assign(run, dotted, value, source.name)

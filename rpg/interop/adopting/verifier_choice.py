@@ -15,7 +15,8 @@ TRIED = 80
 """Answers that are written again."""
 _MOSTLY = 0.95
 _NUMBER = re.compile(
-    r"\$?\s*(?P<number>[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)\s*(?P<unit>%|\(?[A-Za-z][A-Za-z .]*\)?)?"
+    r"\$?\s*(?P<number>[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)\s*(?P<unit>%|\(?[A-Za-z][A-Za-z "
+    r".]*\)?)?"
 )
 _MATHEMATICS = re.compile(r"[\\^_=<>{}/*+()\[\]√π]|\d")
 

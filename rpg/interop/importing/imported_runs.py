@@ -81,7 +81,8 @@ def take_over(
 
 
 def benchmark_name(name: str) -> str:
-    """The name of a benchmark, checked. Raises LogError: it is that of the average over benchmarks."""
+    """The name of a benchmark, checked. Raises LogError: it is that of the average over
+    benchmarks."""
     if name == "mean":
         raise LogError(
             "benchmark 'mean': the average over benchmarks has this name; choose another"
@@ -106,7 +107,8 @@ def run_of(layout: Layout, kind: str, sweep: str, variant: str, seed: int) -> Ru
             came = how_it_came(origin["from"]) if origin else "trained here"
             remove = f"rpg rm {sweep}/{other.name} --home {shlex.quote(str(layout.home))}"
             raise LogError(
-                f"{sweep}: {other.name} was {came} and has variant {variant!r} and seed {seed}; give this run another "
+                f"{sweep}: {other.name} was {came} and has variant {variant!r} and seed "
+                f"{seed}; give this run another "
                 f"variant, e.g. 'TRL GRPO', or remove that one: {remove}"
             )
     return folder

@@ -1,4 +1,5 @@
-"""Merge the results of another data folder into this one: every run once, contradictions reported."""
+"""Merge the results of another data folder into this one: every run once, contradictions
+reported."""
 
 import shutil
 import time

@@ -78,7 +78,10 @@ class Recording:
         home: str | Path | None = None,
     ):
         if not variant.strip() or not is_step(seed):
-            why = f"rpg.record: variant {variant!r}, seed {seed!r}; expected a name and a whole number from 0"
+            why = (
+                f"rpg.record: variant {variant!r}, seed {seed!r}; expected a name and a whole "
+                "number from 0"
+            )
             raise LogError(why)
         if not is_step(updates) or updates < 1:
             raise LogError(f"rpg.record: updates {updates!r}; expected a whole number from 1")
@@ -152,8 +155,8 @@ class Recording:
 
     def log(self, step: int, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
         """Append one step's metrics. Names of ours, of TRL and of verl get their meaning here
-        (docs/other-trainers.md); any other number keeps its name. More values for the step last logged
-        are added to it.
+        (docs/other-trainers.md); any other number keeps its name. More values for the step last
+        logged are added to it.
 
         step: the trainer's own, from 0; with `updates`, that number of them is one step here. None
         stands for NaN, which is what TRL makes of it. What is no number is left out, with a
@@ -179,9 +182,9 @@ class Recording:
 
     def evaluate(self, benchmark: str, step: int, samples: Iterable[Mapping[str, Any]]) -> Path:
         """Store the graded samples of a checkpoint: rows with `problem`, `response` and `correct`,
-        and what there is of the other columns of `samples` (docs/database.md), `cluster` among them. Without `problem_id`,
-        a problem has the id of the same text in the sweep's other runs, with which it is paired.
-        Returns the file.
+        and what there is of the other columns of `samples` (docs/database.md), `cluster` among
+        them. Without `problem_id`, a problem has the id of the same text in the sweep's other runs,
+        with which it is paired. Returns the file.
 
         Raises LogError: a row lacks one of the three, or has a column that is none of these; or as
         `log`.
@@ -203,7 +206,10 @@ class Recording:
                     if missing
                     else f"has unknown {', '.join(unknown)}"
                 )
-                why = f"run.evaluate: {benchmark}: row {number} {what}; accepted: {', '.join(accepted)}"
+                why = (
+                    f"run.evaluate: {benchmark}: row {number} {what}; accepted: "
+                    f"{', '.join(accepted)}"
+                )
                 raise LogError(why)
             text = str(sample["problem"])
             name = ids.setdefault(text, hashlib.sha256(text.encode()).hexdigest()[:12])

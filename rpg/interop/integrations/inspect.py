@@ -97,7 +97,10 @@ def import_log(layout: Layout, file: Path) -> Path:
     try:
         whole = log.read_eval_log(str(file))
     except Exception as error:  # noqa: BLE001 - whatever its readers raise, the file is not a log that they know
-        why = f"{file}: not a log of Inspect AI: {(str(error) or type(error).__name__).splitlines()[0][:200]}"
+        why = (
+            f"{file}: not a log of Inspect AI: "
+            f"{(str(error) or type(error).__name__).splitlines()[0][:200]}"
+        )
         raise ConfigError(why) from None
     samples = whole.samples or []
     rows = [_row(sample, file) for sample in samples]
@@ -116,7 +119,10 @@ def import_log(layout: Layout, file: Path) -> Path:
     with in_turn(folder / ".lock"):
         record = read_json_object(folder / RECORD) if (folder / RECORD).exists() else {}
         if benchmark in record and record[benchmark].get("draws") != digest:
-            why = f"{path}: another evaluation of {whole.eval.model} on {benchmark} is there; move it away"
+            why = (
+                f"{path}: another evaluation of {whole.eval.model} on {benchmark} is there; "
+                "move it away"
+            )
             raise ConfigError(why)
         about = {"model": whole.eval.model, "engine": ENGINE, "draws": digest}
         write_samples(path, rows, f"{ENGINE}-{judge}", about)

@@ -2,7 +2,8 @@
 catalogue.
 
     from rpg.interop.integrations.trl import RPGTrainer
-    RPGTrainer(model, reward_funcs=..., args=GRPOConfig(...), train_dataset=..., algorithm="rpg-reinforce-urkl").train()
+    RPGTrainer(model, reward_funcs=..., args=GRPOConfig(...), train_dataset=...,
+    algorithm="rpg-reinforce-urkl").train()
 
 Everything else (generation, rewards, optimizer, logging, distribution) is TRL's. Written against
 TRL 1.16.

@@ -5,7 +5,8 @@ Registers every algorithm of the catalogue whose KL, if it has one, refers to th
 sampled the rollout: verl passes no other reference to a registered loss. They are chosen by name in
 verl's configuration,
 
-    actor_rollout_ref.actor.policy_loss.loss_mode=rpg/rpg-reinforce-urkl algorithm.adv_estimator=rpg/rpg-reinforce-urkl
+    actor_rollout_ref.actor.policy_loss.loss_mode=rpg/rpg-reinforce-urkl
+    algorithm.adv_estimator=rpg/rpg-reinforce-urkl
 
 and have the catalogue's default settings, except for the aggregation, which is verl's
 `actor.loss_agg_mode`. Everything else (reference schedules, dynamic sampling, rewards) needs the

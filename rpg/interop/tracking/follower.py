@@ -112,7 +112,8 @@ class Follower:
         if self.failures.get(name) != first:
             self.failures[name] = first
             self.say(
-                f"warning: {run}: {name}: {first}; will retry, and the training does not wait for it"
+                f"warning: {run}: {name}: {first}; will retry, and the training does not "
+                "wait for it"
             )
 
     def _state(self, folder: RunFolder) -> tuple[Path, dict[str, Any]]:

@@ -96,7 +96,8 @@ def _needs(name: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise TrackerError(
-            f"track: {name} needs the package {name}, which is not installed ({install_command('trackers')})"
+            f"track: {name} needs the package {name}, which is not installed "
+            f"({install_command('trackers')})"
         ) from error
 
 

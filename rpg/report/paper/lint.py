@@ -57,7 +57,10 @@ def lint(entries: Iterable[Entry] | None = None, decimals: int = DECIMALS) -> li
             if decidable and not attainable(value, entry.problems, entry.samples, decimals):
                 near = round(value * total)
                 low, high = (near, near + 1) if near / total < value else (near - 1, near)
-                text = f"{value:.{decimals}f} is not a mean over {entry.problems} problems x {entry.samples} samples; "
+                text = (
+                    f"{value:.{decimals}f} is not a mean over {entry.problems} problems x "
+                    f"{entry.samples} samples; "
+                )
                 text += f"the nearest are {low}/{total} = {low / total:.{decimals}f} and "
                 text += f"{high}/{total} = {high / total:.{decimals}f}"
                 findings.append(_finding("unattainable", entry, column, text))
@@ -91,7 +94,10 @@ def _coarser(entries: list[Entry], decimals: int) -> list[Finding]:
             by_chance = min(1.0, problems * samples * 10**-decimals)
             chance = special.bdtrc(len(cells) - len(odd) - 1, len(cells), by_chance)
             if len(odd) <= len(cells) // 8 and chance < 1e-6:
-                text = f"{len(cells) - len(odd)} of {len(cells)} values are multiples of 1/{problems * samples}: "
+                text = (
+                    f"{len(cells) - len(odd)} of {len(cells)} values are multiples of "
+                    f"1/{problems * samples}: "
+                )
                 text += (
                     f"this looks like {problems} problems x {samples} sample{'s' * (samples > 1)}"
                 )

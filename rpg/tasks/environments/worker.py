@@ -79,7 +79,10 @@ class _Conversations:
             raise BadReward(f"{name}: has no tool: a public method beside reset and get_reward")
         parameters = [len(inspect.signature(tool).parameters) for tool in tools.values()]
         if begin["form"] == "text" and parameters != [1]:
-            why = f"{name}: task.call text needs one tool with one parameter; there are: {', '.join(tools)}"
+            why = (
+                f"{name}: task.call text needs one tool with one parameter; there are: "
+                f"{', '.join(tools)}"
+            )
             raise BadReward(why)
 
     def answer(self, event: Mapping[str, Any]) -> Any:

@@ -2,7 +2,8 @@
 
     from rpg.tasks.rewards import Grader
     with Grader(workers=2) as grader:
-        grader.grade([("... Answer: 1/2", "0.5")])   # [Grade(extracted="1/2", correct=True, reason="answer line: ...")]
+        # [Grade(extracted="1/2", correct=True, reason="answer line: ...")]
+        grader.grade([("... Answer: 1/2", "0.5")])
 
 docs/grading.md states the rules of grading, docs/rewards.md what a reward is made of.
 """

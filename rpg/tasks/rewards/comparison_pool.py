@@ -93,7 +93,8 @@ class Pool:
                 return worker
         raise GradingError(
             "answers cannot be graded: the grading worker does not start; "
-            f"`echo '[1, {self.memory_bytes}]' | python -m {self.module}` says why ({install_command('math', 'tasks')} "
+            f"`echo '[1, {self.memory_bytes}]' | python -m {self.module}` says why "
+            f"({install_command('math', 'tasks')} "
             "brings math-verify and reasoning-gym)"
         )
 

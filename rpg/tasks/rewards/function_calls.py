@@ -5,7 +5,8 @@ unchanged:
 
     score(prompts, responses, **columns) -> [float, ...] or {name: [float, ...]}       ours
     score(completions, **columns) -> [float | None, ...]                               TRL's
-    compute_score(data_source, solution_str, ground_truth, extra_info) -> float        verl's, a response at a time
+    compute_score(data_source, solution_str, ground_truth, extra_info) -> float        verl's, a
+    response at a time
 """
 
 import asyncio
@@ -177,7 +178,8 @@ def _numbers(values: Any, count: int, name: str) -> list[float | None]:
     values = values.tolist() if hasattr(values, "tolist") else values
     if not _sequence(values):
         raise BadReward(
-            f"{name}: returned {reprlib.repr(values)}; expected a list with a number for each of the {count} responses"
+            f"{name}: returned {reprlib.repr(values)}; expected a list with a number for "
+            f"each of the {count} responses"
         )
     if len(values) != count:
         row = min(len(values), count - 1)

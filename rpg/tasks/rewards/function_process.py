@@ -29,7 +29,8 @@ class RewardError(UserError):
 
 
 class Failed(Exception):
-    """What a user's code did instead of answering; the message is the end of a sentence about it."""
+    """What a user's code did instead of answering; the message is the end of a sentence about
+    it."""
 
 
 class UserProcess:

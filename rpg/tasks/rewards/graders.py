@@ -229,7 +229,8 @@ def number(text: str) -> Fraction | None:
 
 
 def _by_recipe(item: Item) -> Grade:
-    """By the recipe's own rule (rpg.tasks.rewards.math_dapo), which takes no notice of truncation."""
+    """By the recipe's own rule (rpg.tasks.rewards.math_dapo), which takes no notice of
+    truncation."""
     grade = math_dapo.grade(item.response, item.truth)
     return replace(grade, extracted=_printable(grade.extracted))
 

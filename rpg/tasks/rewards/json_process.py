@@ -1,4 +1,5 @@
-"""A process that answers a line of JSON with a line of JSON, and that can be killed at any moment."""
+"""A process that answers a line of JSON with a line of JSON, and that can be killed at any
+moment."""
 
 import json
 import os
@@ -20,7 +21,8 @@ class Late(Exception):
 
 
 class Ended(Exception):
-    """It ended without an answer, with the exit `code`; the message is `exit code 3` or `SIGKILL`."""
+    """It ended without an answer, with the exit `code`; the message is `exit code 3` or
+    `SIGKILL`."""
 
     def __init__(self, code: int):
         names = {member.value: member.name for member in signal.Signals}

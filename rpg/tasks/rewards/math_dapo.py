@@ -34,7 +34,8 @@ _REPLACED = (
 _REMOVED = (
     *"square ways integers dollars mph inches hours km units".split(),
     r"\ldots",
-    *"sue points feet minutes digits cents degrees cm gm pounds meters meals edges students childrentickets".split(),
+    *"sue points feet minutes digits cents degrees cm gm pounds meters meals edges students "
+    "childrentickets".split(),
     "multiples",
     *(
         r"\text{s}",

@@ -215,7 +215,8 @@ def _matches(pattern: str, response: str) -> bool:
         return regex.search(pattern, response, regex.DOTALL, timeout=PATTERN_SECONDS) is not None
     except TimeoutError:
         raise RewardError(
-            f"reward: format: the pattern {pattern!r} takes more than {PATTERN_SECONDS:g} s on the response "
+            f"reward: format: the pattern {pattern!r} takes more than {PATTERN_SECONDS:g} s "
+            "on the response "
             f"{response[:80]!r}; write it without nested repetitions"
         ) from None
 
@@ -239,6 +240,7 @@ def _sources(part: PythonReward, kept: Sources | None) -> Sequence[Mapping[str, 
     sources = kept[part.called()]
     if part.digest not in (None, digest([Source(**source) for source in sources])):
         raise RewardError(
-            f"reward: {part.function}: its source in the run's manifest is not the one it was planned with"
+            f"reward: {part.function}: its source in the run's manifest is not the one it "
+            "was planned with"
         )
     return sources

@@ -204,10 +204,14 @@ def test_a_verl_command_becomes_a_sweep(home):
         row = {"prompt": [message], "reward_model": {"ground_truth": "2"}}
         (home / f"{name}.jsonl").write_text(json.dumps(row))
     (home / "run.sh").write_text(
-        "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=rloo data.train_files=train.jsonl \\\n"
-        " data.val_files=test.jsonl data.train_batch_size=16 actor_rollout_ref.rollout.n=4 trainer.nnodes=2 \\\n"
-        " actor_rollout_ref.actor.ppo_mini_batch_size=8 actor_rollout_ref.model.path=org/m data.shuffle=$SHUFFLE \\\n"
-        " actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum actor_rollout_ref.actor.ppo_epochs=2\n"
+        "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=rloo "
+        "data.train_files=train.jsonl \\\n"
+        " data.val_files=test.jsonl data.train_batch_size=16 actor_rollout_ref.rollout.n=4 "
+        "trainer.nnodes=2 \\\n"
+        " actor_rollout_ref.actor.ppo_mini_batch_size=8 actor_rollout_ref.model.path=org/m "
+        "data.shuffle=$SHUFFLE \\\n"
+        " actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum "
+        "actor_rollout_ref.actor.ppo_epochs=2\n"
     )
     said = adopt("run.sh", "--no-samples", "--model", "org/other").output
     spec = adopted(home / "run")
@@ -240,7 +244,8 @@ def test_a_verl_command_becomes_a_sweep(home):
         ),
         ("algorithm.adv_estimator=reinforce_plus_plus_baseline", "name", "reinforce-pp-baseline"),
         (
-            "algorithm.adv_estimator=rloo algorithm.use_kl_in_reward=True algorithm.kl_ctrl.kl_coef=0.02",
+            "algorithm.adv_estimator=rloo algorithm.use_kl_in_reward=True "
+            "algorithm.kl_ctrl.kl_coef=0.02",
             "kl",
             {"type": "reward", "estimator": "k1"},
         ),
@@ -637,7 +642,8 @@ def test_home_and_tilde_are_folders(home, monkeypatch):
         ),
         (
             "a.sh",
-            "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_files=$D/a.parquet",
+            "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo "
+            "data.train_files=$D/a.parquet",
             "names no data(.|\n)*data.train_files",
         ),
         ("a.py", "import", "could not be read"),

@@ -28,7 +28,10 @@ HERE = Path(__file__).parent
 # Of trainings that knew nothing of us, made by benchmarks/elsewhere and trimmed by its trim.py.
 TRL, VERL_FILE, VERL_CONSOLE = HERE / "trainer_state.json", HERE / "verl.jsonl", HERE / "verl.log"
 LETTERS = "eval_chain-{}_rewards/right/mean"
-WANDB = 'Step,"lucky-1 - train/reward","lucky-1 - train/reward__MIN","lucky-1 - mine"\n1,0.5,0.4,7\n3,0.75,,8\n'
+WANDB = (
+    'Step,"lucky-1 - train/reward","lucky-1 - train/reward__MIN","lucky-1 - '
+    'mine"\n1,0.5,0.4,7\n3,0.75,,8\n'
+)
 
 
 def written(tmp_path, name, text):
@@ -135,7 +138,10 @@ def test_verl_by_its_console_and_by_its_file(tmp_path):
     assert read("verl", VERL_FILE).offered == ["val-core/chain-easy/acc/mean@4", name]
     cut = written(tmp_path, "killed.jsonl", VERL_FILE.read_text()[:-40])
     assert read("verl", cut).steps == by_file.steps[:-1]
-    odd = "{'actor': 1}\n(Task pid=7) step:2 - actor/entropy:nan - critic/score/mean:-5e-01 - critic/rewards/mean:-2 - a:b\n"
+    odd = (
+        "{'actor': 1}\n(Task pid=7) step:2 - actor/entropy:nan - critic/score/mean:-5e-01 - "
+        "critic/rewards/mean:-2 - a:b\n"
+    )
     [step] = read("verl", written(tmp_path, "odd.log", odd)).steps
     assert math.isnan(step.pop("entropy")) and step == {"step": 2, "reward": -0.5}
 

@@ -1,4 +1,5 @@
-"""rpg.record: any trainer's run in our own run folders, live; killed, refused, resumed, compared."""
+"""rpg.record: any trainer's run in our own run folders, live; killed, refused, resumed,
+compared."""
 
 import importlib.util
 import json
@@ -140,7 +141,8 @@ def test_every_number_is_kept_under_a_name_with_a_meaning_and_what_is_no_number_
 
 
 def test_it_stands_beside_ours_paired_by_the_text_of_problems(tmp_path):
-    """A better run on the same problems, in another order and without their ids, is called better."""
+    """A better run on the same problems, in another order and without their ids, is called
+    better."""
     layout = write_sweep(tmp_path, "s", ["grpo", "dapo"], (0, 1, 2), Shape(steps=20))
     ours = current_runs(layout, "s")[0]
     [benchmark, *_] = ours.benchmarks()
@@ -241,7 +243,10 @@ def test_wrong_calls_are_named(tmp_path, what, words):
 
 
 def test_one_run_has_one_recorder_and_one_way_to_come(tmp_path):
-    code = "import rpg, sys, time\nwith rpg.record('s', variant='v') as run: print('in', flush=True); time.sleep(600)"
+    code = (
+        "import rpg, sys, time\nwith rpg.record('s', variant='v') as run: print('in', "
+        "flush=True); time.sleep(600)"
+    )
     environment = os.environ | {"RPG_HOME": str(tmp_path)}
     how = {"env": environment, "stdout": subprocess.PIPE, "cwd": ROOT}
     other = subprocess.Popen([sys.executable, "-c", code], **how)

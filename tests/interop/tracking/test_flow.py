@@ -13,7 +13,10 @@ from rpg.config.sweep_spec import load_sweep
 from rpg.store import Layout
 from rpg.store.run_writer import write_manifest
 
-SWEEP = "name: quickstart\nrun: {track: [tensorboard, {type: mlflow, uri: 'http://127.0.0.1:9'}]}\naxes: {seed: [0]}\n"
+SWEEP = (
+    "name: quickstart\nrun: {track: [tensorboard, {type: mlflow, uri: "
+    "'http://127.0.0.1:9'}]}\naxes: {seed: [0]}\n"
+)
 
 
 @pytest.mark.skipif(

@@ -31,10 +31,12 @@ def peer(tmp_path):
     def make(peaks):
         path = tmp_path / "peer"
         path.write_text(
-            f"#!{sys.executable}\nimport json, sys\ngiven = json.load(sys.stdin)\nrows = given['rows']\n"
+            f"#!{sys.executable}\nimport json, sys\ngiven = json.load(sys.stdin)\nrows = "
+            "given['rows']\n"
             f"assert given['batch'] == 16 and len(given['prompts']) > 16 and given['model']\n"
             "assert given['config']['num_iterations'] == 2\n"
-            f"print(json.dumps({{'step': 10.0 / rows, 'sample': 1.0, 'peak': {peaks}[rows], 'rows': rows}}))\n"
+            f"print(json.dumps({{'step': 10.0 / rows, 'sample': 1.0, 'peak': {peaks}[rows], "
+            f"'rows': rows}}))\n"
         )
         os.chmod(path, 0o755)
         return str(path)

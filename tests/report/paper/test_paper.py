@@ -52,7 +52,8 @@ def test_the_three_impossible_values_of_mean_at_32_are_found_by_rule():
 
 
 def test_what_else_the_rules_find():
-    """Table 7 is measured with one sample per problem, and three of its values are rounded wrongly."""
+    """Table 7 is measured with one sample per problem, and three of its values are rounded
+    wrongly."""
     found = {(one.rule, one.benchmark): one.message for one in lint() if one.table == "Table 7"}
     assert set(found) == {
         ("unattainable", "Minerva-Math"),

@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[3]
 DATA = Path(os.environ.get("RPG_DATA", ROOT.parent / "shared" / "data"))
 needs_scripts = pytest.mark.skipif(
     not (DATA / "released_runs.json").is_file() or importlib.util.find_spec("verl") is None,
-    reason=f"needs verl and {DATA / 'released_runs.json'}, the overrides of the released scripts (set RPG_DATA)",
+    reason=f"needs verl and {DATA / 'released_runs.json'}, the overrides of the released scripts "
+    "(set RPG_DATA)",
 )
 SWEEPS = ("released", "released-reinforce", "released-odd")
 ACTOR, REF, ROLLOUT = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout"))
