@@ -140,7 +140,9 @@ def told(change: Change) -> str:
 def headline(night: Night, judged: Sequence[Number]) -> str:
     off = sum(number.red for number in judged)
     failed = len(night.get("failed", {}))
-    parts = [f"{failed} run{'s' * (failed > 1)} failed"] if failed else []
+    parts = []
+    if failed:
+        parts.append(f"{failed} runs failed" if failed > 1 else "1 run failed")
     parts += [state({**night, "failed": {}})] if night.get("bits") or night.get("accepted") else []
     parts += [f"{off} of {len(judged)} numbers outside their bands"] if off else []
     return f"Newest night {night['night']}: {', '.join(parts) or 'as before'}"

@@ -1,5 +1,5 @@
 """The base of all errors that a user can fix (others are bugs), the command that installs what is
-missing, out-of-memory errors, text that is safe to print.
+missing, out-of-memory errors, words of messages, text that is safe to print.
 """
 
 import re
@@ -96,3 +96,8 @@ def visible(text: str) -> str:
     """A text with its control characters escaped, e.g. `\\x1b[31m`: data, models and notes may
     contain anything."""
     return text.translate(_CONTROLS)
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 seed`, `2 seeds`."""
+    return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -25,6 +25,7 @@ from flows.prefect.flow_runs import folder_tag
 from flows.sweep.context import Context, RunFailed, StageFailed, SweepFailed
 from flows.sweep.evaluation import evaluate_checkpoints, mark_done, mark_unevaluated
 from flows.sweep.training import train_run
+from rpg.errors import plural
 from rpg.store import Layout, RunFolder
 
 AGGREGATE_SECONDS = 15.0
@@ -65,7 +66,7 @@ def run(runs: list[str], workers: int, context: Context) -> None:
                 with context.owner.adopt(sweep):
                     sweep.fn(*arguments)
             else:
-                title = f"sweep {context.sweep}: {len(runs)} run{'s' * (len(runs) != 1)}"
+                title = f"sweep {context.sweep}: {plural(len(runs), 'run')}"
                 sweep.with_options(flow_run_name=title)(*arguments)
     except KeyboardInterrupt:
         with suppress(

@@ -45,7 +45,8 @@ def load() -> "typer.Typer":
             entry.cls, entry.rich_help_panel = Command, title
             assert entry.callback is not None
             entry.callback = with_json(name, entry.callback, Json)
-            entry.epilog = f"Example{'s' * (len(examples) > 1)}: {' · '.join(examples)}"
+            heading = "Examples" if len(examples) > 1 else "Example"
+            entry.epilog = f"{heading}: {' · '.join(examples)}"
             app.registered_commands.append(entry)
     return app
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rpg.cli.app import File, Home, Json, Set, app, columns, console, error_console, layout_at, say
+from rpg.errors import plural
 
 if TYPE_CHECKING:
     from rpg.config.run_spec import RunSpec
@@ -73,12 +74,14 @@ def _look(spec: "RunSpec", home: Path) -> None:
     console.rule(align="left", characters="-")
     limit = spec.rollout.max_prompt_tokens
     longest = max(tokens for *_, tokens in preview)
-    say(
-        f"{'! ' * (longest > limit)}{len(preview):,} problem{'s' * (len(preview) != 1)}; "
-        f"the longest prompt has {longest} "
-        f"tokens, rollout.max_prompt_tokens is {limit}",
-        "yellow" if longest > limit else None,
+    told = (
+        f"{plural(len(preview), 'problem')}; the longest prompt has {longest} tokens, "
+        f"rollout.max_prompt_tokens is {limit}"
     )
+    if longest > limit:
+        say(f"! {told}", "yellow")
+    else:
+        say(told)
 
 
 def _print(digest: str, report: dict[str, Any]) -> None:

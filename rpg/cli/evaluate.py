@@ -8,7 +8,7 @@ import typer
 
 from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse, require_named, say
 from rpg.cli.recorded import result
-from rpg.errors import see
+from rpg.errors import plural, see
 from rpg.store import Layout
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def _regrade(
     problems = sum(len(file.changes) for file in regraded)
     for before, after in dict.fromkeys((file.before, file.after) for file in regraded):
         say(f"before: graded by {before}; now: by {after}.", "dim")
-    say(f"{problems} problem{'s' * (problems != 1)} changed.", "dim")
+    say(f"{plural(problems, 'problem')} changed.", "dim")
     for file in regraded:
         say(f"grades: {file.grades}", "dim")
 

@@ -53,9 +53,9 @@ def join(
     manifest = folder.read_manifest()
     if step > manifest["steps"]:
         updates = manifest["imported"].get("updates", 1)
-        in_log = f" (step {updates * manifest['steps']} of its log: --updates {updates})" * (
-            updates > 1
-        )
+        in_log = ""
+        if updates > 1:
+            in_log = f" (step {updates * manifest['steps']} of its log: --updates {updates})"
         raise JoinError(
             f"--step {step}: {sweep}/{folder.name} ends at step "
             f"{manifest['steps']}{in_log}. Import a longer log first, or "

@@ -13,6 +13,7 @@ from typing import Any
 import duckdb
 import pyarrow
 
+from rpg.errors import plural
 from rpg.store.atomic_files import StoreError, readable
 from rpg.store.file_records import FileRecord, Records, contents, records_of
 from rpg.store.layout import Layout
@@ -246,7 +247,7 @@ def ingest_metrics(
            WHERE raw.step IS NULL GROUP BY ALL ORDER BY ALL"""
     ).fetchall()
     for sweep, run, attempt, count in bad:
-        lines = f"{count} unreadable line{'s' * (count > 1)}"
+        lines = plural(count, "unreadable line")
         message = f"{sweep}/{run}/metrics-{attempt}.jsonl: {lines} left out"
         warnings.append({"sweep": sweep, "run": run, "message": message})
     db.execute("DROP TABLE raw")
