@@ -110,14 +110,15 @@ class Evaluator:
         return True
 
     def _fill(self, folder: RunFolder, benchmark: str, step: int, target: Path) -> bool:
-        """Write the samples; True if they were all stored already."""
+        """Draw what is missing, grade it, and write the samples; True if they were all stored
+        already."""
         checkpoint = folder.checkpoint(step)
         spec = self._spec(folder)
         damage = damaged(checkpoint)
         if damage:
             raise StoreError(f"{damage}; run the sweep again to rebuild it")
         draws = Drawing.of(spec).draws(self.layout.home, checkpoint)
-        used = list[Engine]()
+        used = list[Engine]()  # empty if nothing was to be drawn
         fewer = folder.fewer_path(benchmark, step)
         problems = read_problems(prepare_data(spec, self.layout.home).benchmarks[benchmark])
 
@@ -139,10 +140,8 @@ class Evaluator:
         )
         asked = requests(problems, spec.evaluation.samples, spec.seed, draws)
         drift = self._drift.measure(spec, draws, asked, engine)
-        if drift:
-            atomic_write_json(
-                drift_path(target), drift
-            )  # before the samples, which say that all is done
+        if drift:  # written before the samples, which say that all is done
+            atomic_write_json(drift_path(target), drift)
         clear_progress(folder.path / EVALUATION)
         write_eval(folder, benchmark, step, rows, rules_name(verifier_of(spec.task)), draws.about)
         for done in (fewer, target.with_suffix(".partial.jsonl")):  # the latter of an older version

@@ -11,7 +11,7 @@ from rpg.evaluation.engines.protocol import Completion, Engine, Request
 from rpg.store.draws import Draw, Draws, Key, digest
 from rpg.store.samples import CLUSTER, SECOND, TURNS, unread_form
 from rpg.tasks import Problem
-from rpg.tasks.rewards.scoring import Answered, Scorer
+from rpg.tasks.rewards.scoring import Answered, Scored, Scorer
 
 _FLUSH_ROWS = 64
 _FLUSH_SECONDS = 10.0
@@ -85,19 +85,44 @@ def evaluate_problems(
     """
     wanted = requests(problems, samples_per_problem, seed, draws)
     keys = {(key.problem, key.sample): key for key in wanted}
+    older = _drawn_before(graded_rows, problems, keys, scorer.prefix)
     stored = draws.read()
-    texts = {problem.id: problem.text for problem in problems}
-    older = {
-        key: Draw(row["response"].removeprefix(scorer.prefix), row["tokens"], row["truncated"])
-        for row in graded_rows
-        if row["problem"] == texts.get(row["problem_id"]) and TURNS not in row
-        if (key := keys.get((row["problem_id"], row["sample"]))) and key not in stored
-    }
-    if older:
-        draws.add(older)
+    missing = {key: draw for key, draw in older.items() if key not in stored}
+    if missing:
+        draws.add(missing)
     drawn = draw_missing(engine, wanted, draws, progress)
-    numbered = [(problem, k) for problem in problems for k in range(samples_per_problem)]
-    return _grade([(problem, k, drawn[keys[problem.id, k]]) for problem, k in numbered], scorer)
+    samples = []
+    for problem in problems:
+        for number in range(samples_per_problem):
+            samples.append(Sample(problem, number, drawn[keys[problem.id, number]]))
+    return _grade(samples, scorer)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A response to a problem; `number` among the responses to it."""
+
+    problem: Problem
+    number: int
+    draw: Draw
+
+
+def _drawn_before(
+    rows: Iterable[Mapping[str, Any]],
+    problems: Sequence[Problem],
+    keys: Mapping[tuple[str, int], Key],
+    prefix: str,
+) -> dict[Key, Draw]:
+    """The responses of graded rows, by where they are stored; of other problems, or of turns, none."""
+    texts = {problem.id: problem.text for problem in problems}
+    found: dict[Key, Draw] = {}
+    for row in rows:
+        key = keys.get((row["problem_id"], row["sample"]))
+        same_text = row["problem"] == texts.get(row["problem_id"])
+        if key is not None and same_text and TURNS not in row:
+            response = row["response"].removeprefix(prefix)
+            found[key] = Draw(response, row["tokens"], row["truncated"])
+    return found
 
 
 def draw_missing(
@@ -108,45 +133,70 @@ def draw_missing(
 ) -> Mapping[Key, Draw]:
     """Everything that is wanted: what is stored, what is drawn here, and what other processes draw
     meanwhile."""
-    began = time.monotonic()
-    tokens = 0
-    fresh = 0
-
-    def tell() -> None:
-        if progress is not None:
-            done = sum(key in stored for key in wanted)
-            progress(Progress(done, len(wanted), tokens, time.monotonic() - began, fresh))
-
-    def keep(batch: dict[Key, Draw]) -> None:
-        nonlocal tokens, fresh
-        draws.add(batch)
-        tokens = tokens + sum(draw.tokens for draw in batch.values())
-        fresh = fresh + len(batch)
-        batch.clear()
-        tell()
-
-    stored = draws.read()
-    tell()
-    while missing := [key for key in wanted if key not in stored]:
+    collected = _Collected(wanted, draws, progress)
+    while missing := collected.missing():
         with draws.claimed({key.problem for key in missing}) as claimed:
-            stored = (
-                draws.read()
-            )  # with what another process had finished before it gave up its claim
-            missing = [key for key in missing if key not in stored and key.problem in claimed]
-            batch: dict[Key, Draw] = {}
-            flushed = time.monotonic()
-            for finished in engine().complete([wanted[key] for key in missing]) if missing else ():
-                batch |= {missing[index]: as_draw(completion) for index, completion in finished}
-                if len(batch) >= _FLUSH_ROWS or time.monotonic() - flushed > _FLUSH_SECONDS:
-                    keep(batch)
-                    flushed = time.monotonic()
-            if batch:
-                keep(batch)
-        if not missing:  # other processes draw the rest
+            # With what another process had finished before it gave up its claim.
+            collected.read()
+            ours = [key for key in collected.missing() if key.problem in claimed]
+            if ours:
+                collected.draw(engine(), ours)
+        if not ours:  # other processes draw the rest
             time.sleep(_WAIT_SECONDS)
-            stored = draws.read()
-            tell()
-    return stored
+            collected.read()
+            collected.tell()
+    return collected.stored
+
+
+class _Collected:
+    """What is stored of what is wanted, and what this process has added to it."""
+
+    def __init__(
+        self,
+        wanted: Mapping[Key, Request],
+        draws: Draws,
+        progress: Callable[[Progress], None] | None,
+    ):
+        self.wanted = wanted
+        self.draws = draws
+        self.progress = progress
+        self.began = time.monotonic()
+        self.tokens = 0
+        self.fresh = 0
+        self.read()
+        self.tell()
+
+    def read(self) -> None:
+        self.stored = self.draws.read()
+
+    def missing(self) -> list[Key]:
+        return [key for key in self.wanted if key not in self.stored]
+
+    def tell(self) -> None:
+        if self.progress is not None:
+            done = sum(key in self.stored for key in self.wanted)
+            seconds = time.monotonic() - self.began
+            self.progress(Progress(done, len(self.wanted), self.tokens, seconds, self.fresh))
+
+    def draw(self, engine: Engine, keys: Sequence[Key]) -> None:
+        """Draw these, and store them batch by batch."""
+        batch: dict[Key, Draw] = {}
+        flushed = time.monotonic()
+        for finished in engine.complete([self.wanted[key] for key in keys]):
+            for index, completion in finished:
+                batch[keys[index]] = as_draw(completion)
+            if len(batch) >= _FLUSH_ROWS or time.monotonic() - flushed > _FLUSH_SECONDS:
+                self._add(batch)
+                batch = {}
+                flushed = time.monotonic()
+        if batch:
+            self._add(batch)
+
+    def _add(self, batch: dict[Key, Draw]) -> None:
+        self.draws.add(batch)
+        self.tokens += sum(draw.tokens for draw in batch.values())
+        self.fresh += len(batch)
+        self.tell()
 
 
 def as_draw(completion: Completion) -> Draw:
@@ -167,14 +217,14 @@ def requests(
 ) -> dict[Key, Request]:
     """What an engine is asked for, in the order of problems and samples, to be stored in
     `draws`."""
-    asked = [
-        Request(
-            problem.given(), (seed, "evaluation", problem.id, k), problem.columns, draws.with_turns
-        )
-        for problem in problems
-        for k in range(number)
-    ]
-    return {stored_as(request): request for request in asked}
+    asked: dict[Key, Request] = {}
+    for problem in problems:
+        prompt = problem.given()
+        for sample in range(number):
+            key = (seed, "evaluation", problem.id, sample)
+            request = Request(prompt, key, problem.columns, draws.with_turns)
+            asked[stored_as(request)] = request
+    return asked
 
 
 def stored_as(request: Request) -> Key:
@@ -182,40 +232,67 @@ def stored_as(request: Request) -> Key:
     return Key(request.key[2], digest(given), request.key[3])
 
 
-def _grade(samples: Sequence[tuple[Problem, int, Draw]], scorer: Scorer) -> list[dict[str, Any]]:
-    answered = []
-    for p, _, draw in samples:
-        last = draw.turns[-1] if draw.turns else None
-        answered.append(Answered(*draw[:3], p.answer, p.asked(), p.columns, last, draw.earned))
-    scores = scorer.score(answered)
+def _grade(samples: Sequence[Sample], scorer: Scorer) -> list[dict[str, Any]]:
+    """A row of each sample, graded."""
+    scores = scorer.score([_answered(sample) for sample in samples])
+    second = _second_verdicts(samples, scores, scorer)
+    clustered = any(sample.problem.cluster is not None for sample in samples)
+    rows = []
+    for index, (sample, scored) in enumerate(zip(samples, scores, strict=True)):
+        row = _row(sample, scored, scorer.prefix)
+        if second:
+            row[SECOND] = second.get(index)
+        if clustered:
+            row[CLUSTER] = sample.problem.cluster
+        if sample.draw.turns is not None:
+            row[TURNS] = json.dumps(sample.draw.turns)
+        if not scorer.plain:
+            row["reward"] = scored.reward
+            row["rewards"] = json.dumps(scored.parts)
+        rows.append(row)
+    return rows
+
+
+def _answered(sample: Sample) -> Answered:
+    """What the scorer is told of a sample."""
+    problem = sample.problem
+    draw = sample.draw
+    return Answered(
+        response=draw.response,
+        tokens=draw.tokens,
+        truncated=draw.truncated,
+        answer=problem.answer,
+        prompt=problem.asked(),
+        columns=problem.columns,
+        last=draw.turns[-1] if draw.turns else None,
+        earned=draw.earned,
+    )
+
+
+def _second_verdicts(
+    samples: Sequence[Sample], scores: Sequence[Scored], scorer: Scorer
+) -> dict[int, bool | None]:
+    """A second reader's verdicts on the samples that the verifier could not read, by their place."""
     unread = {
-        index: (samples[index][0].answer, scored.grade.extracted or "")
+        index: (samples[index].problem.answer, scored.grade.extracted or "")
         for index, scored in enumerate(scores)
         if unread_form(scored.grade.correct, scored.grade.reason)
     }
-    second = dict(zip(unread, scorer.reread([*unread.values()]), strict=True))
-    clustered = any(problem.cluster is not None for problem, _, _ in samples)
-    rows = []
-    for index, ((problem, sample, draw), scored) in enumerate(zip(samples, scores, strict=True)):
-        row = {
-            "problem_id": problem.id,
-            "sample": sample,
-            "problem": problem.text,
-            "answer": problem.answer,
-            "response": (scorer.prefix + draw.response).encode("utf-8", "replace").decode("utf-8"),
-            "extracted": scored.grade.extracted,
-            "correct": scored.grade.correct,
-            "reason": scored.grade.reason,
-            "tokens": draw.tokens,
-            "truncated": draw.truncated,
-        }
-        if unread:
-            row[SECOND] = second.get(index)
-        if clustered:
-            row[CLUSTER] = problem.cluster
-        if draw.turns is not None:
-            row[TURNS] = json.dumps(draw.turns)
-        if not scorer.plain:
-            row |= {"reward": scored.reward, "rewards": json.dumps(scored.parts)}
-        rows.append(row)
-    return rows
+    return dict(zip(unread, scorer.reread([*unread.values()]), strict=True))
+
+
+def _row(sample: Sample, scored: Scored, prefix: str) -> dict[str, Any]:
+    """The columns that every row has."""
+    response = prefix + sample.draw.response
+    return {
+        "problem_id": sample.problem.id,
+        "sample": sample.number,
+        "problem": sample.problem.text,
+        "answer": sample.problem.answer,
+        "response": response.encode("utf-8", "replace").decode("utf-8"),
+        "extracted": scored.grade.extracted,
+        "correct": scored.grade.correct,
+        "reason": scored.grade.reason,
+        "tokens": sample.draw.tokens,
+        "truncated": sample.draw.truncated,
+    }
