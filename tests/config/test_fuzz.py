@@ -164,6 +164,7 @@ def test_a_thousand_configurations(tmp_path_factory, text):
     check(tmp_path_factory, text)
 
 
+@pytest.mark.component
 @settings(max_examples=60, **ALWAYS)
 @given(texts())
 @example("name: x\naxes: {algorithm.name: [[grpo]]}\n")
