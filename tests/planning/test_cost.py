@@ -9,7 +9,11 @@ from rpg.planning.gpu_estimate import Assumptions, problems_of
 
 def finished(spec, seconds):
     manifest = {"spec": spec, "steps": 10}
-    return SimpleNamespace(read_done=lambda: {"seconds": seconds}, read_manifest=lambda: manifest)
+    return SimpleNamespace(
+        manifest_path="manifest.json",
+        read_done=lambda: {"seconds": seconds},
+        read_manifest=lambda: manifest,
+    )
 
 
 def test_runs_that_are_older_than_a_field_tell_their_time():
