@@ -28,11 +28,14 @@ from rpg.auditing.objectives import LEVELS, gradients
 from rpg.auditing.ragged import faults
 from rpg.auditing.subjects import Scene, Subject
 from rpg.auditing.worlds import world
+from rpg.catalogue.divergences import DIVERGENCES
+from rpg.losses.kl_terms import mathematics
 
+KLS = tuple(dict.fromkeys(record.normalised for record in DIVERGENCES.values()))
+"""Divergences from the reference that differ where policies sum to one."""
 TERMS = {
     "reward": "the reward's gradient",
-    "fkl": "FKL's",
-    "rkl": "RKL's",
+    **{name: f"{name.upper()}'s" for name in KLS},
     "entropy": "the entropy's",
     "reward_per_token": "the gradient of the reward divided by the response's length",
     "length": "the length's",
@@ -74,9 +77,7 @@ class Projection:
     @property
     def kls(self) -> dict[str, float]:
         """The weights of the divergences from the reference, positive where they are penalised."""
-        return {
-            name: -number for name, number in self.coefficients.items() if name in ("fkl", "rkl")
-        }
+        return {name: -number for name, number in self.coefficients.items() if name in KLS}
 
 
 def diagnose(subject: Subject, settings: Settings) -> tuple[str, bool]:
@@ -286,14 +287,14 @@ def _exact_slopes(form: str, scene: Scene) -> Tensor:
     log_ref = scene.world.log_probs(scene.world.ref)
     v = torch.where(scene.world.mask, (log_ref - scene.world.log_probs(scene.world.old)).exp(), 0)
     d = scene.world.log_probs(scene.logits) - log_ref
-    kl = {"rkl": w * (d + 1), "urkl": w * d, "fkl": -v, "ufkl": w - v}[form]
+    _, kl = mathematics(form).term(scene.world.log_probs(scene.logits), w, v, d)
     return torch.stack([-w * scene.inputs["advantages"], kl], -1)
 
 
 def _in_tokens(subject: Subject, scenes: list[Scene], on: Projection) -> Iterator[str]:
     """Which tokens make the difference, and how their slopes differ from an exact loss's.
 
-    Losses of one KL differ by a baseline, which changes no expectation: both forms are tried, with
+    Losses of one KL differ by a baseline, which changes no expectation: all forms are tried, with
     the coefficients found on-policy and with those that were asked for, and also apart from a
     factor (of a mean over fewer tokens).
     """
@@ -311,7 +312,7 @@ def _in_tokens(subject: Subject, scenes: list[Scene], on: Projection) -> Iterato
     remarks = []
     for reward_weight, kls in ((on.coefficients.get("reward", 1.0), on.kls), (1.0, asked)):
         name, weight = next(iter(kls.items()), ("rkl", 0.0))
-        for form in (name, f"u{name}"):
+        for form in (each for each, record in DIVERGENCES.items() if record.normalised == name):
             reward, kl = tokens(partial(_exact_slopes, form)).unbind(-1)
             facts |= {"reward": reward_weight * reward, "kl": weight * kl}
             scale = float((slope / (facts["reward"] + facts["kl"])).nanmedian())

@@ -83,8 +83,8 @@ class ReferenceSchedule:
     """When the reference policy is replaced by the current one: the state of a run's reference,
     without any weights.
 
-    All schedules do so between rollouts only: a reference is always a policy that sampled a
-    rollout, and it does not change during the updates on one.
+    All schedules do so between rollouts only: a reference does not change during the updates on
+    one. Except for a moving average and another model, it is a policy that sampled a rollout.
 
     Attributes:
         needed: whether there is a reference other than the policy that sampled the rollout.

@@ -3,8 +3,10 @@ divergences.yaml.
 
 A record says what a divergence is called, how it reads and what it promises; its mathematics stand
 under the same name in :mod:`rpg.losses.kl_terms`, which refuses to load when the two do not agree.
-The entries `rpg-<name>` and `rpg-reinforce-<name>` of the catalogue, the settings that accept the
-name and the audit all follow from here. docs/extending.md adds one.
+The entries `rpg-<name>` and `rpg-reinforce-<name>` of the catalogue, `kl` of type objective and the
+audit all follow from here. A `kl` of type distribution has names of its own
+(components.DistributionKL), and so have the assertions of :mod:`rpg.testing`. docs/extending.md
+adds one.
 """
 
 from collections.abc import Sequence

@@ -116,7 +116,7 @@ class Algorithm(Frozen):
         if self.kl.type == "distribution" and self.reference.type == "old":
             raise ValueError(
                 "kl of type distribution is zero with reference old; accepted: "
-                "every_k, kl_above, fixed, model"
+                "every_k, kl_above, ema, fixed, model"
             )
 
     def _check_unrewarded(self) -> None:

@@ -172,7 +172,7 @@ class RunSpec(Section):
             raise ValueError(
                 f"algorithm.kl distribution: backend {name} passes on log-probabilities of the "
                 "sampled tokens only, not of the whole vocabulary; accepted: none, objective, "
-                f"loss, reward, {remedy}"
+                f"loss, reward, advantage, {remedy}"
             )
         self._check_sampling_of_other_backend()
         has_turns = isinstance(self.task, EnvironmentTask)

@@ -20,8 +20,8 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
     """A forest plot: paired differences from the baseline with 95 % intervals, best first, in the
     variants' colours; None where nothing is compared.
 
-    Filled: called better or worse by the paired test; hollow: within noise, or too few seeds to
-    tell. `links`: label -> where a click on its marks leads.
+    Filled: called better or worse by the paired test; hollow: within noise, or not tested. `links`:
+    label -> where a click on its marks leads.
     """
     data = summary.judged.sort_values("difference", ascending=False)
     if data.empty:

@@ -305,7 +305,7 @@ def _test(
 
 
 def _family(parts: Mapping[str, Sequence[str]], of_mean: bool) -> dict[str, Sequence[str]]:
-    """What is tested as one family: the mean accuracies, or all single benchmarks."""
+    """The benchmarks that are tested together: the mean accuracies, or all single ones."""
     return {
         benchmark: names for benchmark, names in parts.items() if (benchmark == MEAN) == of_mean
     }
@@ -435,9 +435,10 @@ def _design(problems: ProblemScores, pairs: Pairs, judged: Sequence[str]) -> _Pl
     none, or if all answers are alike, which says nothing about how much they differ elsewhere."""
     for _, baseline in pairs.values():
         beside = [runs for runs, other in pairs.values() if other == baseline]
-        strata = problems.block(judged, [baseline, *beside])
-        if not strata or strata[0].shape[1] < 2:
+        compared = problems.compared(judged, [baseline, *beside], {})
+        if not compared or compared.strata[0].shape[1] < 2:
             continue
+        strata = compared.strata
         places = [(run, place[0][0]) for run, place in baseline.values()]
         samples = min(problems.samples[run, step, name] for run, step in places for name in judged)
         spreads = stats.spreads(strata, samples)
@@ -446,7 +447,7 @@ def _design(problems: ProblemScores, pairs: Pairs, judged: Sequence[str]) -> _Pl
         variants, seeds = strata[0].shape[:2]
         sizes = tuple(array.shape[2] for array in strata)
         design = stats.Design(variants, seeds, sizes, samples, baseline_seeds=len(baseline))
-        return _Planned(design, spreads, stats.carried_by_few(strata))
+        return _Planned(design, spreads, stats.carried_by_few(strata, compared.clusters))
     return None
 
 

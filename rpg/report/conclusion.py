@@ -4,11 +4,10 @@ import math
 
 import pandas
 
-from rpg.report.equal_spending import NOT_MEASURED
 from rpg.report.selection import MEAN
 from rpg.report.spending import UNEQUAL
 from rpg.report.summary import Summary
-from rpg.report.verdicts import REAL, TOO_FEW, TOO_FEW_MOVE
+from rpg.report.verdicts import NOT_MEASURED, REAL, TOO_FEW, TOO_FEW_MOVE
 from rpg.stats import MINIMUM_SEEDS
 
 NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()

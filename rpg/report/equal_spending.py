@@ -19,8 +19,6 @@ from rpg.report.verdicts import Difference, Place, ProblemScores, Runs
 
 CLOSE = 0.1
 """How much the accuracy of a variant may change between the two checkpoints around a budget."""
-NOT_MEASURED = "not measured"
-"""The verdict on a variant whose checkpoints do not carry one."""
 
 Curve = Mapping[int, float]
 """Step, ascending -> what a run had spent by then, or how accurate it was."""

@@ -11,10 +11,10 @@ from rpg import stats
 from rpg.next_steps import command
 from rpg.report import equal_spending, verdicts
 from rpg.report.comparison import SPENT, UNTESTED, Comparison, mean_curve
-from rpg.report.equal_spending import NOT_MEASURED, Around, Curve
+from rpg.report.equal_spending import Around, Curve
 from rpg.report.format import plural
 from rpg.report.selection import Selection
-from rpg.report.verdicts import Checkpoints, Difference
+from rpg.report.verdicts import NOT_MEASURED, Checkpoints, Difference
 from rpg.store import Layout, queries
 from rpg.store.queries import Database
 

@@ -23,7 +23,7 @@ from rpg.report.conclusion import caution_sentence, conclusion
 from rpg.report.selection import MEAN
 from rpg.report.spending import Equal
 from rpg.report.summary import Summary
-from rpg.report.verdicts import TOO_FEW
+from rpg.report.verdicts import NO_VERDICT, TOO_FEW
 from rpg.stats import ERROR
 
 BEST_NOTE = (
@@ -33,9 +33,9 @@ INTERVAL_NOTE = (
     "Intervals are 95 %, over seeds and problems; differences are paired by seed and problem."
 )
 TEST_NOTE = (
-    f"Differences are tested as one family{see('statistics')}: if all variants are equal, one is called better or worse in "
-    "about 5 % of sweeps at most; above 0.05 a difference is within noise. Intervals hold for all differences together, so "
-    "that one may just include zero although its verdict is not within noise."
+    f"Differences of the mean are tested together, and so are those of all single benchmarks{see('statistics')}: if all "
+    "variants are equal, one is called better or worse in about 5 % of sweeps at most, in either table. Intervals hold for "
+    "all differences together, and a verdict says on which side of zero they are."
 )
 UNREAD_NOTE = f"Unread answers could not be read, and count as wrong{see('grading')}."
 TOO_FEW_NOTE = "Verdicts need three seeds: two do not show how much seeds differ."
@@ -194,7 +194,8 @@ def _amount(value: float) -> str:
 def significant(summary: Summary) -> list[str]:
     """The differences that the paired test calls real, for the heading of a figure; empty if
     nothing was tested."""
-    data = summary.judged.query("verdict != @TOO_FEW").sort_values("difference", ascending=False)
+    data = summary.judged
+    data = data[~data["verdict"].isin(NO_VERDICT)].sort_values("difference", ascending=False)
     if data.empty:
         return []
     parts = []
@@ -217,7 +218,7 @@ def caption(summary: Summary) -> list[str]:
         lines.append(COLLAPSE_NOTE)
     if (summary.table["unread"] > 0).any():
         lines.append(UNREAD_NOTE)
-    if not summary.table["verdict"].isin(["", TOO_FEW]).all():
+    if not summary.table["verdict"].isin(["", *NO_VERDICT]).all():
         lines += [TEST_NOTE, BOLD_NOTE]
     if summary.look and (summary.look.number > 1 or summary.look.level < ERROR):
         lines.append(

@@ -1,8 +1,11 @@
 """Tests of the variants' differences from a baseline, for the tables of rpg.report.summary.
 
-All differences of a table are one family (rpg.stats.family). Runs are compared at places: a
-checkpoint, or a mixture of two, which is how accuracies are interpolated to equal tokens or
-seconds.
+A table has two families, each judged at the whole level: the differences of the mean over
+benchmarks, and those of all single benchmarks. Runs are compared at places: a checkpoint, or a
+mixture of two, which is how accuracies are interpolated to equal tokens or seconds.
+
+A verdict is one word of stats.verdict (better, worse, within noise), or one of NO_VERDICT, which
+says why there is none.
 """
 
 import json
@@ -32,7 +35,9 @@ Pairs = dict[str, tuple[Runs, Runs]]
 REAL = ("better", "worse")
 TOO_FEW = "too few seeds"
 TOO_FEW_MOVE = "too few problems move"
-NO_VERDICT = (TOO_FEW, TOO_FEW_MOVE)
+NOT_MEASURED = "not measured"
+"""At equal spending: the checkpoints of a variant do not carry a verdict."""
+NO_VERDICT = (TOO_FEW, TOO_FEW_MOVE, NOT_MEASURED, stats.NOT_TESTABLE)
 
 
 class Difference(NamedTuple):
@@ -196,8 +201,8 @@ def compare(
     benchmarks: Mapping[str, Sequence[str]],
     level: float = stats.ERROR,
 ) -> dict[tuple[str, str], Difference]:
-    """(variant, benchmark) -> its difference, all of them one family; `benchmarks` are names with
-    their parts (a mean has several)."""
+    """(variant, benchmark) -> its difference, all of them tested together; `benchmarks` are names
+    with their parts (a mean has several)."""
     fitted = []
     for name, parts in benchmarks.items():
         fitted += [(name, *family) for family in families(scores, pairs, parts)]
@@ -213,7 +218,10 @@ def compare(
 
 
 def differences_of(family: stats.Family, comparisons: int, level: float) -> list[Difference]:
-    """The differences of one table's family, judged together with all `comparisons`."""
+    """The differences of one table's family, judged together with all `comparisons`.
+
+    The verdict: too few seeds; else too few problems move; else by the interval.
+    """
     low, high = family.intervals(level, comparisons)
     these_low, these_high = family.intervals(level, comparisons, stats.THESE)
     # Scaled so that it can be compared with 0.05 at every look.
@@ -229,7 +237,7 @@ def differences_of(family: stats.Family, comparisons: int, level: float) -> list
         "these_high": these_high,
     }
     few_seeds = family.seeds < stats.MINIMUM_SEEDS
-    few_move = float(family.moving[0]) < stats.MINIMUM_MOVING
+    few_move = moves_too_little(family)
     rows = []
     for values in zip(*(column[0].tolist() for column in columns.values()), strict=True):
         row = Difference(**dict(zip(columns, values, strict=True)), verdict="")
@@ -246,6 +254,11 @@ def differences_of(family: stats.Family, comparisons: int, level: float) -> list
             row = _untested(row, TOO_FEW_MOVE)._replace(low=math.nan, high=math.nan)
         rows.append(row)
     return rows
+
+
+def moves_too_little(family: stats.Family) -> bool:
+    """Whether so few problems move that nothing is known of others like them."""
+    return float(family.moving[0]) < stats.MINIMUM_MOVING
 
 
 def _untested(row: Difference, why: str) -> Difference:
@@ -271,12 +284,12 @@ def outcomes(results: Mapping[tuple[str, str], Difference]) -> dict[str, tuple[f
 def grown(
     looks: Sequence[stats.Look], name: str, pairs: Pairs, finished: set[str]
 ) -> Iterator[stats.Look]:
-    """Looks at data that are still there and have grown since, with what they found at these steps;
-    and this one (`name`).
+    """The earlier looks that count, with what they found.
 
-    Another baseline or other benchmarks are another question, and runs that took the place of
-    others are other data. If there are other variants now, but nothing is new of those at which a
-    look was, it costs nothing.
+    A look counts if it had the same baseline and benchmarks, some of its variants are still compared
+    with runs that it saw, and these have new finished runs or another step; or if it is this very
+    look (`name`) again. Any other costs no level: it asked another question, of other data, or saw
+    all that there is. What it found is kept only for the same steps.
     """
     baseline, _, steps, benchmarks = json.loads(name)
     for look in (
@@ -303,10 +316,11 @@ def grown(
 def looked_at(
     results: Mapping[tuple[str, str], Difference], earlier: Sequence[stats.Look]
 ) -> dict[tuple[str, str], Difference]:
-    """With what earlier looks have found: all intervals hold together, and the verdict is theirs.
+    """With what earlier looks have found: the interval is the intersection with theirs, stretched
+    to contain the difference that is seen now, and the verdict is read from it.
 
-    An interval always contains the difference that is seen now. So a verdict stays while the
-    difference has its sign, and goes with it.
+    So a verdict stays while the difference has its sign, and goes with it. `p_corrected` stays that
+    of this look: it can be above .05 beside "better".
     """
     combined = {}
     for key, result in results.items():

@@ -32,6 +32,7 @@ THESE = "for these problems"
 BETTER = "better"
 WORSE = "worse"
 WITHIN_NOISE = "within noise"
+NOT_TESTABLE = "not testable"
 
 _ROUNDING = 1e-20
 """Variances below this are of rounding: scores are between 0 and 1."""
@@ -223,7 +224,7 @@ def kish(accuracies: Tables, labels: Sequence[Sequence[object] | None] = ()) -> 
 def verdict(low: float, high: float) -> str:
     """What a simultaneous interval of a difference says."""
     if math.isnan(low):
-        return "not testable"
+        return NOT_TESTABLE
     if low > 0:
         return BETTER
     return WORSE if high < 0 else WITHIN_NOISE

@@ -82,10 +82,13 @@ def spreads(strata: Sequence[np.ndarray], samples: int) -> Spreads:
     )
 
 
-def carried_by_few(strata: Sequence[np.ndarray]) -> str:
-    """A note where too few problems (Kish's number) move in scores (V, S, P) per benchmark."""
+def carried_by_few(
+    strata: Sequence[np.ndarray], labels: Sequence[Sequence[object] | None] = ()
+) -> str:
+    """A note where too few problems (Kish's number) move in scores (V, S, P) per benchmark; with
+    `labels`, too few clusters of problems."""
     accuracies = [np.asarray(array, float).mean(axis=(0, 1))[None] for array in strata]
-    moving = float(kish(accuracies).item())
+    moving = float(kish(accuracies, labels).item())
     if moving >= MINIMUM_MOVING:
         return ""
     problems = sum(accuracy.shape[1] for accuracy in accuracies)

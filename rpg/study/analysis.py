@@ -10,7 +10,16 @@ import pandas
 
 from rpg import stats
 from rpg.report.selection import MEAN
-from rpg.report.verdicts import TOO_FEW, Difference, ProblemScores, Runs, outcomes
+from rpg.report.verdicts import (
+    TOO_FEW,
+    TOO_FEW_MOVE,
+    Difference,
+    ProblemScores,
+    Runs,
+    looked_at,
+    moves_too_little,
+    outcomes,
+)
 from rpg.stats import searches
 from rpg.stats.variance_components import variance_components
 from rpg.store import queries
@@ -122,12 +131,17 @@ def over_levels(scores: Reported, baseline: str, error: float) -> dict[str, Diff
         np.sqrt(sum((part[end][0] - difference) ** 2 for part in bounds)) for end in (0, 1)
     )
     columns = (difference, difference - below, difference + above)
-    few = min(family.seeds for family in families) < stats.MINIMUM_SEEDS
+    few_seeds = min(family.seeds for family in families) < stats.MINIMUM_SEEDS
+    few_move = any(moves_too_little(family) for family in families)
     differences = {}
     for name, mean, least, most in zip(
         names[1:], *(column.tolist() for column in columns), strict=True
     ):
-        verdict = TOO_FEW if few else stats.verdict(least, most)
+        verdict = stats.verdict(least, most)
+        if few_seeds:
+            verdict = TOO_FEW
+        elif few_move:
+            verdict = TOO_FEW_MOVE
         differences[name] = Difference(mean, least, most, math.nan, math.nan, verdict)
     return differences
 
@@ -144,11 +158,13 @@ def look_over_levels(
     apart = over_levels(scores, registered.baseline, level)
     benchmarks = list(registered.benchmarks)
     judged = MEAN if len(benchmarks) > 1 else benchmarks[0]
-    results = outcomes({(name, judged): result for name, result in apart.items()})
+    by_benchmark = {(name, judged): result for name, result in apart.items()}
+    together = looked_at(by_benchmark, earlier)
+    results = outcomes(together)
     look = stats.Look(
         OVER_LEVELS, scores.runs, planned, len(earlier) + 1, level, benchmarks, None, results
     )
-    return apart, look
+    return {name: result for (name, _), result in together.items()}, look
 
 
 def components(scores: Reported, factors: Sequence[str]) -> pandas.DataFrame:

@@ -157,8 +157,7 @@ def test_two_seeds_give_an_interval_and_no_verdict(tmp_path):
     assert found["verdict"] == "too few seeds" and math.isnan(found["p"])
     assert -1 <= found["difference_low"] < found["difference"] < found["difference_high"] <= 1
     assert (
-        "Verdicts need three seeds" in (said := shown(layout))
-        and "tested as one family" not in said
+        "Verdicts need three seeds" in (said := shown(layout)) and "are tested together" not in said
     )
     assert not layout.read_looks("demo"), "nothing was decided"
 
@@ -531,3 +530,13 @@ def test_where_too_few_problems_move_nothing_is_said_to_be_noise(tmp_path):
     assert one["verdict"] == one["these_verdict"] == "too few problems move"
     assert math.isnan(one["difference_low"]) and math.isnan(one["p_corrected"])
     assert "Too few problems move for a verdict. RPG-URKL minus GRPO is" in shown(layout)
+
+
+@pytest.mark.parametrize("word", verdicts.NO_VERDICT)
+def test_where_no_verdict_is_given_no_test_is_spoken_of(tmp_path, word):
+    made = summary(demo(tmp_path))
+    assert tables.significant(made) and tables.TEST_NOTE in tables.caption(made)
+    table = made.table.assign(verdict=made.table["verdict"].where(made.table["verdict"] == "", word))
+    untested = made._replace(table=table)
+    assert tables.significant(untested) == []
+    assert not {tables.TEST_NOTE, tables.BOLD_NOTE} & set(tables.caption(untested))
