@@ -6,9 +6,10 @@ pytest.importorskip("streamlit")
 from streamlit.testing.v1 import AppTest
 
 from benchmarks.synthetic import Shape
+from tests.places import ROOT
 from tests.waiting import HANG
 
-PAGES = "overview compare table frontier tokens problems why paper run nightly evaluations studies".split()
+PAGES = sorted(path.stem.removesuffix("_page") for path in (ROOT / "dashboard").glob("*_page.py"))
 SHAPE = Shape(steps=6, eval_every=3, problems=5, samples=3, benchmarks=("easy", "hard"))
 HOSTILE = (
     "<img src=x onerror=window.pwned=1> **[a](http://evil)** $x$ :red[b] '); DROP TABLE runs;--🙂"

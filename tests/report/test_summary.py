@@ -536,7 +536,9 @@ def test_where_too_few_problems_move_nothing_is_said_to_be_noise(tmp_path):
 def test_where_no_verdict_is_given_no_test_is_spoken_of(tmp_path, word):
     made = summary(demo(tmp_path))
     assert tables.significant(made) and tables.TEST_NOTE in tables.caption(made)
-    table = made.table.assign(verdict=made.table["verdict"].where(made.table["verdict"] == "", word))
+    table = made.table.assign(
+        verdict=made.table["verdict"].where(made.table["verdict"] == "", word)
+    )
     untested = made._replace(table=table)
     assert tables.significant(untested) == []
     assert not {tables.TEST_NOTE, tables.BOLD_NOTE} & set(tables.caption(untested))
