@@ -102,7 +102,10 @@ def _refuse_older(file: Path, given: ForeignSettings, trainer: Trainer) -> None:
     """An older version had other defaults: what the file does not say is not known. Raises
     UserError."""
     named = sorted(given.values.keys() & set(trainer.older))
-    unsaid = sorted(set(trainer.changed) - given.values.keys())
+    changed = set(trainer.changed)
+    if not given.values.get("beta", True):
+        changed -= set(trainer.changed_kl)
+    unsaid = sorted(changed - given.values.keys())
     if named and unsaid:
         raise UserError(
             f"{file} is not read: {', '.join(named)} are settings of {trainer.older[named[0]]}, "

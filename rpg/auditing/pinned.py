@@ -85,6 +85,8 @@ class Trainer:
     """Key that only older versions had -> which version."""
     changed: list[str]
     """Keys of the loss whose defaults have changed since."""
+    changed_kl: list[str]
+    """Those among them that act only with a KL."""
 
 
 def trainers() -> dict[str, Trainer]:
@@ -115,6 +117,7 @@ def trainers() -> dict[str, Trainer]:
             table.get("advantages", {}),
             table.get("older", {}),
             table.get("changed", []),
+            table.get("changed_kl", []),
         )
     return pins
 

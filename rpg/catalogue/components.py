@@ -378,7 +378,8 @@ class RejectedSamples(Frozen):
     have weight 1.
 
     `by`: k1 keeps what has old / sampler within [low, high]; k2 and k3 what has these estimates of
-    a KL at most `high`. `level`: of a token, the sum or the mean over its response, or `all`,
+    a KL at most `high`. (verl's `token_k1` bounds sampler / old: its `0.5_1.5` is low 1/1.5 and
+    high 1/0.5 here.) `level`: of a token, the sum or the mean over its response, or `all`,
     responses all of whose tokens are kept.
     """
 

@@ -254,7 +254,15 @@ def import_(
         training=Training(algorithm, axes, updates),
     )
     build(layout)
-    result(run=folder.path, steps=len(log.steps), scores=log.scores, offered=log.offered)
+    result(
+        run=folder.path,
+        steps=len(log.steps),
+        scores=log.scores,
+        offered=log.offered,
+        unread=log.unread,
+    )
+    for sentence in log.unread:
+        say(f"! {sentence}", "yellow")
     metrics = sorted({name for row in log.steps for name in row if name != "step"})
     last = f", the last is {log.steps[-1]['step']:,}" if log.steps else ""
     say(f"{folder.path}: {len(log.steps)} steps{last}: {', '.join(metrics)}")

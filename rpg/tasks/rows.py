@@ -309,8 +309,10 @@ def plain(value: Any, column: str, where: str) -> str:
         value = f"{value.normalize():f}"
     if isinstance(value, float) and not math.isfinite(value):
         raise DataError(f"{where}: column {column}: expected text or a number, got {value}")
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        value = str(int(value)) if float(value).is_integer() else repr(value)
+    if isinstance(value, float):
+        value = str(int(value)) if value.is_integer() else repr(value)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
     if not isinstance(value, str):
         raise DataError(f"{where}: column {column}: expected text, got {type(value).__name__}")
     try:

@@ -12,7 +12,7 @@ from rpg.auditing import peers, pinned
 from rpg.auditing.shipped import CORRECTION_WORDS as WORDS
 from rpg.auditing.shipped import corrections, corrections_markdown
 from rpg.auditing.studies import CORRECTIONS, correction_study
-from rpg.catalogue import AlgorithmError, algorithm
+from rpg.catalogue import AlgorithmError, RejectedSamples, algorithm
 from rpg.losses.policy_loss import rollout_weights
 
 OURS, OLDS, WHOLE = "token, sampler's prefixes", "token, old's prefixes", "response"
@@ -155,3 +155,31 @@ def test_defaults_of_trl_are_those_that_are_pinned():
     correction = pinned.trainers()["trl"].corrections[f"default ({mode})"]
     assert shipped["vllm_importance_sampling_correction"]
     assert (correction.weight, *correction.keep) == ("sequence", low or 0, high or math.inf)
+
+
+@pytest.mark.parametrize(
+    ("level", "verl", "most"),
+    [("token", "token", 0.1), ("sum", "seq_sum", 0.7), ("mean", "seq_mean", 0.12)],
+)
+@pytest.mark.parametrize("by", ["k1", "k2", "k3"])
+def test_rejection_is_that_of_verl_with_reciprocal_bounds_of_k1(level, verl, most, by):
+    helper = pytest.importorskip(
+        "verl.trainer.ppo.rollout_corr_helper", reason="verl is not installed"
+    )
+    generator = torch.Generator().manual_seed(3)
+    old = torch.randn(80, 6, generator=generator, dtype=torch.float64) / 2 - 1
+    sampler = old + torch.randn(80, 6, generator=generator, dtype=torch.float64) / 2
+    mask = torch.ones_like(old)
+    bounds = {"low": 1 / 1.25, "high": 1 / 0.4} if by == "k1" else {"high": most}
+    setting = RejectedSamples(level=level, by=by, **bounds)
+
+    kept = rollout_weights(
+        setting, old_log_prob=old, sampler_log_prob=sampler, response_mask=mask
+    ).expand_as(old)
+    threshold = "0.4_1.25" if by == "k1" else str(most)
+    theirs, _ = helper.compute_rollout_rejection_mask(
+        old - sampler, mask, f"{verl}_{by}", threshold
+    )
+
+    assert torch.equal(kept.double(), theirs.double())
+    assert 0 < kept.mean() < 1

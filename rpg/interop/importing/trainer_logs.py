@@ -6,9 +6,10 @@ import itertools
 import json
 import math
 import re
+import reprlib
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ class Log:
     """Names in the log that were not imported."""
     offered: list[str]
     """Those among them that look like accuracies on benchmarks and could be `scores`."""
+    unread: list[str] = field(default_factory=list)
+    """Sentences about cells of imported columns that are no numbers, and were left out."""
 
 
 _NAMES: dict[str, dict[str, str]] = tomllib.loads(
@@ -68,7 +71,7 @@ def read(
         raise LogError(
             f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}"
         ) from error
-    rows = list(parse(text, path))
+    rows = [_with_numbers(row) for row in parse(text, path)]
     if not rows:
         raise LogError(f"{path}: contains no step; expected {expected}")
     names = dict.fromkeys(name for row in rows for name in row if name != "step")
@@ -88,6 +91,7 @@ def read(
         _require_measured(
             path, rows, column, once=kind == "csv"
         )  # trainers write steps again after a kill
+    unread = _unread(rows, (*columns.values(), *scores.values()))
     steps: dict[int, Row] = {}
     for row in rows:
         values = {
@@ -107,8 +111,27 @@ def read(
         raise LogError(f"{path}: no number in {', '.join(sorted(taken))}")
     accuracies = {folder_name(name, "benchmark"): curve for name, curve in curves.items()}
     return Log(
-        ascending if updates == 1 else rollouts(ascending, updates), accuracies, others, offered
+        steps=ascending if updates == 1 else rollouts(ascending, updates),
+        scores=accuracies,
+        others=others,
+        offered=offered,
+        unread=unread,
     )
+
+
+def _unread(rows: Sequence[Row], columns: Iterable[str]) -> list[str]:
+    """A sentence for each column with cells that are neither numbers nor empty."""
+    sentences = []
+    for column in dict.fromkeys(columns):
+        cells = [(row["step"], row[column]) for row in rows if row.get(column) not in (None, "")]
+        others = [(step, value) for step, value in cells if not _is_logged(value)]
+        if others:
+            step, value = others[0]
+            sentences.append(
+                f"{column}: {len(others)} of {len(cells)} cells are no numbers and were left out, "
+                f"the first at step {step}: {reprlib.repr(value)}"
+            )
+    return sentences
 
 
 def columns_of(our_names: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
@@ -343,6 +366,11 @@ def _value(text: str | None) -> Any:
     except ValueError:
         return text
     return int(number) if number.is_integer() and abs(number) < 2**53 else number
+
+
+def _with_numbers(row: Row) -> Row:
+    """A row in which numbers that are stored as text (`"0.5"`, `"NaN"`) are numbers."""
+    return {name: _value(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
 
 
 def _is_logged(value: Any) -> bool:

@@ -431,6 +431,17 @@ def test_the_verifier_fits_the_form_of_the_answers(home, golds, verifier, match)
     assert getattr(chosen, "match", None) == match
 
 
+def test_numbers_of_any_length_are_answers(home):
+    golds = ["3" * 390 + str(n) for n in range(10, 30)]
+    lines = [f'{{"prompt": "{gold[-2:]}?", "answer": {gold}}}' for gold in golds]
+    (home / "long.jsonl").write_text("\n".join(lines))
+
+    adopt("long.jsonl", "--no-samples")
+
+    problems = load_problems(adopted(home / "long").task).train
+    assert {problem.answer for problem in problems} < set(golds)
+
+
 @pytest.mark.parametrize("dump", [json.dumps, str])
 def test_conversations_that_are_stored_as_text_are_read(home, dump):
     rows = [

@@ -77,6 +77,27 @@ def test_every_number_of_a_trl_log_is_imported():
     assert log.offered == [] and read("trl", TRL).offered == list(scores.values())
 
 
+def test_cells_that_are_no_numbers_are_named(tmp_path):
+    table = 'step,train/reward,train/loss\n1,0.5,1\n2,n/a,2\n3,,3\n4,NaN,4\n5,"0,7",5\n'
+
+    log = read("wandb", written(tmp_path, "w.csv", table), {"reward": "train/reward"})
+
+    sentence = (
+        "train/reward: 2 of 4 cells are no numbers and were left out, the first at step 2: 'n/a'"
+    )
+    assert log.unread == [sentence]
+    assert [row.get("reward") for row in log.steps if row["step"] == 1] == [0.5]
+
+
+def test_numbers_that_are_stored_as_text_are_read(tmp_path):
+    lines = '{"_step": 1, "train/reward": "0.25"}\n{"_step": 2, "train/reward": "Infinity"}\n'
+
+    log = read("wandb", written(tmp_path, "w.jsonl", lines))
+
+    assert [row["reward"] for row in log.steps] == [0.25, math.inf]
+    assert log.unread == []
+
+
 @pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\x0b"])
 def test_a_text_with_a_line_separator_is_one_row(tmp_path, separator):
     rows = [
