@@ -4,6 +4,7 @@ before a change is kept.
 rpg sweep quickstart && rpg sweep clip && rpg audit python -m benchmarks.screenshots --home rpg-data
 --out docs/dashboard python -m benchmarks.screenshots --home rpg-data --out looked-at --sweep clip
 --width 390 1920 --scheme light dark --whole
+python -m benchmarks.screenshots --prefect http://127.0.0.1:4200 --out docs/dashboard
 """
 
 import argparse
@@ -37,11 +38,27 @@ TALL = """() => Math.max(...[...document.querySelectorAll(
   '[data-testid=stMain], [data-testid=stMainBlockContainer]')].map(one => one.scrollHeight))"""
 
 
+def picture_of_form(address: str, path: Path) -> None:
+    """The form by which a sweep is started in Prefect's UI, with its first fields filled in."""
+    with sync_playwright() as runner:
+        browser = runner.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        page = browser.new_page(viewport={"width": 1366, "height": 900})
+        page.set_default_timeout(300_000)
+        page.goto(f"{address}/deployments")
+        page.get_by_role("link", name="sweep").first.click()
+        page.get_by_role("button", name="Run", exact=True).click()
+        page.get_by_text("Custom run").click()
+        page.get_by_text("steps (Optional)").wait_for()
+        page.screenshot(path=path)
+        browser.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--home", type=Path)
+    parser.add_argument("--prefect", help="instead: the form of a sweep at this `rpg serve`")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--sweep", default="quickstart")
     parser.add_argument("--view", nargs="+", choices=list(VIEWS), default=list(VIEWS))
@@ -50,9 +67,14 @@ def main() -> None:
     parser.add_argument("--height", type=int, default=900)
     parser.add_argument("--whole", action="store_true", help="the whole page, however long")
     options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.prefect:
+        picture_of_form(options.prefect, options.out / "form.png")
+        return
+    if options.home is None:
+        parser.error("--home: name a data folder, or --prefect ADDRESS")
     layout = Layout.at(options.home)
     build(layout)
-    options.out.mkdir(parents=True, exist_ok=True)
     several = len(options.width) * len(options.scheme) > 1
     with dashboard(layout.home) as (address, _), sync_playwright() as runner:
         browser = runner.chromium.launch(executable_path=CHROMIUM, args=FLAGS)

@@ -437,8 +437,7 @@ class GymDataset(Section):
 class GymTask(GeneratedTask):
     """Data sets of Reasoning Gym: problems made by code, graded by the data set's own scorer.
 
-    Needs the package (`pip install -c constraints.txt -e '.[tasks]'`), whose version is part of a
-    run's identity.
+    Needs the package (the extra `tasks`), whose version is part of a run's identity.
     """
 
     type: Literal["reasoning_gym"]
