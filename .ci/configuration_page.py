@@ -21,9 +21,12 @@ from rpg.config.section import BY_CONTENT, TRAINS
 from rpg.config.sweep_spec import SweepSpec
 
 HEAD = Path(__file__).with_suffix(".md").read_text("utf-8")
-_ALGORITHM = """A name from `rpg list`, or a mapping with the `name` and overrides, e.g. \
-`{name: rpg-urkl, beta: 0.001, clip: {low: 0.1, high: 0.1}}`. `preset: released` selects the settings of the \
-released code where they differ from the paper. The default of each field is the catalogue's entry for that name."""
+_ALGORITHM = (
+    "A name from `rpg list`, or a mapping with the `name` and overrides, e.g. "
+    "`{name: rpg-urkl, beta: 0.001, clip: {low: 0.1, high: 0.1}}`. `preset: released` selects the "
+    "settings of the released code where they differ from the paper. The default of each field is "
+    "the catalogue's entry for that name."
+)
 
 
 def page() -> str:

@@ -18,7 +18,9 @@ from importlib import import_module
 
 from rpg.system.processes import die_with_parent, quick_imports
 
-IMPORTS = """rpg.backends.local.training_loop rpg.evaluation.evaluator altair duckdb hypothesis hydra optuna pandas
+IMPORTS = """
+    rpg.backends.local.training_loop rpg.evaluation.evaluator
+    altair duckdb hypothesis hydra optuna pandas
     playwright.sync_api scipy.stats streamlit.testing.v1 tensordict""".split()
 """What collecting all tests imports of other packages, nearly all of it through these modules."""
 

@@ -2,9 +2,11 @@
 the share of right samples at temperature 1 on held-out problems, with a 95 % interval over
 problems.
 
-    python -m benchmarks.reach reach.jsonl --home rpg-data                 # all of LADDER, those in the file left out
+    # all of LADDER, those in the file left out
+    python -m benchmarks.reach reach.jsonl --home rpg-data
     python -m benchmarks.reach reach.jsonl --only word_sorting countdown   # some of them
-    python -m benchmarks.reach reach.jsonl --table                         # the table of docs/measured.md
+    # the table of docs/measured.md
+    python -m benchmarks.reach reach.jsonl --table
 
 One set takes a minute or two of processor time. Results are appended, so a stopped measurement goes
 on where it was. Reinforcement learning needs groups with right and wrong responses: 10 to 60 % is
@@ -138,7 +140,8 @@ def table(rows: list[dict[str, Any]]) -> str:
             ", ".join(f"{key} {value}" for key, value in row["config"].items()) or "the package's"
         )
         lines.append(
-            f"| {row['kind']} | `{row['name']}` | {settings} | {share.mean:.2f} [{share.low:.2f}, {share.high:.2f}] | "
+            f"| {row['kind']} | `{row['name']}` | {settings} | {share.mean:.2f} "
+            f"[{share.low:.2f}, {share.high:.2f}] | "
             f"{row['score']:.2f} | {row['prompt_tokens']:.0f} + {row['response_tokens']:.0f} | "
             f"{'yes' if 0.1 <= share.mean <= 0.6 else 'no'} |"
         )
@@ -168,7 +171,8 @@ def main() -> None:
             with options.results.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             print(
-                f"{name}: {np.mean(row['right']):.2f} right, {row['start_seconds']:.0f} + {row['seconds']:.0f} s"
+                f"{name}: {np.mean(row['right']):.2f} right, {row['start_seconds']:.0f} + "
+                f"{row['seconds']:.0f} s"
             )
 
 

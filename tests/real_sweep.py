@@ -14,7 +14,9 @@ name: small
 description: Two variants, seconds each.
 run:
   task: {type: chain, tiers: {easy: 2, medium: 3}, train_problems: 1000, benchmark_problems: 8}
-  model: {type: tiny, warm_start: {target_accuracy: 0.02, consolidation_steps: 0, behaviour_steps: 5}}
+  model:
+    type: tiny
+    warm_start: {target_accuracy: 0.02, consolidation_steps: 0, behaviour_steps: 5}
   training: {steps: 6, prompts_per_step: 8, mini_batch_prompts: 4}
   rollout: {group_size: 4}
   evaluation: {every: 3, samples_per_problem: 2}

@@ -29,8 +29,8 @@ name: extended
 description: Everything the page adds, in one sweep.
 run:
   task: {type: sort, digits: 2, train_problems: 60, benchmark_problems: 6}
-  model: {type: tiny, hidden_size: 32, intermediate_size: 64, warm_start: {target_accuracy: 0, consolidation_steps: 0,
-          behaviour_steps: 20}}
+  model: {type: tiny, hidden_size: 32, intermediate_size: 64,
+          warm_start: {target_accuracy: 0, consolidation_steps: 0, behaviour_steps: 20}}
   training: {steps: 2, prompts_per_step: 4, mini_batch_prompts: 4}
   rollout: {group_size: 4, max_prompt_tokens: 8, max_response_tokens: 6}
   evaluation: {every: 2, samples_per_problem: 2}
@@ -136,8 +136,10 @@ def measured(names):
     found = {}
     for name in names:
         result = rpg.audit(rpg.algorithm(name))[name]
-        own = next(o for o in result.point(0.2).bias if "token" in o and "KL(π‖ref) + KL(ref‖π)" in o)
-        found[name] = [list(result.exact_off_policy), max(p.bias[own] for p in result.points if not p.clipped)]
+        objectives = result.point(0.2).bias
+        own = next(o for o in objectives if "token" in o and "KL(π‖ref) + KL(ref‖π)" in o)
+        bias = max(p.bias[own] for p in result.points if not p.clipped)
+        found[name] = [list(result.exact_off_policy), bias]
     return found
 right = measured(names)
 known["jeffreys"] = replace(known["jeffreys"], term=known["fkl"].term)
@@ -198,7 +200,8 @@ from rpg.store.database import build, connect
 from rpg.store.schema import documentation
 build(Layout.at())
 with connect(Layout.at()) as db:
-    runs = db.execute("SELECT spec->>'$.backend.type' AS b, state, step FROM runs ORDER BY b").fetchall()
+    backend = "spec->>'$.backend.type'"
+    runs = db.execute(f"SELECT {backend} AS b, state, step FROM runs ORDER BY b").fetchall()
     shares = db.execute("SELECT count(kept_share) FROM metrics").fetchall()
 code = "from dashboard import seeds_page, view; view.with_results(seeds_page.page)()"
 page = AppTest.from_string(code, default_timeout=60).run()

@@ -79,7 +79,9 @@ PLANTED = {
     "from": "from {1} import {2}",
     "star": "from {0} import *",
     "type checking": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import {0}",
-    "in a function": "def f():\n    try:\n        import {0} as x\n    except ImportError:\n        x = None",
+    "in a function": (
+        "def f():\n    try:\n        import {0} as x\n    except ImportError:\n        x = None"
+    ),
     "string": "TRAINER = '{0}'",
     "keyword": "start(module='{0}')",
     "class": "CLASS = '{0}.Trainer'",

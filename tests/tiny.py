@@ -14,7 +14,8 @@ BASE = yaml.safe_load("""
 task: {type: chain, tiers: {one: 1, two: 2}, train_problems: 400, benchmark_problems: 8}
 model:
   {type: tiny, hidden_size: 32, intermediate_size: 64, warm_start:
-    {target_accuracy: 0, consolidation_steps: 0, behaviour_steps: 120, behaviour_learning_rate: 0.003}}
+    {target_accuracy: 0, consolidation_steps: 0, behaviour_steps: 120,
+     behaviour_learning_rate: 0.003}}
 training: {steps: 3, prompts_per_step: 8, mini_batch_prompts: 4}
 rollout: {group_size: 8, max_prompt_tokens: 16, max_response_tokens: 12}
 evaluation: {every: 2, samples_per_problem: 2}
@@ -24,7 +25,8 @@ model:
   {layers: 12, hidden_size: 64, intermediate_size: 1024, kv_heads: 1,
     warm_start: {max_steps: 25, batch_size: 8, behaviour_steps: 0}}
 training:
-  {steps: 2, prompts_per_step: 24, mini_batch_prompts: 24, micro_batch_rows: 4096, checkpoint_every: 1}
+  {steps: 2, prompts_per_step: 24, mini_batch_prompts: 24, micro_batch_rows: 4096,
+   checkpoint_every: 1}
 rollout: {group_size: 16, max_response_tokens: 48}
 """)
 """Changes that make a run whose memory is what its backward passes need: some 600 MB of it, the

@@ -98,7 +98,10 @@ def _product(unit: str) -> str:
 
 
 _EITHER_UNIT = f"(?:{_UNIT}|{_LETTER_UNIT})"
-_SET_UNIT = rf"\\(?:mathrm|text|mbox|textrm|rm)\s*\{{\s*{_product(_EITHER_UNIT)}[\s.]*\}}(?:\s*\^\s*\{{?-?\d\}}?)?"
+_SET_UNIT = (
+    rf"\\(?:mathrm|text|mbox|textrm|rm)\s*\{{\s*{_product(_EITHER_UNIT)}[\s.]*\}}"
+    r"(?:\s*\^\s*\{?-?\d\}?)?"
+)
 _TRAILING_UNIT = re.compile(rf"(?<=[\d}})%])\s*(?:{_SET_UNIT}|\s{_product(_UNIT)})\s*\.?$")
 _WRAPPED = re.compile(r"\\(?:text|mathrm|mbox|textbf|mathbf|textrm)\s*(?=\{)")
 _BLANK = re.compile(r"(?<![\d.])\s+|\s+(?![\d.])")

@@ -147,15 +147,19 @@ _NAMES = "; ".join(
     f"{kl.upper()}: {DIVERGENCES[kl].penalty}" for kl in DIVERGENCE_NAMES if kl != "none"
 )
 _LEGEND = f"""\
-[bold]What each loss optimises.[/bold] All responses of a small language are enumerated: exact numbers.
-[bold]exact for[/bold]  the objective whose gradient the loss has on average, whatever the drift, unclipped
+[bold]What each loss optimises.[/bold] All responses of a small language are enumerated: exact \
+numbers.
+[bold]exact for[/bold]  the objective whose gradient the loss has on average, whatever the drift, \
+unclipped
   token: each token redrawn on its own, prefixes as sampled; resp.: whole responses of the policy
   R: E[R]; {_NAMES}, ref being a third policy; none: none of these objectives
-[bold]bias[/bold]       |average step − gradient| / |gradient| for the KL it is named for; 0: at most 1e-10
+[bold]bias[/bold]       |average step − gradient| / |gradient| for the KL it is named for; \
+0: at most 1e-10
 [bold]noise[/bold]      standard deviation of one response's step / |average step|
 [bold]clip:[/bold]      the same figures with the loss's own clip
 [bold]drift[/bold]      distance from old to the trained policy, in standard deviations of a logit
-[bold]†[/bold]          the responses of a batch affect each other: the figures are of all batches of two\
+[bold]†[/bold]          the responses of a batch affect each other: \
+the figures are of all batches of two\
 """
 _ADVANTAGES = (
     "Advantage estimators, on-policy, two prompts: average step = scale x (gradient + bias)"

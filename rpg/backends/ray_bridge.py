@@ -124,9 +124,8 @@ def _outcome(ray: Any, reference: Any) -> dict[str, Any]:
         is_ours = isinstance(error.cause, UserError)
         return {"refused": str(error.cause) if is_ours else f"backend.place: {last_line(error)}"}
     except ray.exceptions.RuntimeEnvSetupError as error:
-        return {
-            "refused": f"backend.place: this version cannot be sent to the cluster: {last_line(error)}"
-        }
+        why = f"this version cannot be sent to the cluster: {last_line(error)}"
+        return {"refused": f"backend.place: {why}"}
     except ray.exceptions.OutOfMemoryError:
         return {"lost": "Ray ended it because its node was short of memory"}
     except ray.exceptions.RayError as error:

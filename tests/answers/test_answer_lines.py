@@ -232,7 +232,10 @@ NOT_READ = {
     "ratios": r"\d to \d",
     "currencies": r"\b(?:USD|EUR|GBP|INR|JPY|Rs)\.? ?\d",
     "groups of two digits": r"\d,\d\d,\d{3}",
-    "days before months": r"\d(?:st|nd|rd|th)? (?:of )?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)",
+    "days before months": (
+        r"\d(?:st|nd|rd|th)? (?:of )?"
+        r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+    ),
 }
 """Quantities in words that no rule reads: no real response states its answer in them."""
 

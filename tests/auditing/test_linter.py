@@ -221,7 +221,8 @@ def test_prime_rls_settings_are_audited(tmp_path):
 
 OPEN = """
 python mason.py --cluster x --beta 9 -- source setup.sh \\&\\& python open_instruct/grpo_fast.py \\
-    --exp_name run --beta 0.05 --num_learners_per_node 8 8 --masked_mean_axis 1 --gradient_checkpointing
+    --exp_name run --beta 0.05 --num_learners_per_node 8 8 --masked_mean_axis 1 \\
+    --gradient_checkpointing
 """
 
 

@@ -18,9 +18,11 @@ description: words
 run:
   task: {type: chain, tiers: {easy: 2, medium: 3}, train_problems: 100, benchmark_problems: 4}
   model: {type: tiny, hidden_size: 32, warm_start: {target_accuracy: 0.5, behaviour_steps: 5}}
-  algorithm: {name: rpg-urkl, beta: 0.001, clip: {low: 0.1, high: 0.2, c: 3.0}, reference: {type: every_k, k: 4},
+  algorithm: {name: rpg-urkl, beta: 0.001, clip: {low: 0.1, high: 0.2, c: 3.0},
+              reference: {type: every_k, k: 4},
               kl: {type: objective, divergence: urkl}, advantage: {type: group, std: false}}
-  training: {steps: 4, prompts_per_step: 8, mini_batch_prompts: 4, optimizer: {type: adamw, learning_rate: 0.001}}
+  training: {steps: 4, prompts_per_step: 8, mini_batch_prompts: 4,
+             optimizer: {type: adamw, learning_rate: 0.001}}
   rollout: {group_size: 4, temperature: 1.0}
   evaluation: {every: 2, samples_per_problem: 2, engine: {type: local}, place: {type: here}}
   backend: {type: local}

@@ -92,9 +92,12 @@ def test_problems_are_those_that_differ_most_and_both_answers_are_shown(demo, ag
     table = app.dataframe[0].value
     with connect(demo) as db:
         rows = db.execute(
-            """SELECT s.problem_id, avg(correct::INT) FILTER (variant = 'rpg-urkl' AND s.step = 6) AS mine,
+            """SELECT s.problem_id,
+                      avg(correct::INT) FILTER (variant = 'rpg-urkl' AND s.step = 6) AS mine,
                       avg(correct::INT) FILTER (variant = ? AND s.step = ?) AS other
-               FROM samples s JOIN runs r USING (sweep, run) WHERE s.benchmark = 'hard' GROUP BY ALL""",
+               FROM samples s JOIN runs r USING (sweep, run)
+               WHERE s.benchmark = 'hard'
+               GROUP BY ALL""",
             [against.lower(), step],
         ).fetchall()
     expected = {problem: (mine, other) for problem, mine, other in rows}

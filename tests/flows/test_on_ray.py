@@ -132,8 +132,11 @@ def test_the_exit_of_a_training_comes_through_its_guard(end, code):
 TRAINER = """
 import sys, time
 from rpg.backends.training_process import run_training
+def sleep(folder, home, say):
+    say("up")
+    time.sleep(600)
 def main(arguments=None):
-    return run_training("sleeper", None, lambda folder, home, say: (say("up"), time.sleep(600)), arguments)
+    return run_training("sleeper", None, sleep, arguments)
 if __name__ == "__main__":
     sys.exit(main())
 """

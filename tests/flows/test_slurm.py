@@ -182,7 +182,9 @@ def test_a_killed_sweep_finds_its_jobs_again_and_ctrl_c_leaves_none(tmp_path, sl
         (
             "JobState=FAILED ExitCode=127:0",
             {
-                "refused": "backend.place: Slurm job 7_0 ended with code 127 on n1: python: not found"
+                "refused": (
+                    "backend.place: Slurm job 7_0 ended with code 127 on n1: python: not found"
+                )
             },
         ),
         ("JobState=COMPLETED ExitCode=0:0", {"code": 0, "newest": 3, "node": "n1"}),

@@ -176,7 +176,8 @@ def test_ctrl_c_ends_the_children_and_the_command_it_prints_continues_this_sweep
     is running it."""
     home, file = whole / "stopped here", whole / "my sweep.yaml"
     file.write_text(LONG)
-    options = "--name mine --axis seed=[5] --set training.steps=400 --set evaluation.every=400 --home".split()
+    steps = ["--set", "training.steps=400", "--set", "evaluation.every=400"]
+    options = ["--name", "mine", "--axis", "seed=[5]", *steps, "--home"]
     how = {"home": whole / "interrupted", "module": TRIVIAL, **prefect}
     sweep = start(whole, "sweep", file.name, *options, str(home), **how, **SLOW)
     until(lambda: (home / "runs").exists() and steps_done(home, "mine"), "a step")

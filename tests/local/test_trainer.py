@@ -15,11 +15,13 @@ from rpg.models.policy import Policy
 from tests.models.test_reward_models import classifier
 from tests.tiny import make_spec, make_trainer
 
-NAMES = """step optimizer_step reward accuracy entropy loss kl_old_to_policy kl_policy_to_old kl_ref_to_policy
-kl_policy_to_ref ratio_mean ratio_max ess clip_fraction clip_fraction_upper clip_fraction_lower clip_fraction_dual
-grad_norm grad_norm_max response_length truncation_rate learning_rate groups_sampled groups_kept tokens
+NAMES = """step optimizer_step reward accuracy entropy loss
+kl_old_to_policy kl_policy_to_old kl_ref_to_policy kl_policy_to_ref ratio_mean ratio_max ess
+clip_fraction clip_fraction_upper clip_fraction_lower clip_fraction_dual grad_norm grad_norm_max
+response_length truncation_rate learning_rate groups_sampled groups_kept tokens
 tokens_per_second seconds_rollout seconds_reward seconds_log_prob seconds_update seconds_step
-reference_age ratio_p01 ratio_p50 ratio_p99 kl_gradient_share entropy_correct entropy_wrong""".split()
+reference_age ratio_p01 ratio_p50 ratio_p99 kl_gradient_share
+entropy_correct entropy_wrong""".split()
 LIMITS = Limits(rows=128, tokens=10**9, tokens_of_long=10**9)
 NO_KL = {"kl_gradient_share"}
 """What an algorithm without a KL in its loss does not report."""
@@ -57,8 +59,9 @@ def trained(home, steps=2, **changes):
     return weights(trainer), rows, trainer
 
 
-ALGORITHMS = """grpo grpo-corrected dr-grpo dapo reinforce-pp reinforce-pp-baseline rloo gpg gspo cispo reinforce ppo
-rpg-fkl rpg-rkl rpg-ufkl rpg-urkl rpg-reinforce-fkl rpg-reinforce-rkl rpg-reinforce-ufkl
+ALGORITHMS = """grpo grpo-corrected dr-grpo dapo reinforce-pp reinforce-pp-baseline
+rloo gpg gspo cispo reinforce ppo rpg-fkl rpg-rkl rpg-ufkl rpg-urkl
+rpg-reinforce-fkl rpg-reinforce-rkl rpg-reinforce-ufkl
 rpg-reinforce-urkl""".split()
 
 
@@ -311,9 +314,7 @@ def ages(home, reference, **changes):
     return [trainer.step(s) for s in range(1, 6)], trainer
 
 
-def test_reference_old_is_renewed_at_every_rollout_every_k_counts_optimizer_steps_and_fixed_never_is(
-    home,
-):
+def test_references_are_renewed_at_every_rollout_every_k_optimizer_steps_or_never(home):
     rows, trainer = ages(home, "old")
     assert [r["reference_age"] for r in rows] == [0] * 5
     assert trainer.reference.policy is None
@@ -433,7 +434,8 @@ def test_bfloat16_scores_old_log_probabilities_as_it_trains(home):
 
 GRADED = """
 def score(responses, prompts, answer):
-    return {"letters": [len(set(r)) / 10 for r in responses], "even": [None if len(r) % 2 else 1.0 for r in responses]}
+    letters = [len(set(r)) / 10 for r in responses]
+    return {"letters": letters, "even": [None if len(r) % 2 else 1.0 for r in responses]}
 """
 
 

@@ -349,8 +349,10 @@ def test_verl_s_numbers_may_be_set_and_code_comes_from_whoever_serves(where, tmp
     )
     task = "task={type: math, train: math-train}\n"
     assert forms.sweep(where, "quickstart", overrides=task + VERL + numbers)
-    extra = """model: {type: pretrained, path: Qwen/Qwen3-0.6B}, task: {type: math, train: math-train},
-      backend: {type: verl, device: cuda, rollout: {type: vllm}, verl: {actor_rollout_ref.model.external_lib: mine}}"""
+    extra = """model: {type: pretrained, path: Qwen/Qwen3-0.6B},
+      task: {type: math, train: math-train},
+      backend: {type: verl, device: cuda, rollout: {type: vllm},
+                verl: {actor_rollout_ref.model.external_lib: mine}}"""
     may_be_code = r"external_lib: 'mine' may be code, and from here it may only be named by"
     with pytest.raises(ConfigError, match=may_be_code):
         forms.sweep(where, own(where, extra))

@@ -18,8 +18,16 @@ run:
     type: tiny
     hidden_size: 32
     intermediate_size: 64
-    warm_start: {target_accuracy: 0, consolidation_steps: 0, behaviour_steps: 120, behaviour_learning_rate: 3.0e-3}
-  training: {steps: 3, prompts_per_step: 16, mini_batch_prompts: 8, optimizer: {type: adamw, learning_rate: 5.0e-4}}
+    warm_start:
+      target_accuracy: 0
+      consolidation_steps: 0
+      behaviour_steps: 120
+      behaviour_learning_rate: 3.0e-3
+  training:
+    steps: 3
+    prompts_per_step: 16
+    mini_batch_prompts: 8
+    optimizer: {type: adamw, learning_rate: 5.0e-4}
   rollout: {group_size: 8}
   evaluation: {every: 3, samples_per_problem: 4}
 axes:

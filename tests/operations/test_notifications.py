@@ -43,7 +43,7 @@ def hook():
     server.shutdown()
 
 
-def test_the_automations_of_the_documentation_call_when_a_flow_run_fails_and_when_there_was_no_night(
+def test_the_documented_automations_call_when_a_flow_run_fails_and_when_there_was_no_night(
     served, hook, tmp_path
 ):
     """And the run that fails has its reason in red, without a traceback of Prefect's engine."""

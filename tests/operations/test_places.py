@@ -28,7 +28,8 @@ pytestmark = namespaces
 OWNER = """
 import os, subprocess, sys, time
 from rpg.system.processes import owner_mark
-child = subprocess.Popen([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"],
+sleep = "import time; print('up', flush=True); time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-c", sleep],
                          env={**os.environ, **owner_mark()})
 child.wait()
 """

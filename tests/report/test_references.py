@@ -41,7 +41,8 @@ def test_the_reference_is_the_one_that_the_run_measured_against(tmp_path, home):
         found = queries.references(db, ["sweep"])
         assert found == {("sweep", variant): words for variant, words in ALGORITHMS.items()}
         same = """SELECT DISTINCT run FROM metrics GROUP BY run
-                  HAVING bool_and(kl_ref_to_policy = kl_old_to_policy AND kl_policy_to_ref = kl_policy_to_old)"""
+                  HAVING bool_and(kl_ref_to_policy = kl_old_to_policy
+                                  AND kl_policy_to_ref = kl_policy_to_old)"""
         old = {name for name, words in ALGORITHMS.items() if words == "the old policy"}
         assert {run for (run,) in db.execute(same).fetchall()} == old
 

@@ -187,7 +187,8 @@ def test_paired_uses_the_last_step_that_both_have(layout):
         """SELECT d.* FROM paired d
            JOIN runs r ON (r.sweep, r.variant, r.seed) = (d.sweep, d.variant, d.seed)
            JOIN runs b ON (b.sweep, b.variant, b.seed) = (d.sweep, d.baseline, d.seed)
-           JOIN samples s ON (s.benchmark, s.step, s.problem_id) = (d.benchmark, d.step, d.problem_id)
+           JOIN samples s
+             ON (s.benchmark, s.step, s.problem_id) = (d.benchmark, d.step, d.problem_id)
            GROUP BY ALL
            HAVING avg(s.correct::INT) FILTER (s.run = r.run) <> any_value(d.accuracy)
                OR avg(s.correct::INT) FILTER (s.run = b.run) <> any_value(d.baseline_accuracy)""",

@@ -31,9 +31,11 @@ def module(tmp_path, monkeypatch):
         textwrap.dedent("""
         import os, signal, subprocess, sys, time
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-        away = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
-        with open(sys.argv[1] + ".part", "w") as f: f.write(f"{os.getpid()} {grandchild.pid} {away.pid}")
+        sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
+        grandchild = subprocess.Popen(sleeps)
+        away = subprocess.Popen(sleeps, start_new_session=True)
+        with open(sys.argv[1] + ".part", "w") as f:
+            f.write(f"{os.getpid()} {grandchild.pid} {away.pid}")
         os.rename(sys.argv[1] + ".part", sys.argv[1])
         time.sleep(600)
     """)

@@ -36,9 +36,8 @@ FOUND = {
     .replace("POSITIVE", "NEGATIVE")
     .replace(" ", "\n  "),
     "other commands": ORIGINAL.replace("\\frac", "\\dfrac"),
-    "an instruction around it": "You are a careful assistant who explains each step of the solution to a student and "
-    "who "
-    "never skips one of them, however easy it may seem.\n\n"
+    "an instruction around it": "You are a careful assistant who explains each step of the "
+    "solution to a student and who never skips one of them, however easy it may seem.\n\n"
     + ORIGINAL
     + "\n\nThink step by step, check the result twice, "
     "write the solution down in full sentences, and put the final answer within \\boxed{} "
@@ -62,9 +61,8 @@ FOUND = {
     "a dialogue": f"User: {ORIGINAL}\nAssistant: {OTHER}",
 }
 NOT_FOUND = {
-    "a paraphrase": "Some water is removed daily from a full reservoir and half the deficit is restored by "
-    "night; "
-    "when is it at least three quarters full?",
+    "a paraphrase": "Some water is removed daily from a full reservoir and half the deficit is "
+    "restored by night; when is it at least three quarters full?",
     "another language": "一个水箱装满时有 $a^2+12$ 升水。每天早上取出 $b$ 升，晚上补回缺少的一半。",
 }
 

@@ -94,7 +94,10 @@ def test_what_would_make_a_run_fail_and_what_does_no_harm(changes, differences, 
 
 
 SMI = """#!/bin/sh
-[ $# = 0 ] && echo "Driver Version: 535.183.01  CUDA Version: 12.2" || echo "RTX 4090, 24564, 300, 8.9"
+if [ $# = 0 ]
+then echo "Driver Version: 535.183.01  CUDA Version: 12.2"
+else echo "RTX 4090, 24564, 300, 8.9"
+fi
 """
 
 

@@ -93,7 +93,7 @@ def test_the_numbers_are_verls_own():
 
 
 LITTLE = """
-import sys, threading, time
+import json, sys, threading, time
 import ray
 from omegaconf import OmegaConf
 from ray.experimental.internal_kv import _internal_kv_put as put
@@ -109,9 +109,14 @@ queue = {"backend": {"SimpleStorage": {"num_data_storage_units": 1}}}
 config = OmegaConf.create({"trainer": {"nnodes": 1, "n_gpus_per_node": 1}, "transfer_queue": queue})
 sys.modules["rpg.backends.ray_connection"].REPORT_SECONDS = 1.0
 ray.init(address="local", num_cpus=2, num_gpus=1, include_dashboard=False)
-put("__autoscaling_status", '{"autoscaler_report": {"pending_launches": {"worker": 2}, "pending_nodes": []}}')
+report = {"pending_launches": {"worker": 2}, "pending_nodes": []}
+put("__autoscaling_status", json.dumps({"autoscaler_report": report}))
 threading.Timer(3.0, put, ("__autoscaling_status", "{}")).start()  # longer than REPORT_SECONDS
-for ask in (lambda: task_runner.require_resources(config), lambda: ray.get(Worker.remote().work.remote())):
+def require():
+    task_runner.require_resources(config)
+def work():
+    ray.get(Worker.remote().work.remote())
+for ask in (require, work):
     try:
         ask()
     except Exception as error:

@@ -50,7 +50,8 @@ STARTED: list[subprocess.Popen] = []
 
 FUNCTION = """
 def score(prompts, responses, answer):
-    return {"letters": [len(set(r)) / 10 for r in responses], "asked": [float(len(p)) for p in prompts]}
+    letters = [len(set(r)) / 10 for r in responses]
+    return {"letters": letters, "asked": [float(len(p)) for p in prompts]}
 """
 RUN = {
     "seed": 158,  # whose rollouts have groups with signal in all, in some and in none of the draws

@@ -28,9 +28,11 @@ COUNTS = {
     f"{ROLLOUT}.free_cache_engine",
 }
 """What we set and anyone may set otherwise; our loggers stay among theirs."""
-IDLE = """data.shuffle data.truncation data.apply_chat_template_kwargs.enable_thinking trainer.balance_batch
-actor_rollout_ref.actor.tau_pos actor_rollout_ref.actor.calculate_entropy actor_rollout_ref.ref.log_prob_micro_batch_size
-actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size algorithm.rollout_correction.rollout_is"""
+IDLE = """data.shuffle data.truncation data.apply_chat_template_kwargs.enable_thinking
+trainer.balance_batch actor_rollout_ref.actor.tau_pos actor_rollout_ref.actor.calculate_entropy
+actor_rollout_ref.ref.log_prob_micro_batch_size
+actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size
+algorithm.rollout_correction.rollout_is"""
 """What would change nothing, or make evaluations see other prompts and shards other batches than
 our fields say."""
 

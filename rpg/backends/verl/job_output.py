@@ -73,9 +73,13 @@ _ERROR = "error: "
 """How the driver's last line begins."""
 
 _ADVICE = {
-    r"(?i)out of memory|OutOfMemory|low on memory|Cannot allocate memory": "too little memory: lower "
-    "backend.max_tokens_per_gpu or rollout memory, set backend.offload, or use more GPUs",
-    r"(?i)ActorDiedError|WorkerCrashedError|ActorUnavailableError|actor died": "a worker of verl died",
+    r"(?i)out of memory|OutOfMemory|low on memory|Cannot allocate memory": (
+        "too little memory: lower backend.max_tokens_per_gpu or rollout memory, "
+        "set backend.offload, or use more GPUs"
+    ),
+    r"(?i)ActorDiedError|WorkerCrashedError|ActorUnavailableError|actor died": (
+        "a worker of verl died"
+    ),
     r"\bGCS\b|Ray cluster|Ray Client|raylet": "the Ray cluster is gone or cannot be reached",
 }
 

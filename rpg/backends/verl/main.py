@@ -90,7 +90,9 @@ def derive(config: Any) -> None:
         "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz": True,
         "actor_rollout_ref.rollout.calculate_log_probs": True,
         "actor_rollout_ref.ref.log_prob_use_dynamic_bsz": True,
-        "actor_rollout_ref.rollout.agent.agent_loop_manager_class": "rpg.backends.verl.agent_loops.SeededManager",
+        "actor_rollout_ref.rollout.agent.agent_loop_manager_class": (
+            "rpg.backends.verl.agent_loops.SeededManager"
+        ),
         "reward.reward_manager.source": "importlib",
         "reward.reward_manager.name": "VerifierManager",
         "reward.reward_manager.module.path": "pkg://rpg.backends.verl.reward_manager",

@@ -128,18 +128,21 @@ def form(completions, **kwargs):
 
 def main():
     data = load_dataset("json", data_files="sums.jsonl", split="train").map(
-        lambda row: {"prompt": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f"Q: {row['question']}"}]}
+        lambda row: {"prompt": [{"role": "system", "content": SYSTEM},
+                                {"role": "user", "content": f"Q: {row['question']}"}]}
     )
     data = data.filter(lambda row: "\\n#: \\x07" not in row["question"])
     rate = 1e-3
     config = GRPOConfig(
-        output_dir="out", learning_rate=rate, per_device_train_batch_size=16, gradient_accumulation_steps=2,
-        num_generations=8, max_steps=6, beta=0.04, epsilon=0.3, loss_type="grpo", reward_weights=[1.0, 2.0],
-        seed=int(NAME or 0), steps_per_generation=4, num_iterations=2, top_k=0, min_p=None, epsilon_high=None,
+        output_dir="out", learning_rate=rate, per_device_train_batch_size=16,
+        gradient_accumulation_steps=2, num_generations=8, max_steps=6, beta=0.04, epsilon=0.3,
+        loss_type="grpo", reward_weights=[1.0, 2.0], seed=int(NAME or 0), steps_per_generation=4,
+        num_iterations=2, top_k=0, min_p=None, epsilon_high=None,
         lr_scheduler_type="constant_with_warmup",
     )
     judged = [right, form]
-    GRPOTrainer(model=MODEL, reward_funcs=judged, args=config, train_dataset=data, peft_config=None).train()
+    GRPOTrainer(model=MODEL, reward_funcs=judged, args=config, train_dataset=data,
+                peft_config=None).train()
 
 
 main()

@@ -237,7 +237,8 @@ import subprocess, sys, time
 def hangs(responses):
     wait = "import time; time.sleep(600)"
     subprocess.Popen([sys.executable, "-c", wait, "MARKER"], start_new_session=True)
-    orphan = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {wait!r}, 'MARKER'], start_new_session=True)"
+    begin = f"subprocess.Popen([sys.executable, '-c', {wait!r}, 'MARKER'], start_new_session=True)"
+    orphan = f"import subprocess, sys; {begin}"
     subprocess.run([sys.executable, "-c", orphan])
     time.sleep(600)
 

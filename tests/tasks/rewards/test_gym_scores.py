@@ -162,8 +162,8 @@ model:
   hidden_size: 32
   intermediate_size: 64
   warm_start:
-    {target_accuracy: 0, max_steps: 1, consolidation_steps: 0, behaviour_steps: 150, behaviour_learning_rate: 3.0e-3,
-     scratchpad_fraction: 1}
+    {target_accuracy: 0, max_steps: 1, consolidation_steps: 0, behaviour_steps: 150,
+     behaviour_learning_rate: 3.0e-3, scratchpad_fraction: 1}
 training: {steps: 1, prompts_per_step: 4, mini_batch_prompts: 4}
 rollout: {group_size: 4, max_prompt_tokens: 96, max_response_tokens: 16}
 evaluation: {every: 1, samples_per_problem: 4}
