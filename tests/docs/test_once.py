@@ -72,3 +72,12 @@ def test_each_page_of_research_says_its_commit_and_data():
     for name in RESEARCH:
         opening = (ROOT / "docs" / name).read_text("utf-8")[:1500]
         assert re.search(r"\*\*Commit\*\*: `[0-9a-f]{8}`.*\*\*Data\*\*: ", opening, re.S), name
+
+
+def test_each_page_opens_with_what_one_can_do_after_it():
+    """But for lists: of pages, of answers, of steps."""
+    lists = {"README.md", "asked.md", "decisions.md", "releasing.md", "configuration.md", *RESEARCH}
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        if page.name not in lists:
+            _, _, opening = page.read_text("utf-8")[:400].partition("\n")
+            assert opening.strip().startswith("After this page you "), page.name
