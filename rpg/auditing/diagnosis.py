@@ -152,7 +152,10 @@ def unmeasurable(loss: LossFunction, scenes: Sequence[Scene]) -> str | None:
                 f"The loss returned {type(value).__name__}; a tensor with one number is expected."
             )
         if value.numel() != 1:
-            return f"The loss returned a tensor of shape {tuple(value.shape)}; one number is expected: sum or average it."
+            return (
+                f"The loss returned a tensor of shape {tuple(value.shape)}; one number is "
+                "expected: sum or average it."
+            )
         grad = torch.autograd.grad
         gradient = (
             grad(value.sum(), log_prob, allow_unused=True)[0] if value.requires_grad else None
@@ -160,7 +163,10 @@ def unmeasurable(loss: LossFunction, scenes: Sequence[Scene]) -> str | None:
         for name, numbers in (("loss", value), ("gradient of the loss", gradient)):
             if numbers is not None and not torch.isfinite(numbers).all():
                 kind = "NaN" if torch.isnan(numbers).any() else "infinite"
-                return f"The {name} is {kind} on finite inputs (drift {scene.drift:g}), so nothing can be measured."
+                return (
+                    f"The {name} is {kind} on finite inputs (drift {scene.drift:g}), so nothing "
+                    "can be measured."
+                )
         is_constant &= (gradient is None or not gradient.any()) and not isinstance(
             scene.beside, Tensor
         )
@@ -223,7 +229,10 @@ def _coupled(subject: Subject, settings: Settings) -> str:
     scenes = settings.coupled().scenes(subject)
     fits = [projected(subject.loss, scenes, size) for size in (2, 3)]
     shares = [fit.coefficients.get("reward", 0.0) for fit in fits]
-    words = "The responses of a batch affect each other: permuting, mixing or enlarging it changes a response's gradient."
+    words = (
+        "The responses of a batch affect each other: permuting, mixing or enlarging it changes "
+        "a response's gradient."
+    )
     words += f" In batches of 2: {fits[0]}. In batches of 3: {fits[1]}."
     if abs(shares[0] - 1 / 2) < 1e-6 and abs(shares[1] - 2 / 3) < 1e-6:
         mean = "the batch's mean is subtracted from the advantages"
@@ -245,18 +254,27 @@ def _against_request(on: Projection, off: Projection, subject: Subject) -> Itera
         abs(kl / reward - beta) < 1e-6 for kl in on.kls.values()
     )
     if abs(reward - 1) > 1e-6 and off.is_exact and as_asked:
-        yield f"The direction is exact: everything is rescaled by {reward:.4g}, as if by a learning rate."
+        yield (
+            f"The direction is exact: everything is rescaled by {reward:.4g}, as if by a "
+            "learning rate."
+        )
     if not beta or subject.divergence == "none":
         return
     asked = subject.divergence
     others = [name.upper() for name in on.kls]
     if not others:
-        yield f"It contains no KL: the {asked.upper()} that was asked for has no gradient (is it detached?)."
+        yield (
+            f"It contains no KL: the {asked.upper()} that was asked for has no gradient (is it "
+            "detached?)."
+        )
     elif asked not in on.kls:
         yield f"{asked.upper()} was asked for; on-policy it follows {' and '.join(others)}."
     elif abs(excess := on.kls[asked] / reward - beta) > 1e-6 * beta:
         more = "more" if excess > 0 else "less"
-        yield f"The weight of {asked.upper()} is {_percent(abs(excess) / beta)} {more} than the beta of {beta:g}."
+        yield (
+            f"The weight of {asked.upper()} is {_percent(abs(excess) / beta)} {more} than the "
+            f"beta of {beta:g}."
+        )
 
 
 def aggregation(subject: Subject, drift: float = 0.0) -> str | None:
@@ -376,7 +394,10 @@ def _difference(
         " They lack the KL.": reward,
     }
     here = {how: other[differs] for how, other in ways.items()}
-    return f"What is left over comes from {words}.{_equal_to(slope[differs], here, exact[differs].norm())}"
+    return (
+        "What is left over comes from "
+        f"{words}.{_equal_to(slope[differs], here, exact[differs].norm())}"
+    )
 
 
 def _equal_to(slope: Tensor, ways: dict[str, Tensor], size: Tensor) -> str:

@@ -115,7 +115,8 @@ class ReferenceSchedule:
         return due
 
     def observe(self, token_kl: float) -> None:
-        """Take the mean KL(policy || reference) per token of one optimizer step into the average."""
+        """Take the mean KL(policy || reference) per token of one optimizer step into the
+        average."""
         if self.schedule.type == "kl_above":
             decay = self.schedule.decay
             self.average = decay * self.average + (1 - decay) * token_kl

@@ -27,7 +27,8 @@ of its tokens, padded: (VALUES and last `clipped`, T), float32.
 
 @dataclass
 class Recorder:
-    """Which of the N responses of a rollout are recorded, and their rows once the updates are done."""
+    """Which of the N responses of a rollout are recorded, and their rows once the updates are
+    done."""
 
     records: TokenRecords
     size: int

@@ -113,7 +113,8 @@ def _drawn_before(
     keys: Mapping[tuple[str, int], Key],
     prefix: str,
 ) -> dict[Key, Draw]:
-    """The responses of graded rows, by where they are stored; of other problems, or of turns, none."""
+    """The responses of graded rows, by where they are stored; of other problems, or of turns,
+    none."""
     texts = {problem.id: problem.text for problem in problems}
     found: dict[Key, Draw] = {}
     for row in rows:
@@ -272,7 +273,8 @@ def _answered(sample: Sample) -> Answered:
 def _second_verdicts(
     samples: Sequence[Sample], scores: Sequence[Scored], scorer: Scorer
 ) -> dict[int, bool | None]:
-    """A second reader's verdicts on the samples that the verifier could not read, by their place."""
+    """A second reader's verdicts on the samples that the verifier could not read, by their
+    place."""
     unread = {
         index: (samples[index].problem.answer, scored.grade.extracted or "")
         for index, scored in enumerate(scores)

@@ -152,8 +152,10 @@ def require_reference(algo: Algorithm, ref_log_prob: Tensor | None) -> None:
     there are none."""
     if ref_log_prob is None and algo.needs_reference:
         raise ValueError(
-            f"ref_log_prob: {algo.name} has its KL to another reference policy than old (reference: {algo.reference.type}); "
-            "pass the log-probabilities of the sampled tokens under it, or old_log_prob while the two are the same, or "
+            f"ref_log_prob: {algo.name} has its KL to another reference policy than old "
+            f"(reference: {algo.reference.type}); "
+            "pass the log-probabilities of the sampled tokens under it, or old_log_prob "
+            "while the two are the same, or "
             'choose rpg.algorithm(..., reference="old")'
         )
 
@@ -178,7 +180,8 @@ def _per_response(kind: Advantage, reward: Tensor, group: Tensor, lengths: Tenso
     size = zeros.index_add(0, index, torch.ones_like(reward))
     if len(reward) > 1 and len(ids) == len(reward):
         warnings.warn(
-            f"group: each of the {len(reward)} responses is a group of its own, so that every advantage is 0 and nothing "
+            f"group: each of the {len(reward)} responses is a group of its own, so that "
+            "every advantage is 0 and nothing "
             "is learned; give responses to the same prompt the same number",
             stacklevel=3,
         )

@@ -307,7 +307,8 @@ def _warn_of_positive(inputs: dict[str, Tensor], mask: Tensor) -> None:
             if value[mask].min() >= 0:
                 likely = "are they probabilities? Pass their logarithm"
             warnings.warn(
-                f"{name}[{row}, {token}] is {value[row, token].item():.4g}, expected the natural logarithm of a "
+                f"{name}[{row}, {token}] is {value[row, token].item():.4g}, expected the "
+                "natural logarithm of a "
                 f"probability, at most 0; {len(bad)} unmasked entries are above: {likely}",
                 stacklevel=3,
             )

@@ -88,7 +88,8 @@ def _masked(loss: TokenLoss, mask: Mask, x: TokenInputs) -> TokenLoss:
 
 
 def _kl_beside(kl: LossKL | ObjectiveKL, x: TokenInputs) -> tuple[Tensor, Tensor]:
-    """Value and slope (b, T) of the KL term that is added to a surrogate, without its weight beta."""
+    """Value and slope (b, T) of the KL term that is added to a surrogate, without its weight
+    beta."""
     w = bounded_exp(x.log_w)
     if isinstance(kl, LossKL):
         value, slope = estimator(kl.estimator, x.d)

@@ -164,8 +164,10 @@ class Conversations:
         groups = [openings[start : start + size] for start in range(0, len(openings), size)]
         if any(len(set(texts)) > 1 for texts in groups):
             raise EnvironmentFault(
-                f"task.factory: {self.task.factory}: reset returned different texts for one problem; responses that are "
-                "compared need the same prompt, so accepted: a text that follows from the row's columns"
+                f"task.factory: {self.task.factory}: reset returned different texts for one "
+                "problem; responses that are "
+                "compared need the same prompt, so accepted: a text that follows from the "
+                "row's columns"
             )
         whole = [
             _with_text(prompt, texts[0]) for prompt, texts in zip(prompts, groups, strict=True)

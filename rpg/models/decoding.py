@@ -410,7 +410,8 @@ class Batch:
         return sizes[self.prompt_of] + self.lengths
 
     def rows(self, index: Tensor) -> "Batch":
-        """The rows `index` (int64) with the prompts they need, as wide as their longest response."""
+        """The rows `index` (int64) with the prompts they need, as wide as their longest
+        response."""
         lengths = self.lengths[index]
         used, prompt_of = torch.unique(self.prompt_of[index], return_inverse=True)
         width = int(lengths.max()) if len(lengths) else 0

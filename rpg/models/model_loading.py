@@ -135,7 +135,10 @@ def load_gguf(
     missing.
     """
     if importlib.util.find_spec("gguf") is None:
-        why = f"reading a GGUF file needs the package gguf; install it with: {install_command('models')}"
+        why = (
+            "reading a GGUF file needs the package gguf; install it with: "
+            f"{install_command('models')}"
+        )
         raise ModelError(why)
     try:
         fields, tensors = gguf_files.read(file)

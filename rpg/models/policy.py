@@ -126,8 +126,10 @@ class Policy:
                 return lean.scored(self.model, batch, temperature, **how)
             if self.recompute:
                 raise ModelError(
-                    "backend.gradient_checkpointing: only layers of Llama, Mistral (within its window), Qwen2 and Qwen3 can "
-                    f"be recomputed, not those of {type(self.model).__name__}; leave it false, and on a GPU set "
+                    "backend.gradient_checkpointing: only layers of Llama, Mistral (within "
+                    "its window), Qwen2 and Qwen3 can "
+                    f"be recomputed, not those of {type(self.model).__name__}; leave it "
+                    "false, and on a GPU set "
                     "backend.offload: true"
                 )
             return generic_model.scored(

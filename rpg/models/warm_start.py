@@ -77,7 +77,8 @@ def supervised_start(
             reported = time.monotonic()
             left = (reported - began) / step * (start.steps - step)
             say(
-                f"warm start: step {step} of {start.steps}, loss {loss:.3f} a token, about {left:.0f} s left"
+                f"warm start: step {step} of {start.steps}, loss {loss:.3f} a token, about "
+                f"{left:.0f} s left"
             )
 
     _decay(
@@ -112,12 +113,14 @@ def _ability(
             best = max(best, accuracy)
             if step % (4 * _CHECK_EVERY) == 0 or accuracy >= warm.target_accuracy:
                 say(
-                    f"warm start: step {step}, held-out accuracy {accuracy:.2f} of {warm.target_accuracy}"
+                    f"warm start: step {step}, held-out accuracy {accuracy:.2f} of "
+                    f"{warm.target_accuracy}"
                 )
             if accuracy >= warm.target_accuracy:
                 return optimizer
     raise ModelError(
-        f"model.warm_start: held-out accuracy {best:.2f} after max_steps={warm.max_steps} steps, the target_accuracy "
+        f"model.warm_start: held-out accuracy {best:.2f} after max_steps={warm.max_steps} "
+        "steps, the target_accuracy "
         f"is {warm.target_accuracy}; another seed, more steps or a larger model may reach it"
     )
 

@@ -140,7 +140,8 @@ def frontier(data: pandas.DataFrame, labels: Sequence[str], *, name: str, x: str
 
 
 def _far_apart(data: pandas.DataFrame, wide: float, high: float) -> list[bool]:
-    """Which points can be written at without one number over another; the ends of paths come first."""
+    """Which points can be written at without one number over another; the ends of paths come
+    first."""
     kept: dict[Any, tuple[float, float]] = {}
     for row in data.sort_values("place", ascending=False).itertuples():
         if all(abs(row.x - x) > wide or abs(row.accuracy - y) > high for x, y in kept.values()):

@@ -220,7 +220,8 @@ def _row(
     parts: Sequence[str],
     problems: ProblemScores,
 ) -> dict[str, Any] | None:
-    """First, last and best of a variant's runs; None if only some of the benchmarks have samples."""
+    """First, last and best of a variant's runs; None if only some of the benchmarks have
+    samples."""
     last = curve[curve["step"] == step]
     per_benchmark = [problems.array(name, verdicts.at_step(runs, step)) for name in parts]
     arrays = [array for array in per_benchmark if array is not None]
@@ -452,7 +453,8 @@ def _design(problems: ProblemScores, pairs: Pairs, judged: Sequence[str]) -> _Pl
 
 
 def _compared_late(selection: Selection, pairs: Pairs) -> list[str]:
-    """Variants that were not compared at their last step, and runs that are not in their numbers."""
+    """Variants that were not compared at their last step, and runs that are not in their
+    numbers."""
     notes = []
     steps = {name: place[0][0] for name, (ours, _) in pairs.items() for _, place in ours.values()}
     for variant, (step, seeds) in selection.chosen.items():

@@ -1,4 +1,5 @@
-"""What a sweep has found, in one sentence: for the report, the dashboard's first page and Prefect."""
+"""What a sweep has found, in one sentence: for the report, the dashboard's first page and
+Prefect."""
 
 import math
 
@@ -73,7 +74,10 @@ def _compared(summary: Summary) -> str:
         return f"Too few problems move for a verdict. {measured}"
     if compared["verdict"].eq(TOO_FEW).all():
         seeds = int(compared["seeds"].min())
-        few = f"{_words(seeds).capitalize()} seed{'s' * (seeds > 1)} give{'s' * (seeds == 1)} no verdict"
+        few = (
+            f"{_words(seeds).capitalize()} seed{'s' * (seeds > 1)} give{'s' * (seeds == 1)} no "
+            "verdict"
+        )
         measured = largest if count > 1 else f"{label} minus {baseline} is {size}."
         return f"{few} ({_words(MINIMUM_SEEDS)} are needed). {measured}"
     if count == 1:
@@ -135,7 +139,10 @@ def _alone(table: pandas.DataFrame, measured: str) -> str:
     units = {"tokens": "tokens", "seconds": "s"}
     spent = [f"{row[name]:,.0f} {unit}" for name, unit in units.items() if pandas.notna(row[name])]
     cost = f", for {' and '.join(spent)}{' a seed' * (count > 1)}" if spent else ""
-    rose = f"{of} {row['first']:.2f} at step {row['first_step']}, {row['last']:.2f}{interval} at step {row['step']}{cost}"
+    rose = (
+        f"{of} {row['first']:.2f} at step {row['first_step']}, {row['last']:.2f}{interval} at "
+        f"step {row['step']}{cost}"
+    )
     seeds = (
         f"{_words(count)} seeds"
         if count > 1
@@ -143,7 +150,10 @@ def _alone(table: pandas.DataFrame, measured: str) -> str:
     )
     if len(table) == 1:
         return f"{row['label']}: {rose}; {seeds}."
-    return f"Nothing is compared with a baseline. Highest of {_words(len(table))}: {row['label']}, {rose}; {seeds}."
+    return (
+        f"Nothing is compared with a baseline. Highest of {_words(len(table))}: {row['label']}, "
+        f"{rose}; {seeds}."
+    )
 
 
 def _words(number: int) -> str:

@@ -51,7 +51,8 @@ class _Summarised(Protocol):
 
 @dataclass(frozen=True)
 class Spending:
-    """The table of a comparison with what variants have spent, and differences at equal spending."""
+    """The table of a comparison with what variants have spent, and differences at equal
+    spending."""
 
     table: pandas.DataFrame
     equal: tuple[Equal, ...]
@@ -150,7 +151,8 @@ def unequal(table: pandas.DataFrame, labels: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class _Budget:
-    """What all compared runs have spent at least, and the variants that were evaluated before it."""
+    """What all compared runs have spent at least, and the variants that were evaluated before
+    it."""
 
     axis: str
     amount: float

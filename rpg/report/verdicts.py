@@ -286,10 +286,10 @@ def grown(
 ) -> Iterator[stats.Look]:
     """The earlier looks that count, with what they found.
 
-    A look counts if it had the same baseline and benchmarks, some of its variants are still compared
-    with runs that it saw, and these have new finished runs or another step; or if it is this very
-    look (`name`) again. Any other costs no level: it asked another question, of other data, or saw
-    all that there is. What it found is kept only for the same steps.
+    A look counts if it had the same baseline and benchmarks, some of its variants are still
+    compared with runs that it saw, and these have new finished runs or another step; or if it is
+    this very look (`name`) again. Any other costs no level: it asked another question, of other
+    data, or saw all that there is. What it found is kept only for the same steps.
     """
     baseline, _, steps, benchmarks = json.loads(name)
     for look in (

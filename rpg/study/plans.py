@@ -50,7 +50,8 @@ def tuning_plan(study: Study, runs: Sequence[PlannedRun]) -> Sweep:
     """The sweep of the trials that have been run, or are to be run now."""
     spec = SweepSpec(
         name=tuning_sweep(study.spec.name),
-        description=f"Trials of the study {study.spec.name}: settings that were tried, on seeds that are not reported.",
+        description=f"Trials of the study {study.spec.name}: settings that were tried, "
+        "on seeds that are not reported.",
     )
     text = study.path.read_text(encoding="utf-8")
     return Sweep(spec, tuple(runs), None, text, study.path, reported=False)

@@ -23,8 +23,10 @@ from rpg.system import provenance
 OVER_LEVELS = "over levels of factors"
 """What a look is at, where factors are crossed with the seeds."""
 STOPPING = (
-    "Seeds come in as many portions as there are looks. After each, every variant's difference from the baseline is tested, "
-    "with the error of all looks together kept (rpg.stats.sequential). The study stops when every difference is better, "
+    "Seeds come in as many portions as there are looks. After each, every variant's "
+    "difference from the baseline is tested, "
+    "with the error of all looks together kept (rpg.stats.sequential). The study stops when "
+    "every difference is better, "
     "worse, or has an interval within the difference that matters; at the last look in any case."
 )
 _PLAN = (
@@ -144,7 +146,10 @@ def deviations(layout: Layout, record: Mapping[str, Any]) -> Iterator[str]:
     study = record["study"]
     now = digest({name: record[name] for name in _PLAN})
     if now != record["digest"]:
-        yield f"the record was edited after it was written: its digest is {record['digest']}, that of its content {now}"
+        yield (
+            f"the record was edited after it was written: its digest is {record['digest']}, "
+            f"that of its content {now}"
+        )
     for number in range(1, int(record["number"])):
         former = read_record(layout, study, number)
         if former is None:
@@ -216,7 +221,10 @@ def _of_sweep(layout: Layout, sweep: str, record: Mapping[str, Any]) -> Iterator
         elif folder.manifest_path.exists():
             run = folder.read_manifest()["run_id"]
             if run != planned["run_id"]:
-                yield f"{folder.name} has other settings or data than registered ({run}, not {planned['run_id']})"
+                yield (
+                    f"{folder.name} has other settings or data than registered ({run}, not "
+                    f"{planned['run_id']})"
+                )
             rows = folder.read_metrics()
             if rows and (began := rows[0].get("time")) and began < record["registered_at"]:
                 yield f"{folder.name} had been trained before the registration"

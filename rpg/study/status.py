@@ -36,7 +36,10 @@ def sentences(layout: Layout, study: str) -> Iterator[str]:
             continue
         for number, trials in enumerate(ended_searches, 1):
             if winner(trials) is None:
-                yield f"{tuning.variant}: search {number} has no finished trial, so it has no settings to compare"
+                yield (
+                    f"{tuning.variant}: search {number} has no finished trial, so it has no "
+                    "settings to compare"
+                )
         yield from remarks(tuning.variant, tuning.space, ended_searches)
     caution = few_searches(record["searches"], len(record["spec"]["report"]["seeds"]))
     if caution:

@@ -58,7 +58,8 @@ def material(layout: Layout, study: str) -> Material:
 
 
 def _in_colours(variants: Iterable[str], baseline: str) -> list[str]:
-    """In the order that gives a variant the colour that it has in the report of the reported sweep."""
+    """In the order that gives a variant the colour that it has in the report of the reported
+    sweep."""
     return sorted(variants, key=lambda variant: (variant != baseline, variant))
 
 
@@ -75,7 +76,8 @@ def registered(material: Material) -> Section:
     benchmarks = ", ".join(plan.benchmarks)
     lines = [
         f"Registered {when}, digest {plan.digest}{changed}.",
-        f"Seeds {seeds} on {benchmarks}; differences of {plan.matters:g} matter; looks: {plan.looks}; sweep {plan.sweep}.",
+        f"Seeds {seeds} on {benchmarks}; differences of {plan.matters:g} matter; looks: "
+        f"{plan.looks}; sweep {plan.sweep}.",
     ]
     fields = list(dict.fromkeys(field for settings in plan.variants.values() for field in settings))
     variants = plan.variants.items()

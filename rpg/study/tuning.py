@@ -37,7 +37,8 @@ class Trial:
 
     @property
     def objective(self) -> float:
-        """Mean accuracy over the seeds that are there; NaN for a failed trial and before the first."""
+        """Mean accuracy over the seeds that are there; NaN for a failed trial and before the
+        first."""
         values = [outcome for outcome in self.outcomes if outcome is not None]
         return sum(values) / len(values) if values else math.nan
 
@@ -88,7 +89,8 @@ def remarks(variant: str, space: Space, searches: Sequence[Sequence[Trial]]) -> 
                 of = f" in {count} of {len(edges)} searches" if len(edges) > 1 else ""
                 between = " to ".join(f"{end:g}" for end in values.ends)
                 yield (
-                    f"{variant}: the best {field} is the {edge} you allowed{of} ({between}): a wider space may hold a "
+                    f"{variant}: the best {field} is the {edge} you allowed{of} "
+                    f"({between}): a wider space may hold a "
                     "better one"
                 )
     failed = states.count("failed")
@@ -97,7 +99,10 @@ def remarks(variant: str, space: Space, searches: Sequence[Sequence[Trial]]) -> 
     least = min([trial.state for trial in trials].count("finished") for trials in searches)
     if least < (enough := FEWEST_PER_FIELD * len(space)):
         trials = f"{_counted(least, 'finished trial')} for {_counted(len(space), 'field')}"
-        yield f"{variant}: a search with {trials} is short; about {enough} would find settings near its best"
+        yield (
+            f"{variant}: a search with {trials} is short; about {enough} would find settings "
+            "near its best"
+        )
 
 
 def _counted(number: int, noun: str) -> str:
@@ -116,7 +121,10 @@ def equal_settings(runs: Mapping[str, list[str]]) -> Iterator[str]:
     for variant, identities in runs.items():
         other = first.setdefault(tuple(identities), variant)
         if other != variant:
-            yield f"{variant} and {other} are the same runs: their settings are equal, so they cannot differ"
+            yield (
+                f"{variant} and {other} are the same runs: their settings are equal, so they "
+                "cannot differ"
+            )
 
 
 def few_searches(searches: int, seeds: int) -> str:

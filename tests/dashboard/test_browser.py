@@ -70,7 +70,8 @@ def tab():
 
 @pytest.fixture
 def page(tab):
-    """The tab, empty, which fails the test when a script throws or anything but loopback is asked."""
+    """The tab, empty, which fails the test when a script throws or anything but loopback is
+    asked."""
     tab.goto("about:blank")
     tab.context.clear_cookies()
     errors, outside = [], []

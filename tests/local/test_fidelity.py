@@ -22,7 +22,8 @@ def blocks(mean, count, noise, seed):
 
 @pytest.mark.parametrize(("cosine", "length"), [(1.0, 1.0), (0.6, 2.0), (-0.5, 0.5), (0.0, 1.0)])
 def test_noise_does_not_hide_the_direction(cosine, length):
-    """Blocks whose noise is ten times their mean: a plain cosine of averages would say 0.3 for 1."""
+    """Blocks whose noise is ten times their mean: a plain cosine of averages would say 0.3 for
+    1."""
     target, other = np.zeros(2000), np.zeros(2000)
     target[0], other[1] = 1.0, 1.0
     mean = length * (cosine * target + (1 - cosine**2) ** 0.5 * other)

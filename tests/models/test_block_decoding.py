@@ -119,7 +119,8 @@ def test_parts_hold_no_more_rows_and_count_on():
 
 
 def block_of(lm, device, row_of=None):
-    """One block of 10 positions, while the cache grows, with everything that may restrict a draw."""
+    """One block of 10 positions, while the cache grows, with everything that may restrict a
+    draw."""
     engine, restriction = BlockEngine(lm), Restriction(top_k=5, top_p=0.9, min_p=0.01, min_tokens=3)
     rows, ends = torch.arange(32, device=device), torch.tensor([2, 11], device=device)
     drawn = torch.rand(32, 10, device=device)
@@ -202,7 +203,8 @@ def test_operations_per_token(monkeypatch):
         per_token[build] = [(long - short) / more for short, long in zip(*counts, strict=True)]
     (operations, looks), (before, looks_before) = per_token[BlockEngine], per_token[LeanEngine]
     print(
-        f"operations of a token: {operations:.0f}, looks {looks:.2f}; with shared rows {before:.0f}, {looks_before:.1f}"
+        f"operations of a token: {operations:.0f}, looks {looks:.2f}; with shared rows "
+        f"{before:.0f}, {looks_before:.1f}"
     )
     assert operations <= before / 4 and looks <= 2 / decoding.BLOCK < 2 <= looks_before
 

@@ -228,7 +228,9 @@ def test_a_loss_with_masked_tokens_is_the_loss_without_them(name):
 
 # --- replies
 
-TEMPLATE = """{% if tools %}[{% for tool in tools %}{{ tool.function.name }}{% endfor %}]{% endif %}{% for m in messages %}\
+TEMPLATE = """\
+{% if tools %}[{% for tool in tools %}{{ tool.function.name }}{% endfor %}]{% endif %}\
+{% for m in messages %}\
 ({{ m.role }}){{ m.content }}{{ eos_token }}
 {% endfor %}{% if add_generation_prompt %}(assistant){% endif %}"""
 

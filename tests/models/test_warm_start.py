@@ -163,7 +163,10 @@ def test_a_prompt_and_a_response_have_to_fit_the_model_s_positions(tmp_path):
         spec | {"model": {"type": "pretrained", "path": str(tiny_llama(tmp_path))}}
     )
     problems = [Problem("0", "", "a" * size, "b", "") for size in (3, 31, 32)]  # and a begin token
-    said = "rollout.max_response_tokens leaves 32 of the model's 64 positions; rollout.max_prompt_tokens: 32, but a"
+    said = (
+        "rollout.max_response_tokens leaves 32 of the model's 64 positions; "
+        "rollout.max_prompt_tokens: 32, but a"
+    )
     assert check_lengths(spec, Splits(problems[:2], {}), tmp_path) is None
     assert said in check_lengths(spec, Splits(problems, {}), tmp_path)
 

@@ -23,7 +23,8 @@ def summary(tmp_path, variants=("grpo", "dapo", "rpg-urkl"), seeds=(0, 1, 2)):
 
 
 def test_the_sentence_is_that_of_the_table(tmp_path):
-    """Counts, the largest real difference with its interval, and its price, each as in the table."""
+    """Counts, the largest real difference with its interval, and its price, each as in the
+    table."""
     found = summary(tmp_path)
     table = found.table[found.table["benchmark"] == "mean"].set_index("variant")
     columns = ["difference", "difference_low", "difference_high", "verdict"]

@@ -468,7 +468,8 @@ def test_scores_without_samples_have_an_interval_over_seeds(layout, tmp_path):
         assert (one["seeds"], one["problems"], one["k"]) == (3, 0, 0)
         assert (one["first_step"], one["step"], one["steps"]) == (step, 8, 10)
     assert found.notes[:2] == [
-        "theirs (3 seeds) was trained elsewhere, imported from wandb: settings and data are not known to be the same, "
+        "theirs (3 seeds) was trained elsewhere, imported from wandb: settings and data are "
+        "not known to be the same, "
         "and without samples there is no paired test",
         "theirs: last evaluated, and compared, at step 8 of 10",
     ]

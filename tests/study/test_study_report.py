@@ -121,7 +121,8 @@ def test_scores_are_those_of_the_samples_by_variant_level_and_seed(layout, found
 
 
 def scores(differences, noise, seed=0):
-    """Of two variants that differ by `differences` (levels, seeds) in their share of right answers."""
+    """Of two variants that differ by `differences` (levels, seeds) in their share of right
+    answers."""
     rng = np.random.default_rng(seed)
     levels, seeds = differences.shape
     means = 0.5 + np.stack([0 * differences, differences])[..., None]
@@ -149,7 +150,10 @@ def test_a_difference_has_to_hold_for_other_levels_and_for_other_seeds():
 def test_costs_are_those_of_the_runs(layout, found):
     with connect(layout) as db:
         [grid] = study_report.cost(db, found).grids
-        tokens = "SELECT run, max(tokens) FROM metrics WHERE sweep IN (?, 'kl-forms.tuning') GROUP BY run"
+        tokens = (
+            "SELECT run, max(tokens) FROM metrics WHERE sweep IN (?, 'kl-forms.tuning') GROUP "
+            "BY run"
+        )
         spent = dict(db.execute(tokens, [found.registered.sweep]).fetchall())
     for row in grid.rows:
         name, count, tuning, _, reported, _ = (cell.text for cell in row)

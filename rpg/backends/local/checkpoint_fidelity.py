@@ -223,7 +223,8 @@ def _losses(names: Sequence[str], beta: float) -> Losses:
 
 
 class _Gradients:
-    """Of losses at a policy, for its trained parameters; of a large policy only some coordinates."""
+    """Of losses at a policy, for its trained parameters; of a large policy only some
+    coordinates."""
 
     def __init__(self, spec: RunSpec, policy: Policy, initial: Policy):
         self.spec = spec

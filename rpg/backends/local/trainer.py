@@ -38,7 +38,8 @@ from rpg.models.policy import Policy
 
 
 class TrainingError(UserError):
-    """A training that cannot go on; `str(error)` is one line that names the step and the quantity."""
+    """A training that cannot go on; `str(error)` is one line that names the step and the
+    quantity."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ class Trainer:
     def __init__(
         self, spec: RunSpec, policy: Policy, roller: Roller, teacher: Policy | None = None
     ):
-        """`teacher`: the model of a reference of type `model`, if there is one that the loss reads."""
+        """`teacher`: the model of a reference of type `model`, if there is one that the loss
+        reads."""
         self.spec = spec
         self.policy = policy
         self.roller = roller
@@ -142,7 +144,8 @@ class Trainer:
             return self._step(step)
         except FloatingPointError as error:
             raise TrainingError(
-                f"training step {step}, optimizer step {self.optimizer_step + 1}: {error}; a smaller learning rate or "
+                f"training step {step}, optimizer step {self.optimizer_step + 1}: {error}; "
+                "a smaller learning rate or "
                 "clipping may help"
             ) from error
         except (MemoryError, RuntimeError, OSError) as error:
@@ -150,7 +153,8 @@ class Trainer:
                 raise
             phase = self.progress.phase
             raise TrainingError(
-                f"training step {step}{phase and ', '}{phase}: not enough memory; {self.spec.backend.less_memory(phase)}"
+                f"training step {step}{phase and ', '}{phase}: not enough memory; "
+                f"{self.spec.backend.less_memory(phase)}"
             ) from error
 
     def _step(self, step: int) -> dict[str, float]:

@@ -172,7 +172,8 @@ def update(worker: TrainingWorker, data: TensorDict, plan: Plan, settings: JobSe
             norm = float(output["metrics"]["grad_norm"])
             if not math.isfinite(norm):
                 raise FloatingPointError(
-                    f"optimizer step {done + 1}: grad_norm is {norm}; a smaller learning rate or clipping may help"
+                    f"optimizer step {done + 1}: grad_norm is {norm}; a smaller learning "
+                    "rate or clipping may help"
                 )
             done += 1
             counts.append(tokens)
