@@ -1,8 +1,9 @@
 r"""Mathematical answers: where a response states one, and whether it equals the gold answer.
 
 In: a response and a gold answer, as text. Out: the stated answer, and a `Verdict` with its reason.
-An answer is tokens (lexer), statements around formulas (statements), expression trees (parser) and
-exact values (values, numbers, identity_testing). Pure functions: no configuration, no processes.
+An answer is tokens (lexer), statements around formulas (statements), expression trees (trees,
+parser) and exact values (values, numbers, identity_testing). Pure functions: no configuration, no
+processes.
 Read first: comparison.py.
 
     from rpg.answers import answer_line, equivalent, last_box

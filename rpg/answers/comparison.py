@@ -7,7 +7,7 @@ it in a process that can be killed.
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from functools import lru_cache
 
 from rpg.answers import computer_algebra, identity_testing, rewriting, values
@@ -88,7 +88,7 @@ def equivalent(gold: str, answer: str, relative_tolerance: float = 0.0) -> Verdi
     choice = _CHOICE.fullmatch(gold)
     if choice and (len(gold) > 1 or _CHOSEN.search(answer)):
         harmless = SUBJECT | EXPLAINING | {choice[1].lower()}
-        right = {*_LETTER.findall(answer)} == {choice[1]} and harmless.issuperset(words(answer))
+        right = set(_LETTER.findall(answer)) == {choice[1]} and harmless.issuperset(words(answer))
         right = right and not re.search(r"[-+*/^=<>?]|\\[lgn]e", answer)
         return right, "same choice" if right else "no choice, or another"
     try:
@@ -115,7 +115,7 @@ def read_gold(text: str) -> tuple[tuple[Tree, ...], tuple[str, ...]]:
     trees = [_without_membership(tree) for tree in trees]
     pairs = [named(tree) for tree in trees]
     names = tuple(name for name, _ in pairs if name)
-    if len({*names}) == len(names) == len(trees) > 1:
+    if len(set(names)) == len(names) == len(trees) > 1:
         return (Bracketed("()", tuple(value for _, value in pairs)),), names
     if statements[0].alternatives and all(map(identity_testing.is_order, trees)):
         return (Union(tuple(identity_testing.as_set(tree) for tree in trees)),), ()
@@ -203,32 +203,37 @@ def _sentences(tokens: list[Token]) -> list[list[Token]]:
             parts.append([])
         elif not (parts[-1] and parts[-1][-1].text in REASONS):
             parts[-1].append(token)
-    cut = [part[:-1] if part and part[-1].text in REASONS else part for part in parts]
-    cut = [part[:-1] if part[-1].kind == "sep" else part for part in cut if part]
-    return [
-        part
-        for part in cut
-        if any(t.kind != "word" for t in part)
-        or not is_harmless([t.text for t in part], worded=True)
-    ]
+    stated = []
+    for part in parts:
+        if part and part[-1].text in REASONS:
+            part = part[:-1]
+        if not part:
+            continue
+        if part[-1].kind == "sep":
+            part = part[:-1]
+        worded = all(token.kind == "word" for token in part)
+        if not worded or not is_harmless([token.text for token in part], worded=True):
+            stated.append(part)
+    return stated
 
 
 def _words(tokens: list[Token], gold: list[Token]) -> str:
     """What is said, without articles and what it is said about."""
-    articles = LEADING - {t.text.lower() for t in gold}
-    if any(
-        t.text.lower() == "no" and noun.kind == "word" for t, noun in itertools.pairwise(tokens)
-    ):
+    gold_words = {token.text.lower() for token in gold}
+    articles = LEADING - gold_words
+    if any(a.text.lower() == "no" and b.kind == "word" for a, b in itertools.pairwise(tokens)):
         articles = frozenset()  # `no answer` is not `no`
-    tokens = [t for t in tokens if t.kind != "stop" and t.text not in "{}"]
-    start = max((i + 1 for i, t in enumerate(tokens) if t.text in COPULAS), default=0)
-    said = [
-        "".join(t.text.lower() for t in part if t.text not in articles)
-        for part in (tokens[start:], tokens[:start])
-    ]
-    subject_words = SUBJECT | {t.text.lower() for t in gold}
-    unknown = any(t.kind == "word" and t.text.lower() not in subject_words for t in tokens[:start])
-    return "?" * unknown + (said[0] or said[1])
+    tokens = [token for token in tokens if token.kind != "stop" and token.text not in "{}"]
+    start = max((i + 1 for i, token in enumerate(tokens) if token.text in COPULAS), default=0)
+    subject = tokens[:start]
+    words_of_subject = {token.text.lower() for token in subject if token.kind == "word"}
+    mark = "" if words_of_subject <= SUBJECT | gold_words else "?"
+    said = _joined(tokens[start:], articles) or _joined(subject, articles)
+    return mark + said
+
+
+def _joined(tokens: list[Token], articles: Set[str]) -> str:
+    return "".join(token.text.lower() for token in tokens if token.text not in articles)
 
 
 def _letters(tokens: list[Token]) -> str:
@@ -310,7 +315,7 @@ class _Match:
     def _grouped(self, trees: list[Tree], statement: Statement) -> list[Tree]:
         """`x = 1, y = 2 or x = 3, y = 4` as two pairs."""
         names = [named(t)[0] for t in trees]
-        size = len({*names})
+        size = len(set(names))
         repeated = names == names[:size] * (len(trees) // max(size, 1))
         if None in names or not statement.alternatives or not repeated or size < 2:
             return trees
@@ -343,7 +348,7 @@ class _Match:
         entries = [named(tree)[1] for tree in trees]
         anonymous = not any(names)
         if all(names) and len(set(names)) == len(names):
-            same_names = {*self.names} == {*names}
+            same_names = set(self.names) == set(names)
             order = self.names if same_names else sorted(map(str, names), key=_position)
             entries = [entries[names.index(name)] for name in order]
             anonymous = not self.names or same_names

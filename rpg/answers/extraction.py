@@ -25,8 +25,11 @@ def answer_line(response: str, boxed: bool = False) -> tuple[str | None, bool]:
     instead.
     """
     response = _own_turns(response)
-    *_, last = None, *_ANSWER.finditer(response)
-    if last is None or (boxed and response.rfind("\\boxed{") > last.end() + 500):
+    markers = list(_ANSWER.finditer(response))
+    if not markers:
+        return None, False
+    last = markers[-1]
+    if boxed and response.rfind("\\boxed{") > last.end() + 500:
         return None, False
     tail = response[last.end() :]
     tail = _QUOTED.sub("", tail).lstrip(" \t\n\r:")
@@ -34,12 +37,7 @@ def answer_line(response: str, boxed: bool = False) -> tuple[str | None, bool]:
         tail = tail[1:].lstrip(" *_:")
     end = tail.find("</answer>") if last["tag"] else -1
     if end < 0:
-        end = _line_end(tail, 0)
-        while end < len(tail) and _LEADS_ON.search(tail, max(0, end - 40), end):
-            end = _line_end(tail, len(tail) - len(tail[end:].lstrip()))
-        end = _formula_end(tail, end)
-        while match := _GOES_ON.match(tail, end):
-            end = _formula_end(tail, _line_end(tail, match.end()))
+        end = _answer_end(tail)
     answer = tail[:end].strip()
     if bool(last["open"]) != bool(last["after"]):  # else the emphasis of the marker is closed
         mark = re.escape(last["open"] or last["after"])
@@ -54,17 +52,31 @@ def answer_line(response: str, boxed: bool = False) -> tuple[str | None, bool]:
         boxes = typesetting.boxes(answer)
         before = answer[: boxes[0].begin]
         earlier = _named(response[: last.start()])
-        known = {*words(before)} <= earlier | lexicon.SUBJECT or not lexicon.STATING.isdisjoint(
-            words(before)
-        )
+        leading = set(words(before))
+        known = leading <= earlier | lexicon.SUBJECT or not lexicon.STATING.isdisjoint(leading)
         if known and len(_SENTENCE_END.split(before.strip())) < 2:
             named = earlier
             value = boxes[0].of(answer)
             answer = _stated(_before(before), value, answer[boxes[0].end + 1 :], named)
-    if called and not {*words(called[0])} <= _NAMES and not (named and _is_prose(words(called[0]))):
+    if (
+        called
+        and not set(words(called[0])) <= _NAMES
+        and not (named and _is_prose(words(called[0])))
+    ):
         answer = f"{called[0]} answer: {answer}"
     behind = _GOES_BEYOND.split(tail[end:], maxsplit=1)[0] if named else tail[end:]
     return _finally(answer, behind, named, value), end < len(tail)
+
+
+def _answer_end(tail: str) -> int:
+    """Where the answer ends that begins a text: with its line, or where that leads on."""
+    end = _line_end(tail, 0)
+    while end < len(tail) and _LEADS_ON.search(tail, max(0, end - 40), end):
+        end = _line_end(tail, len(tail) - len(tail[end:].lstrip()))
+    end = _formula_end(tail, end)
+    while match := _GOES_ON.match(tail, end):
+        end = _formula_end(tail, _line_end(tail, match.end()))
+    return end
 
 
 def _own_turns(response: str) -> str:
@@ -105,7 +117,7 @@ def _finally(line: str, behind: str, named: Set[str] = frozenset(), value: str =
     first, *more = _TAKES_BACK.split(line) if len(line) < 2 * _BEHIND else [line]
     beginning = _TYPESET.sub("", line[:_WORDED])
     worded = not _formal(beginning)
-    line_words = {*words(beginning)} if worded else set()
+    line_words = set(words(beginning)) if worded else set()
     stated = [first]
     unclear = ""
     for sentence in [*more, *_sentences(behind)]:
@@ -121,7 +133,7 @@ def _finally(line: str, behind: str, named: Set[str] = frozenset(), value: str =
             stated = [corrected] if corrected else [*stated, sentence]
         elif (
             worded
-            and {*said} - line_words <= lexicon.SUBJECT
+            and set(said) - line_words <= lexicon.SUBJECT
             and not lexicon.is_harmless(said, worded)
         ):
             stated.append(sentence)
@@ -130,7 +142,7 @@ def _finally(line: str, behind: str, named: Set[str] = frozenset(), value: str =
         ):
             stated = []
             unclear = sentence
-    return ". ".join([*dict.fromkeys(stated)] or [first, unclear])
+    return ". ".join(list(dict.fromkeys(stated)) or [first, unclear])
 
 
 def _restates(sentence: str, value: str, named: Set[str]) -> bool:
@@ -154,7 +166,7 @@ def _corrected(sentence: str) -> str | None:
     end = max(words_only.rfind(sign) for sign in ",:;—–-") + 1
     before = sentence[:end]
     stated = sentence[end:]
-    retraction, correction = ({*words(part)} - lexicon.REASONING for part in (before, stated))
+    retraction, correction = (set(words(part)) - lexicon.REASONING for part in (before, stated))
     takes_back = retraction or correction or words(before) == ["no"]
     if (
         not takes_back
@@ -324,11 +336,11 @@ def _without_prose(behind: str, named: Set[str]) -> str:
     another = numbers and (
         not lexicon.COMPARING.isdisjoint(of_what) or _ANOTHER_NUMBER.search(said)
     )
-    limits = (lexicon.PHRASES | lexicon.CHANGING) & {*of_what} - named
-    if another or limits or not {*numbers} <= named or not _is_prose(of_what, lexicon.COMPARING):
+    limits = (lexicon.PHRASES | lexicon.CHANGING) & set(of_what) - named
+    if another or limits or not set(numbers) <= named or not _is_prose(of_what, lexicon.COMPARING):
         return behind
     topical = first[0].lower() in named - lexicon.COPULAS - lexicon.PREPOSITIONS
-    known = {*of_what} <= named | lexicon.LINKING and not {*of_what} <= lexicon.BEHIND
+    known = set(of_what) <= named | lexicon.LINKING and not set(of_what) <= lexicon.BEHIND
     left_out = topical or known or _OF_WHAT.match(said, first.start())
     return (
         behind[: match.start("words") + first.start()].rstrip() + behind[match.end() :]
@@ -357,7 +369,7 @@ def _before(text: str) -> str:
         sentence = _SENTENCE_END.split(led_to)[-1]
         led = re.split(r"[$\\\d\])}]", sentence)[-1]
         led = sentence if words(led)[-1:] in (["and"], ["or"]) else led
-        leads = led_to[-1] in ":," or {*words(led)[-1:]} & (lexicon.STATING | lexicon.LEADING)
+        leads = led_to[-1] in ":," or set(words(led)[-1:]) & (lexicon.STATING | lexicon.LEADING)
         before = (
             f"{led} {before}"
             if words(led) and (leads or "\n\n" not in above[len(led_to) :])
@@ -388,7 +400,7 @@ def _lead(before: str) -> str:
     if another or unsure or not lexicon.SUPPOSING.isdisjoint(premise) or _LABEL.search(before):
         return f"{before} ? "
     said = words(_MODAL.sub("", clause))
-    rounded = {*said[1:][-1:]} & lexicon.APPROXIMATE
+    rounded = set(said[1:][-1:]) & lexicon.APPROXIMATE
     said = said[: len(said) - len(rounded)]
     states = max((i for i, word in enumerate(said) if word in lexicon.STATING), default=0)
     of_what = next(
@@ -397,7 +409,9 @@ def _lead(before: str) -> str:
     subject = (
         [word for word in said[:of_what] if word not in lexicon.DESCRIBING] if states else said
     )
-    spoilt = {*said[of_what:states]} & lexicon.SPOILING - lexicon.DESCRIBED or _ONE_OF.search(main)
+    spoilt = set(said[of_what:states]) & lexicon.SPOILING - lexicon.DESCRIBED or _ONE_OF.search(
+        main
+    )
     spoilt = spoilt or _CHANGED.search(clause)
     if len(said) > 1 and not spoilt and _is_prose(subject + said[states:]):
         return "approximately " if rounded else ""

@@ -60,7 +60,7 @@ _SIGNS = {
     }.items()
     for sign in signs
 }
-_GREEK = {*lexicon.GREEK} - {"mu", "nu", "xi"}
+_GREEK = set(lexicon.GREEK) - {"mu", "nu", "xi"}
 _FUNCTIONS_IN_ANY_CASE = set("sqrt sin cos tan log ln".split())
 _BEFORE_UNITS = set("/ * sq square cubic per".split()) | lexicon.NUMBER_WORDS
 _PRODUCTS = set("abc abcd xyz abcde wxyz xyzt axy bxy".split())
@@ -183,7 +183,7 @@ class _Lexer:
                 whole = match[0].lower()
                 split = (
                     whole not in lexicon.NUMBER_WORDS
-                    and {*whole.split("-")} <= lexicon.NUMBER_WORDS
+                    and set(whole.split("-")) <= lexicon.NUMBER_WORDS
                 )
                 for word in whole.split("-") if split else [whole]:
                     self.add("word", word)
@@ -303,8 +303,9 @@ class _Lexer:
         start, close = braced(text, end)
         if start is None:
             return end
-        inner = _Lexer(False, True)
-        inner.depth, inner.tokens = self.depth, self.tokens[-1:]
+        inner = _Lexer(math=False, upright=True)
+        inner.depth = self.depth
+        inner.tokens = self.tokens[-1:]
         before = len(inner.tokens)
         self.tokens.extend(inner.lex(text[start:close])[before:])
         if len(self.tokens) > _LIMIT:
@@ -361,11 +362,13 @@ def value_of(text: str) -> Fraction:
     if text.endswith(")"):
         digits, _, loop = text[:-1].partition("(")
         whole, _, fixed = digits.partition(".")
-        exact = Fraction(int(whole + fixed or "0"), 10 ** len(fixed))
-        return exact + Fraction(int(loop), (10 ** len(loop) - 1) * 10 ** len(fixed))
-    if len(text.partition("e")[2]) > 4:
+        scale = 10 ** len(fixed)
+        nines = 10 ** len(loop) - 1
+        return Fraction(int(whole + fixed or "0"), scale) + Fraction(int(loop), nines * scale)
+    _, _, exponent = text.partition("e")
+    if len(exponent) > 4:
         raise Unreadable("a huge exponent")
-    return Fraction(text.rstrip(".") if not text.startswith(".") else "0" + text)
+    return Fraction("0" + text if text.startswith(".") else text.rstrip("."))
 
 
 def closing(tokens: list[Token], start: int) -> int:
@@ -385,7 +388,11 @@ def with_number_words(tokens: list[Token]) -> list[Token]:
     while i < len(tokens):
         words = itertools.takewhile(lambda token: token.kind == "word", tokens[i : i + 20])
         length, value = lexicon.number_in_words([token.text for token in words])
+        if not length:
+            replaced.append(tokens[i])
+            i += 1
+            continue
         number = f"{{{value}}}" if value % 1 else str(value)
-        replaced += _Lexer(upright=True).lex(number) if length else [tokens[i]]
-        i += length or 1
+        replaced += _Lexer(upright=True).lex(number)
+        i += length
     return replaced

@@ -109,9 +109,8 @@ def is_harmless(words: Sequence[str], worded: bool = False, named: Iterable[str]
     `worded`: the answer is a word itself, so that words of mathematics may be another. `named`:
     more words that are known.
     """
-    said = {
-        word for word, after in pairwise([*words, ""]) if word != "both" or after not in _PAIRED
-    }
+    pairs = pairwise([*words, ""])
+    said = {word for word, after in pairs if word != "both" or after not in _PAIRED}
     if len(words) > 1 and words[0] in _IMPERATIVES and words[1] in _OBJECTS:
         return False
     if said <= REASONING and said & _OTHERS and said & _DISMISSED:
@@ -144,7 +143,7 @@ _ORDINALS |= {"quarter": 4, "hundredth": 100} | {
     f"{word[:-1]}ieth": value for word, value in _TENS.items()
 }
 _ORDINALS |= {
-    f"{a}-{b}": m + n for a, m in _TENS.items() for b, n in [*_ORDINALS.items()] if n < 10
+    f"{a}-{b}": m + n for a, m in _TENS.items() for b, n in list(_ORDINALS.items()) if n < 10
 }
 _PARTS = {"halves": 2} | {f"{word}s": value for word, value in _ORDINALS.items()}
 NUMBER_WORDS = {*_ONES, *_TENS, *SCALES, *_ORDINALS, *_PARTS}
@@ -177,7 +176,7 @@ def number_in_words(words: Sequence[str]) -> tuple[int, Fraction]:
         elif (
             word == "and"
             and last in ("hundred", "scale")
-            and {*words[k + 1 : k + 2]} & {*_ONES, *_TENS}
+            and set(words[k + 1 : k + 2]) & {*_ONES, *_TENS}
         ):
             last = "and"
             continue

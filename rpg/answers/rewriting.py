@@ -124,7 +124,7 @@ def as_matrix(tree: Tree) -> Tree:
 def same_letter(gold: Tree, answer: Tree) -> Tree:
     """An answer with the gold answer's letter for any integer: `n\\pi` for `k\\pi`."""
     letters = [*values.symbols(gold), *values.symbols(answer)]
-    if len(letters) == 2 and {*letters} <= _INTEGERS and periodic(gold):
+    if len(letters) == 2 and set(letters) <= _INTEGERS and periodic(gold):
         return substituted(answer, letters[1], Symbol(letters[0]))
     return answer
 

@@ -71,11 +71,13 @@ def read_line(text: str) -> list[Statement]:
 
 def reading(statements: list[Statement]) -> str:
     """What was read, in one line: formulas between bars, statements between semicolons."""
-    text = "; ".join(
-        ("about " if s.approximate else "") + " | ".join(_shown(f) for f in s.formulas)
-        for s in statements
-    )
+    text = "; ".join(map(_read_as, statements))
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
+def _read_as(statement: Statement) -> str:
+    formulas = " | ".join(map(_shown, statement.formulas))
+    return f"about {formulas}" if statement.approximate else formulas
 
 
 def _shown(formula: tuple[Token, ...]) -> str:
@@ -99,23 +101,23 @@ def _flat(tokens: list[Token]) -> list[Token]:
         end = closing(tokens, i) if token.kind == "open" else i
         inside = tokens[i + 1 : end]
         before = opened[-1] if opened else None
-        argument = before and (before.kind in ("command", "function") or before.text in ("^", "_"))
-        if (
-            token.kind == "open"
-            and token.text in ("box", "{")
-            and not argument
-            and _holds_more(inside)
-        ):
+        group = token.kind == "open" and token.text in ("box", "{")
+        if group and not _takes_an_argument(before) and _holds_more(inside):
             after = next((t for t in tokens[end + 1 :] if t.kind != "edge"), None)
-            if (before and before.kind == "op") or (
-                after and after.kind == "op" and after.text in _BINARY
-            ):
+            joined = after is not None and after.kind == "op" and after.text in _BINARY
+            if joined or (before is not None and before.kind == "op"):
                 raise Unreadable("a sign beside a box of words or several values")
             opened += [EDGE, *_flat(inside), EDGE]
         else:
             opened += tokens[i : end + 1]
         i = end + 1
     return opened
+
+
+def _takes_an_argument(token: Token | None) -> bool:
+    if token is None:
+        return False
+    return token.kind in ("command", "function") or token.text in ("^", "_")
 
 
 def _holds_more(inside: list[Token]) -> bool:
@@ -166,13 +168,8 @@ class _SentenceReader:
             return False
         end = closing(self.tokens, self.i)
         inside = self.tokens[self.i + 1 : end]
-        first = next((t for t in inside if t.kind != "edge"), None)
         before = self.formula[-1] if self.formula else None
-        divisor = before is not None and before.kind == "op" and before.text in ("/", "*")
-        words = not divisor and any(t.kind == "word" or _spelled(t) for t in inside)
-        restated = first is not None and first.text in ("~", "=")
-        restated = restated or any(t[:2] == ("rel", "in") for t in inside)
-        if not words and not restated and (before is None or not _spelled(before)):
+        if not self._says_something(inside, before):
             return False
         self._close_formula()
         items = [item for sentence in _SentenceReader(_flat(inside)).read() for item in sentence]
@@ -180,6 +177,18 @@ class _SentenceReader:
         self.i = end + 1
         self.ended = False
         return True
+
+    def _says_something(self, inside: list[Token], before: Token | None) -> bool:
+        """Whether parentheses hold words, or the value once more, and no part of a formula."""
+        divisor = before is not None and before.kind == "op" and before.text in ("/", "*")
+        if not divisor and any(token.kind == "word" or _spelled(token) for token in inside):
+            return True
+        first = next((token for token in inside if token.kind != "edge"), None)
+        if first is not None and first.text in ("~", "="):
+            return True
+        if any(token[:2] == ("rel", "in") for token in inside):
+            return True
+        return before is not None and _spelled(before)
 
     def _between(self, token: Token) -> None:
         """A word, a unit, a comma, a full stop or a colon."""
@@ -234,8 +243,10 @@ def _spelled(token: Token) -> bool:
 def _words(items: list[Item]) -> list[str]:
     words: list[str] = []
     for item in items:
-        spoken = item.kind in ("word", "copula")
-        words += [item.text] * bool(item.text) if spoken else _words(item.inner)
+        if item.kind not in ("word", "copula"):
+            words += _words(item.inner)
+        elif item.text:
+            words.append(item.text)
     return words
 
 
@@ -279,7 +290,7 @@ def _statements(items: list[Item], remark: bool = False) -> list[Statement]:
     concluded = items[0].text in lexicon.CONCLUDING
     statement = Statement([_bare(formula)], approximate=approximate, concluded=concluded)
     stated = _behind(statement, predicate[first + 1 :])
-    if {"either", "both"} & {*leading} and len(stated[0].formulas) == 1:
+    if {"either", "both"} & set(leading) and len(stated[0].formulas) == 1:
         raise Unreadable("unclear: one value where several are named")
     if len(subject) == 2 and subject[0].kind == "formula":
         # `x is 5` and `6 is 5`: read as equations
@@ -299,7 +310,7 @@ def _without_opening(items: list[Item]) -> list[Item]:
     """Without `After simplification, `."""
     first = next(i for i, item in enumerate(items) if item.kind == "formula")
     end = max((i for i, item in enumerate(items[:first]) if item.kind == "sep"), default=0)
-    opening = {*_words(items[:end])}
+    opening = set(_words(items[:end]))
     return (
         items[end + 1 :] if opening and opening <= lexicon.EXPLAINING - {"case", "cases"} else items
     )
@@ -359,7 +370,7 @@ def _check_behind(items: list[Item]) -> None:
     harmless."""
     separated = False
     for separates, clause in itertools.groupby(items, lambda item: item.kind == "sep"):
-        words = _words([*clause])
+        words = _words(list(clause))
         separated |= separates
         explains = separated or (words and words[0] in _EXPLAINING)
         if (
@@ -382,7 +393,7 @@ def _without_reasons(items: list[Item], remark: bool) -> tuple[list[Item], list[
     stated = False
     for k, item in enumerate(items):
         begins = remark if k == 0 else stated and items[k - 1].kind != "word"
-        compares = item.text == "as" and _NOT_A_REASON & {*_words(items[k + 1 : k + 2])}
+        compares = item.text == "as" and _NOT_A_REASON & set(_words(items[k + 1 : k + 2]))
         if begins and item.text in lexicon.REASONS and not compares:
             return items[:k], items[k:]
         stated |= item.kind == "formula"
@@ -391,9 +402,8 @@ def _without_reasons(items: list[Item], remark: bool) -> tuple[list[Item], list[
 
 def _predicate(items: list[Item]) -> int:
     """Where the statement begins: behind the last copula that a formula follows; 0 without one."""
-    formulas = [i for i, item in enumerate(items) if item.kind == "formula"]
-    copulas = [i for i, item in enumerate(items) if item.kind == "copula"]
-    leading = [i for i in copulas if formulas and i < formulas[-1]]
+    last = max((i for i, item in enumerate(items) if item.kind == "formula"), default=0)
+    leading = [i for i, item in enumerate(items[:last]) if item.kind == "copula"]
     for before, i in itertools.pairwise(leading):
         between = items[before:i]
         if all(item.kind != "formula" or _is_symbol(item.tokens) for item in between):

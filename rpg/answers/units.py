@@ -38,33 +38,54 @@ def unit(text: str) -> Unit | None:
     number = _NUMBER.match(text)
     factor = Fraction(number[0]) if number else Fraction(1)
     dimension = Counter[str]()
-    group = 1
+    of_group = 1  # the sign of exponents within the parentheses that are open
     for match in _FACTOR.finditer(text, number.end() if number else 0):
-        sign = -1 if match["over"] else group
-        group = 1 if match["close"] else sign if match["open"] else group
-        power = sign * int(match["power"] or (2 if match["square"] else 3 if match["cubic"] else 1))
+        sign = -1 if match["over"] else of_group
+        if match["close"]:
+            of_group = 1
+        elif match["open"]:
+            of_group = sign
+        power = sign * _power(match)
         named = _named(match["name"])
         if named is None:
             return None
-        factor *= named[0] ** power
-        dimension.update({base: exponent * power for base, exponent in named[1].items()})
+        scale, powers = named
+        factor *= scale**power
+        dimension.update({base: exponent * power for base, exponent in powers.items()})
     return factor, {base: exponent for base, exponent in dimension.items() if exponent}
 
 
+def _power(factor: re.Match[str]) -> int:
+    if factor["power"]:
+        return int(factor["power"])
+    if factor["square"]:
+        return 2
+    return 3 if factor["cubic"] else 1
+
+
 def _named(name: str) -> Unit | None:
-    for word in (
-        name,
-        *(name.lower().removesuffix(ending) for ending in ("", "s", "es") if len(name) > 2),
-    ):
+    words = [name]
+    if len(name) > 2:
+        low = name.lower()
+        words += [low, low.removesuffix("s"), low.removesuffix("es")]
+    for word in words:
         value = UNIT_VALUES.get(word)
         if value is not None:
             return (Fraction(1), {word: 1}) if value in (word, "=") else unit(value)
-        for prefix, exponent in PREFIXES.items():
-            rest = word.removeprefix(prefix)
-            if rest != word and rest in UNIT_VALUES and (len(prefix) > 2) == (len(rest) > 3):
-                scale, dimension = _named(rest) or (Fraction(1), {})
-                return scale * Fraction(10) ** exponent, dimension
+        prefixed = _prefixed(word)
+        if prefixed is not None:
+            return prefixed
     return (Fraction(1), {name: 1}) if name in UNIT_VALUES.values() else None
+
+
+def _prefixed(word: str) -> Unit | None:
+    """`km`, `kilometer`: a short prefix before a short unit, or a long one before a long one."""
+    for prefix, exponent in PREFIXES.items():
+        rest = word.removeprefix(prefix)
+        if rest != word and rest in UNIT_VALUES and (len(prefix) > 2) == (len(rest) > 3):
+            scale, powers = _named(rest) or (Fraction(1), {})
+            return scale * Fraction(10) ** exponent, powers
+    return None
 
 
 def unit_token(tokens: Sequence[Token]) -> list[Token]:
@@ -76,16 +97,17 @@ def unit_token(tokens: Sequence[Token]) -> list[Token]:
 def compound(first: Sequence[Token], second: Sequence[Token]) -> tuple[Token, ...] | None:
     """`5 feet 6 inches`, `6 dollars and 25 cents` as one value in the first unit; None where they
     are none."""
-    whole, part = ([t for t in formula if t.kind != "edge"] for formula in (first, second))
-    if whole[-1].kind != "unit" or [t.kind for t in part] != ["number", "unit"]:
+    whole = [token for token in first if token.kind != "edge"]
+    part = [token for token in second if token.kind != "edge"]
+    if whole[-1].kind != "unit" or [token.kind for token in part] != ["number", "unit"]:
         return None
-    (large, dimension), (small, other) = (
-        unit(t[-1].text) or (Fraction(1), {}) for t in (whole, part)
-    )
+    large, dimension = unit(whole[-1].text) or (Fraction(1), {})
+    small, other = unit(part[-1].text) or (Fraction(1), {})
     share = value_of(part[0].text) * small / large
     if dimension != other or not dimension or share >= 1:
         return None
-    return (*tokens_of("{"), *whole[:-1], *tokens_of(f"+{share}}}"), whole[-1])
+    number = whole[:-1]
+    return (*tokens_of("{"), *number, *tokens_of(f"+{share}}}"), whole[-1])
 
 
 def is_unit(token: Token) -> bool:

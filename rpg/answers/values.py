@@ -311,15 +311,18 @@ def _elementary(name: str, x: Value, base: Tree | None, at: dict[str, Fraction])
 def _root(x: Value, n: Value) -> Value:
     if n == 2 and isinstance(x, Fraction):
         return _power(x, Fraction(1, 2))
-    odd = isinstance(n, Fraction) and n.denominator == 1 and n % 2
+    odd = _is_integer(n) and n % 2
     if odd and mpmath.im(mp(x)) == 0 and mp(x) < 0:
         return -_root(-x, n)  # the real root
     if n == 0:
         raise Undefined("a zeroth root")
-    if isinstance(n, Fraction):
-        exact = _exact_root(x, int(n)) if isinstance(x, Fraction) and 0 < n <= 12 else None
-        return _power(x, 1 / n) if exact is None else exact
-    return _power(x, 1 / mp(n))
+    if not isinstance(n, Fraction):
+        return _power(x, 1 / mp(n))
+    if isinstance(x, Fraction) and 0 < n <= 12:
+        exact = _exact_root(x, int(n))
+        if exact is not None:
+            return exact
+    return _power(x, 1 / n)
 
 
 def _exact_root(x: Fraction, n: int) -> Fraction | None:

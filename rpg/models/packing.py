@@ -128,7 +128,7 @@ class _PackedPrompts:
         stem = _stem(batch.prompts)
         left_out = torch.full_like(sizes, stem)
         left_out[0] = 0
-        ids = [*batch.prompts[0]]
+        ids = list(batch.prompts[0])
         for prompt in batch.prompts[1:]:
             ids += prompt[stem:]
         column = torch.arange(int(sizes.max()), device=device)

@@ -132,7 +132,7 @@ def require(backend: VerlBackend, say: Callable[[str], None]) -> None:
 
 def _packages(backend: VerlBackend, f: Facts) -> Iterator[Finding]:
     commands = {"vllm": install_command("verl", "vllm"), cpu.DISTRIBUTION: cpu.INSTALL}
-    unused = {*commands} - {
+    unused = set(commands) - {
         backend.rollout.type,
         cpu.DISTRIBUTION if backend.device == "cpu" else "",
     }
