@@ -313,8 +313,8 @@ def remedy(layout: Layout, summary: _Summarised) -> list[str]:
         setting = f"evaluation.every={equal.spacing}"
         if not stored:
             lines.append(
-                f"equal {equal.axis}: no checkpoint in between is stored; "
-                f"runs begun with --set {setting} will tell"
+                f"equal {equal.axis}: no checkpoint in between is stored; to compare at equal "
+                f"{equal.axis}, train new runs with --set {setting}"
             )
             continue
         source = _source(layout, summary.sweep)

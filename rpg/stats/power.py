@@ -93,8 +93,8 @@ def carried_by_few(
         return ""
     problems = sum(accuracy.shape[1] for accuracy in accuracies)
     return (
-        f"about {moving:.0f} of {problems} problems move, at the others nearly all answers are "
-        f"right or wrong: below {MINIMUM_MOVING:.0f} there are no verdicts"
+        f"only about {moving:.0f} of {problems} problems tell variants apart: at the others nearly "
+        f"all answers are right, or nearly all wrong; a verdict takes {MINIMUM_MOVING:.0f}"
     )
 
 

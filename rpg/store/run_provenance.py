@@ -87,8 +87,8 @@ def other_code_notes(runs: Mapping[str, Sequence[Record]]) -> list[str]:
         return []
     return [
         f"trained by older code: {_some(older, 'runs')}; {_some(files)} "
-        f"{'has' if len(files) == 1 else 'have'} changed since; what is removed (rpg rm) is "
-        "trained again"
+        f"{'has' if len(files) == 1 else 'have'} changed since; to train a run again, remove it "
+        "(rpg rm)"
     ]
 
 
@@ -127,8 +127,8 @@ def differences(runs: Mapping[str, Sequence[Record]]) -> list[str]:
         )
         lines.append(
             f"trained by different code: {_listed(groups)}; {_some(files)} "
-            f"{'differs' if len(files) == 1 else 'differ'}; what is removed (rpg rm) is "
-            "trained again"
+            f"{'differs' if len(files) == 1 else 'differ'}; to train a run again, remove it "
+            "(rpg rm)"
         )
     else:
         groups = _groups(recorded, lambda record: record.get("git_revision"), _revision)

@@ -32,7 +32,7 @@ def record(loss="1", revision="a" * 40, torch="2.6.0", processor="Xeon", **sourc
 
 
 CODE, OTHER = (f"{record(loss=loss)['code']} (commit aaaaaaaaaa)" for loss in "12")
-LOSS = "rpg/losses/policy_loss.py differs; what is removed (rpg rm) is trained again"
+LOSS = "rpg/losses/policy_loss.py differs; to train a run again, remove it (rpg rm)"
 REVISIONS = (
     "trained at different git revisions: commit bbbbbbbbbb+: two; commit aaaaaaaaaa: one, three"
 )
@@ -113,7 +113,7 @@ def test_table_status_and_database_name_runs_of_other_code(tmp_path, tree):
     (tree / "rpg" / "losses" / "policy_loss.py").write_text("one = 1\n")
     assert other_code_notes(recorded(folders.values())) == [
         "trained by older code: rpg-urkl-seed1; rpg/losses/policy_loss.py has changed since; "
-        "what is removed (rpg rm) is trained again"
+        "to train a run again, remove it (rpg rm)"
     ]
 
 
