@@ -292,8 +292,12 @@ def boxed_answer(text: str) -> str | None:
     last = boxes[-1]
     start = last.begin
     earlier = []
+    # Alternatives, or parts of one answer: as what stands between the boxes says.
+    joint = " and "
     for box in reversed(boxes[:-1]):
         if box.end < start and _JOINS.fullmatch(text, box.end + 1, start):
+            if _OR.search(text, box.end + 1, start):
+                joint = " or "
             start = box.begin
             earlier.append(rf"\boxed{{{box.of(text)}}}")
     behind = _FINAL_LINE.sub("\n", _GOES_BEYOND.split(text[last.end + 1 :], maxsplit=1)[0])
@@ -302,7 +306,7 @@ def boxed_answer(text: str) -> str | None:
     before = _before(text[max(0, start - 2 * _BEHIND) : start])
     content = _stated(before, last.of(text), behind[:end], named, alone=not earlier)
     return _finally(
-        " or ".join([*dict.fromkeys(earlier), content]), behind[end:], named, last.of(text)
+        joint.join([*dict.fromkeys(earlier), content]), behind[end:], named, last.of(text)
     )
 
 
@@ -484,6 +488,7 @@ _COMMAND = re.compile(r"\\(?:(?:neq?|[lg]eq?|lt|gt)(?![a-z])|[A-Za-z]+(?=\s))")
 """The end of a command is not that of a word: `2 \\cdot \\boxed{5}`, or of a relation that states.
 """
 _JOINS = re.compile(r"[\s$,;]{0,9}(?:or|and|[-*+\u2022](?=\s))?[\s$]{0,9}(?:\w{1,9}\s?=\s?)?")
+_OR = re.compile(r"\bor\b")
 _OPENS = re.compile(r"(?:\s|\\\[|\$|\\\(|[*_]{1,3}|[-+\u2022](?=\s)|\\begin\{\w+\*?\})*\Z")
 _BEFORE_BOX = re.compile(
     r"\$|\\[\[\](\)]|\\\\|[&=,:;]|\\(?:approx|implies|Rightarrow|to|therefore|quad|qquad|text)|\s(?=[A-Za-z])|[A-Za-z.]{2}\s"

@@ -47,6 +47,7 @@ def test_a_hedge_in_the_formula_of_a_box_is_refused(is_right, formula, gold):
         (r"$\boxed{6} \text{ or } \boxed{8}$", "6, 8"),
         (r"$\boxed{z=6}\ \text{or}\ \boxed{z=8}$", "6, 8"),
         (r"$\boxed{8} \text{ or } \boxed{8}$", "8"),
+        (r"$$\boxed{p = 6} \quad \text{and} \quad \boxed{q = 8}$$", "p = 6, q = 8"),
         (r"$-\qquad\boxed{8}$", "-8"),
         (r"$\text{Hence } z = \boxed{8}$", "8"),
         (r"$$\text{The volume is } \boxed{8} \text{ cubic units}$$", "8"),
