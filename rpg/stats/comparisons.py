@@ -40,10 +40,16 @@ _ROUNDING = 1e-20
 Tables = Sequence[np.ndarray]
 
 
-def prior_df(differences: int) -> float:
+def prior_df(differences: int, seeds: int) -> float:
     """Degrees of freedom of the prior of a variant's variance over seeds; the baseline has a
-    quarter. Chosen by simulation: docs/statistics.md, "How it was chosen"."""
-    return float(min(0.4 * (differences - 1), 4.0))
+    quarter.
+
+    A variant's own variance has seeds - 1; the prior's weight beside them grows with the number of
+    variants that it is estimated from. Chosen by simulation: docs/statistics.md, "How it was
+    chosen".
+    """
+    weight = min((differences - 1) / 5, 1.25)
+    return weight * min(seeds - 1, 4)
 
 
 @dataclass(frozen=True)
@@ -282,33 +288,45 @@ def _of_seeds(means: np.ndarray, more_means: np.ndarray, weight: np.ndarray, ans
     baseline's; and, independent of that, -weight times the mean of the further seeds.
     """
     _, variants, seeds = means.shape
-    more = more_means.shape[1]
-    free = seeds - 1
     scaled = means.copy()
     scaled[:, 0] *= (1 - weight)[:, None]
     own = centred_squares(scaled)
 
-    # Empirical Bayes: each variance is moved towards the mean of all by a prior's weight. The
-    # baseline's enters every difference, so it is moved least.
-    prior = prior_df(variants - 1)
-    prior_baseline = prior / 4
+    # The baseline's variance enters every difference, so it is moved least.
+    prior = prior_df(variants - 1, seeds)
     others = own[:, 1:].mean(axis=1, keepdims=True)
-    of_baseline = (prior_baseline * others + free * own[:, :1]) / (prior_baseline + free) / seeds
     everyone = own.mean(axis=1, keepdims=True)
-    of_variant = (prior * everyone + free * own[:, 1:]) / (prior + free) / seeds
-    variance = of_baseline + of_variant
+    baseline = _moderated(own[:, :1], towards=others, prior=prior / 4, seeds=seeds)
+    variant = _moderated(own[:, 1:], towards=everyone, prior=prior, seeds=seeds)
+    variance = baseline.variance + variant.variance
+    spread = baseline.variance**2 / baseline.df + variant.variance**2 / variant.df
+
     # Two rows of a doubly centred table have the correlation -1 / (V - 1).
-    together = of_baseline * of_variant / (variants - 1) ** 2
-    spread = of_baseline**2 / (prior_baseline + free) + of_variant**2 / (prior + free)
-    spread = spread + 2 * together / np.sqrt((prior_baseline + free) * (prior + free))
-    if more:
-        all_seeds = np.concatenate([means[:, 0], more_means], axis=1)
-        of_further = (weight**2 * all_seeds.var(axis=1, ddof=1) / more)[:, None]
-        variance = variance + of_further
-        spread = spread + of_further**2 / (seeds + more - 1)
+    together = baseline.variance * variant.variance / (variants - 1) ** 2
+    spread = spread + 2 * together / np.sqrt(baseline.df * variant.df)
+
+    if more_means.shape[1]:
+        further = _of_further(means, more_means, weight)
+        variance = variance + further.variance
+        spread = spread + further.variance**2 / further.df
     df = _satterthwaite(variance, spread)
     # No seeds differ by less than their sampled answers do.
     return Part(np.maximum(variance, answers.variance), df)
+
+
+def _moderated(squares: np.ndarray, towards: np.ndarray, prior: float, seeds: int) -> Part:
+    """Variances of means over seeds from mean squares (N, ...), moved towards others by a prior's
+    degrees of freedom (empirical Bayes)."""
+    free = seeds - 1
+    variance = (prior * towards + free * squares) / (prior + free) / seeds
+    return Part(variance, np.asarray(prior + free))
+
+
+def _of_further(means: np.ndarray, more_means: np.ndarray, weight: np.ndarray) -> Part:
+    """What the baseline's further seeds add, with the plain variance of all of its seeds."""
+    all_seeds = np.concatenate([means[:, 0], more_means], axis=1)
+    variance = weight**2 * all_seeds.var(axis=1, ddof=1) / more_means.shape[1]
+    return Part(variance[:, None], np.asarray(all_seeds.shape[1] - 1.0))
 
 
 def _problems_and_answers(tables: Tables, extra: Tables, weight: np.ndarray) -> tuple[Part, Part]:

@@ -55,8 +55,9 @@ def dunnett(t: ArrayLike, df: ArrayLike, comparisons: int, correlation: float) -
     part = 2 / (9 * df[..., None])
     cube = 1 - part + special.ndtri((places + 1) / 2) * np.sqrt(part)
     scale = np.sqrt(np.maximum(cube, 1e-3) ** 3)
-    inside = _all_inside(t[..., None] * scale, comparisons, correlation)
-    return np.asarray(1 - inside @ (weights / 2))
+    deviates, logarithms = _table(comparisons, round(float(correlation), 4))
+    beyond = np.exp(_line(t[..., None] * scale, deviates, logarithms))
+    return np.asarray(beyond @ (weights / 2))
 
 
 def _all_inside(deviate: np.ndarray, comparisons: int, correlation: float) -> np.ndarray:

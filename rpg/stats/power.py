@@ -118,7 +118,7 @@ def detectable(design: Design, spread: Spreads) -> float:
     noise = spread.answers**2 * _per_problem(design.problems) / design.samples
     of_seed = spread.seeds**2 + noise
     weight = further / (seeds + further)
-    prior = prior_df(differences)
+    prior = prior_df(differences, seeds)
     parts = [
         (of_seed / seeds, prior + seeds - 1),
         (of_seed * (1 - weight) ** 2 / seeds, prior / 4 + seeds - 1),
@@ -214,5 +214,6 @@ def baseline_sentence(design: Design, spread: Spreads) -> str:
     return (
         f"{more.baseline_seeds} seeds of the baseline instead of "
         f"{design.baseline_seeds or design.seeds} ({more.runs} runs) would find "
-        f"{100 * then:.1f} points instead of {100 * now:.1f}"
+        f"{100 * then:.1f} points instead of {100 * now:.1f}: "
+        f"`seeds: {{baseline: {more.baseline_seeds}, others: {design.seeds}}}`"
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import optimize
 from scipy import stats as scipy_stats
 
 from benchmarks import error_rates
@@ -53,12 +54,20 @@ def test_variances_of_seeds_are_moderated_towards_their_mean():
     own = (rest**2).sum(axis=1) / (2 * 6 / 7)
     baseline = (0.5 * own[1:].mean() + 2 * own[0]) / 2.5 / 3
     others = (2 * own.mean() + 2 * own[1:]) / 4 / 3
-    assert comparisons.prior_df(6) == 2
+    assert comparisons.prior_df(6, seeds=3) == 2
     assert found.of_seeds.variance[0] == pytest.approx(baseline + others)
     spread = baseline**2 / 2.5 + others**2 / 4
     spread += 2 * baseline * others / 36 / math.sqrt(2.5 * 4)
     df = (baseline + others) ** 2 / spread
     assert found.of_seeds.df[0] == pytest.approx(df)
+
+
+@pytest.mark.parametrize(
+    ("differences", "seeds", "df"),
+    [(1, 3, 0.0), (2, 3, 0.4), (6, 3, 2.0), (14, 3, 2.5), (6, 5, 4.0), (14, 5, 5.0), (14, 10, 5.0)],
+)
+def test_the_prior_has_more_weight_with_more_variants(differences, seeds, df):
+    assert comparisons.prior_df(differences, seeds) == pytest.approx(df)
 
 
 def test_problems_add_their_variance_without_what_answers_make_of_it():
@@ -139,7 +148,7 @@ def test_further_seeds_add_an_error_of_their_own(of_further):
     rows = of_further.means * np.array([1 - weight, 1, 1])[:, None]
     rows = rows - rows.mean(1, keepdims=True) - rows.mean(0) + rows.mean()
     own = (rows**2).sum(axis=1) / (2 * 2 / 3)
-    prior = comparisons.prior_df(2)
+    prior = comparisons.prior_df(2, seeds=3)
     baseline = (prior / 4 * own[1:].mean() + 2 * own[0]) / (prior / 4 + 2) / 3
     variant = (prior * own.mean() + 2 * own[1:]) / (prior + 2) / 3
     everyone = np.concatenate([of_further.means[0], of_further.further])
@@ -258,6 +267,48 @@ def test_the_mixed_model_is_that_of_the_expected_mean_squares():
     assert found.mixed.variance.item() == pytest.approx(expected)
     spread = (2 / 30) ** 2 * (seeds**2 / 6 + problems**2 / 27 + answers**2 / 54)
     assert found.mixed.df.item() == pytest.approx(expected**2 / spread)
+
+
+def restricted_likelihood(scores):
+    """Estimate and standard error of the second variant's difference from the first, in scores
+    (V, S, P): variants fixed; seed, problem and all interactions of two random (REML, Patterson and
+    Thompson 1971), by a numerical optimum of the dense likelihood."""
+    places = np.indices(scores.shape).reshape(3, -1)
+    variant, seed, problem = places
+    answers = scores.ravel()
+    fixed = np.eye(scores.shape[0])[variant]
+    groups = [seed, problem]
+    groups += [1000 * variant + seed, 1000 * variant + problem, 1000 * seed + problem]
+    alike = [np.equal.outer(group, group).astype(float) for group in groups]
+    alike.append(np.eye(len(answers)))
+
+    def fit(logarithms):
+        covariance = sum(np.exp(log) * part for log, part in zip(logarithms, alike, strict=True))
+        inverse = np.linalg.inv(covariance)
+        information = fixed.T @ inverse @ fixed
+        means = np.linalg.solve(information, fixed.T @ inverse @ answers)
+        rest = answers - fixed @ means
+        deviance = np.linalg.slogdet(covariance)[1] + np.linalg.slogdet(information)[1]
+        return deviance + rest @ inverse @ rest, means, np.linalg.inv(information)
+
+    tight = {"ftol": 1e-15, "gtol": 1e-7, "maxfun": 10_000}
+    best = optimize.minimize(
+        lambda at: fit(at)[0], np.full(6, -3.0), method="L-BFGS-B", options=tight
+    )
+    _, means, errors = fit(best.x)
+    variance = errors[0, 0] + errors[1, 1] - 2 * errors[0, 1]
+    return means[1] - means[0], math.sqrt(variance)
+
+
+def test_the_mixed_model_is_that_of_restricted_maximum_likelihood():
+    rng = np.random.default_rng(16)
+    scores = 0.3 * rng.standard_normal((3, 4, 8)) + 0.4 * rng.standard_normal((3, 1, 8))
+    scores += 0.4 * rng.standard_normal((3, 4, 1)) + rng.standard_normal((1, 1, 8))
+    scores += rng.standard_normal((1, 4, 1)) + 0.3 * rng.standard_normal((1, 4, 8))
+    found = stats.family([scores[None]])
+    difference, error = restricted_likelihood(scores)
+    assert found.difference[0, 0] == pytest.approx(difference)
+    assert math.sqrt(found.mixed.variance.item()) == pytest.approx(error, rel=1e-3)
 
 
 def test_verdicts_also_where_nothing_varies():

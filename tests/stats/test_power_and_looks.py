@@ -111,6 +111,7 @@ def test_further_seeds_of_the_baseline_find_smaller_differences_for_fewer_runs()
     assert stats.detectable(more, spreads) < stats.detectable(plain, spreads)
     said = stats.baseline_sentence(plain, spreads)
     assert said.startswith("7 seeds of the baseline instead of 3 (25 runs) would find ")
+    assert said.endswith(": `seeds: {baseline: 7, others: 3}`")
     assert stats.baseline_sentence(plain._replace(seeds=2), spreads) == ""
     nine = plain._replace(baseline_seeds=9)
     assert "3 seeds (9 of the baseline)" in stats.sentence(nine, spreads, 0.02)
