@@ -137,17 +137,28 @@ def _same(record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 def _changed(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
     """The sweeps that differ between two nights, the quickest first; the quickest of all if it is
     none of them."""
-    sizes: Counter[str] = Counter()
-    for name, digests in tonight["digests"].items():
-        seconds = tonight["values"].get(f"{name.rpartition(' / ')[0]} / seconds_step", 1.0)
-        sizes[name.partition(" / ")[0]] += len(digests["steps"]) * seconds
-    diff = ledger(tonight, before)
-    runs = [
-        run for run, now in tonight["digests"].items() if now != before["digests"].get(run, now)
-    ]
-    labels = {name.partition(" / ")[0] for name in (*runs, *diff.reported)}
-    smallest = sorted(sizes, key=lambda label: (sizes[label], label))
-    return [label for label in smallest if label in labels] or smallest[:1]
+    seconds = _seconds(tonight)
+    quickest_first = sorted(seconds, key=lambda label: (seconds[label], label))
+    changed = set(map(_sweep_of, ledger(tonight, before).reported))
+    for run, digests in tonight["digests"].items():
+        if digests != before["digests"].get(run, digests):
+            changed.add(_sweep_of(run))
+    return [label for label in quickest_first if label in changed] or quickest_first[:1]
+
+
+def _seconds(night: Mapping[str, Any]) -> Counter[str]:
+    """What the steps of each sweep took, all runs together."""
+    seconds: Counter[str] = Counter()
+    for run, digests in night["digests"].items():
+        variant = run.rpartition(" / ")[0]
+        of_step = night["values"].get(f"{variant} / seconds_step", 1.0)
+        seconds[_sweep_of(run)] += len(digests["steps"]) * of_step
+    return seconds
+
+
+def _sweep_of(name: str) -> str:
+    """`losses` of `losses / grpo / seed 0`."""
+    return name.partition(" / ")[0]
 
 
 @contextmanager

@@ -279,16 +279,30 @@ def outcome(number: str, folder: RunFolder, output: Path) -> dict[str, object] |
 def _ended(number: str) -> tuple[str, int, int, str]:
     """(state, exit code, signal, nodes) of a job, by the controller or the accounting; state "" if
     neither knows it."""
-    code, out = _run("scontrol", "show", "job", "-o", number)
-    fields = dict(re.findall(r"(JobState|ExitCode|NodeList)=(\S+)", out)) if code == 0 else {}
-    if not fields:
-        code, out = _run("sacct", "-X", "-n", "-P", "-j", number, "-o", "State,ExitCode,NodeList")
-        parts = out.strip().partition("\n")[0].split("|")
-        if code == 0 and len(parts) == 3:
-            fields = dict(zip(("JobState", "ExitCode", "NodeList"), parts, strict=True))
+    fields = _by_controller(number) or _by_accounting(number)
     exit_code, _, signal = fields.get("ExitCode", "0:0").partition(":")
     state = fields.get("JobState", "").split(" ")[0].rstrip("+")
     return state, int(exit_code or 0), int(signal or 0), fields.get("NodeList", "?")
+
+
+_FIELDS = ("JobState", "ExitCode", "NodeList")
+
+
+def _by_controller(number: str) -> dict[str, str]:
+    """What the controller knows of a job; empty some minutes after its end."""
+    code, out = _run("scontrol", "show", "job", "-o", number)
+    if code != 0:
+        return {}
+    return dict(re.findall(rf"({'|'.join(_FIELDS)})=(\S+)", out))
+
+
+def _by_accounting(number: str) -> dict[str, str]:
+    """What the accounting knows of a job; empty where there is none."""
+    code, out = _run("sacct", "-X", "-n", "-P", "-j", number, "-o", "State,ExitCode,NodeList")
+    parts = out.strip().partition("\n")[0].split("|")
+    if code != 0 or len(parts) != len(_FIELDS):
+        return {}
+    return dict(zip(_FIELDS, parts, strict=True))
 
 
 def _run(

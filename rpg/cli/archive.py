@@ -63,18 +63,22 @@ def push_runs(layout: Layout, words: Sequence[str]) -> int:
 
 def archived(url: str, runs: Iterable[RunFolder]) -> dict[str, str]:
     """Copy the finished runs to an archive; returns the others, each with the reason."""
-    why = {run: "" if run.done_path.exists() else run.state() for run in runs}
-    why |= {
-        run: "evaluations are missing" for run in why if not why[run] and pending_evaluations(run)
-    }
-    done = [run for run in why if not why[run]]
+    done = []
+    left_out: dict[str, str] = {}
+    for run in runs:
+        if not run.done_path.exists():
+            left_out[f"{run.sweep}/{run.name}"] = run.state()
+        elif pending_evaluations(run):
+            left_out[f"{run.sweep}/{run.name}"] = "evaluations are missing"
+        else:
+            done.append(run)
     with _opened(url) as archive:
-        for sweep in {run.path.parent: None for run in done}:
+        for sweep in dict.fromkeys(run.path.parent for run in done):
             archive.push(sweep)
         sizes = [archive.push(run.path) for run in done]
     there = sizes.count(0)
     say(f"{url}: runs sent: {len(sizes) - there} ({size_text(sum(sizes))}); there already: {there}")
-    return {f"{run.sweep}/{run.name}": reason for run, reason in why.items() if reason}
+    return left_out
 
 
 def fetch_results(layout: Layout) -> None:

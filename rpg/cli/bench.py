@@ -71,17 +71,42 @@ def bench(
 
 
 def _print(record: dict[str, Any]) -> None:
-    """Two tables in Markdown: this machine, and the step."""
+    """Two tables in Markdown: this machine, and the step; then a line for each trial of TRL."""
+    _print_machine(record)
+    _print_step(record)
+    for trial in record["trials"]:
+        memory = f"{trial['peak']:.2f} GiB ({record['peak'] / trial['peak']:.2f})"
+        say(
+            f"\nTRL, {trial['rows']} rows per pass: {trial['step']:.3g} s a step, peak {memory}",
+            None,
+        )
+
+
+def _print_machine(record: dict[str, Any]) -> None:
     speed = f"torch {record['versions']['torch']}, {record['bandwidth'] / 1e9:.1f} GB/s from memory"
     say(f"{record['processor']}, threads: {record['threads']}, {speed}\n")
     say("| bare product, GFLOP/s | float32 | bfloat16 | int8 |\n|---|--:|--:|--:|")
     for product in record["products"]:
-        rates = (product[name] for name in ("float32", "bfloat16", "int8"))
+        shape = " x ".join(map(str, product["shape"]))
+        rates = [product[name] for name in ("float32", "bfloat16", "int8")]
         cells = " | ".join("-" if rate is None else f"{rate / 1e9:.0f}" for rate in rates)
-        say(f"| {product['name']}: {' x '.join(map(str, product['shape']))} | {cells} |")
+        say(f"| {product['name']}: {shape} | {cells} |")
+
+
+def _print_step(record: dict[str, Any]) -> None:
     mean = f"mean of {record['steps']} steps, peak {record['peak']:.2f} GiB"
     say(f"\n{record['model_name']}, {record['shape']}, {mean}\n")
     say("| processor seconds | here | limit | share | peer |\n|---|--:|--:|--:|---|")
+    seconds = record["seconds"]
+    beside = _beside_peer(record)
+    for name, used in {**seconds, "step": record["step"]}.items():
+        limit = record["limits"].get(name)
+        cells = f"{limit:.3g} | {limit / used:.0%}" if limit else "- | -"
+        say(f"| {name} | {used:.3g} | {cells} | {beside.get(name, '')} |")
+
+
+def _beside_peer(record: dict[str, Any]) -> dict[str, str]:
+    """Part of a step -> what others take for it."""
     peer = record["peer"]
     seconds = record["seconds"]
     beside = {"sample": _beside("generate", record["generate"], seconds["sample"])}
@@ -89,14 +114,7 @@ def _print(record: dict[str, Any]) -> None:
         beside["sample"] += f"; {_beside('TRL', peer['sample'], seconds['sample'])}"
         beside["update"] = _beside("TRL", peer["step"] - peer["sample"], seconds["update"])
         beside["step"] = _beside("TRL", peer["step"], record["step"])
-    for name, used in {**seconds, "step": record["step"]}.items():
-        limit = record["limits"].get(name)
-        cells = f"{limit:.3g} | {limit / used:.0%}" if limit else "- | -"
-        say(f"| {name} | {used:.3g} | {cells} | {beside.get(name, '')} |")
-    for trial in record["trials"]:
-        rows = trial["rows"]
-        memory = f"{trial['peak']:.2f} GiB ({record['peak'] / trial['peak']:.2f})"
-        say(f"\nTRL, {rows} rows per pass: {trial['step']:.3g} s a step, peak {memory}", None)
+    return beside
 
 
 def _beside(name: str, theirs: float, ours: float) -> str:

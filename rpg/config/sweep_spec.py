@@ -393,11 +393,12 @@ def _check_groups(
     axes: dict[str, list[Any]], spec: SweepSpec, path: Path, overrides: dict[str, Any]
 ) -> None:
     """`exclude` and `zip` name axes, and no axis is in two groups of `zip`."""
-    named = [("exclude", name) for entry in spec.exclude for name in entry]
-    for field, name in [*named, *(("zip", name) for group in spec.zip for name in group)]:
-        if name not in axes and name not in overrides:
-            raise ConfigError(f"{path}: {field}: {name!r} is not an axis{nearest(name, axes)}")
+    excluded = [name for entry in spec.exclude for name in entry]
     zipped = [name for group in spec.zip for name in group]
+    for field, names in (("exclude", excluded), ("zip", zipped)):
+        for name in names:
+            if name not in axes and name not in overrides:
+                raise ConfigError(f"{path}: {field}: {name!r} is not an axis{nearest(name, axes)}")
     for name in zipped:
         if zipped.count(name) > 1:
             raise ConfigError(f"{path}: zip: {name!r} is in two groups")

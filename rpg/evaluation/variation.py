@@ -80,18 +80,21 @@ def spread_over_prompts(asked: Sequence[Sequence[Mapping[str, Any]]]) -> dict[st
     From the variance components of single answers (rpg.stats.variance_components); a negative
     estimate counts as 0.
     """
-    cells = []
-    for rows in asked:
-        right: dict[str, list[bool]] = {}
-        for row in rows:
-            right.setdefault(row["problem"], []).append(row["correct"])
-        cells.append([right[problem] for problem in sorted(right)])
-    shares = np.mean(cells, axis=-1)
+    cells = [_by_problem(rows) for rows in asked]
     problems, k = np.shape(cells)[1:]
-    parts = variance_components(shares, k, ("prompt", "problem"))
+    parts = variance_components(np.mean(cells, axis=-1), k, ("prompt", "problem"))
     mixed = next(value for name, value in parts.items() if name.startswith(TOGETHER)) / problems
     variances = {
-        name: parts[name] / count + mixed for name, count in (("prompt", 1), ("problem", problems))
+        "prompt": parts["prompt"] + mixed,
+        "problem": parts["problem"] / problems + mixed,
+        "sampling": parts.get(SAMPLING, 0.0) / (problems * k),
     }
-    variances["sampling"] = parts.get(SAMPLING, 0.0) / (problems * k)
     return {name: float(max(variance, 0.0)) ** 0.5 for name, variance in variances.items()}
+
+
+def _by_problem(rows: Sequence[Mapping[str, Any]]) -> list[list[bool]]:
+    """Whether each sample of each problem is right, problems by name."""
+    right: dict[str, list[bool]] = {}
+    for row in rows:
+        right.setdefault(row["problem"], []).append(row["correct"])
+    return [right[problem] for problem in sorted(right)]

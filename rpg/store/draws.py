@@ -66,6 +66,14 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
+def _model_name(model: str | Path, home: Path) -> str:
+    """How files call a model: by its folder, relative to the data folder where it is inside."""
+    path = Path(model).expanduser().absolute()
+    if not path.is_dir():
+        return str(model)
+    return str(path.relative_to(home) if path.is_relative_to(home) else path)
+
+
 class Draws:
     """The samples of one model under one set of settings. Several processes may read and add at the
     same time.
@@ -76,14 +84,13 @@ class Draws:
     def __init__(self, home: Path, settings: Mapping[str, Any], model: str | Path):
         """`settings` is all that a response depends on besides problem, prompt and number; `model`
         says in words what was sampled from, which is no part of the key."""
-        self.key, self.with_turns = digest(settings), "environment" in settings
+        self.key = digest(settings)
+        self.with_turns = "environment" in settings
         self.folder = home / "samples" / self.key
-        path = Path(model).expanduser().absolute()
-        inside = path.is_dir() and path.is_relative_to(home)
-        of = str(path.relative_to(home) if inside else path if path.is_dir() else model)
-        self._settings = {**settings, "of": of}
+        named = _model_name(model, home)
+        self._settings = {**settings, "of": named}
         engine = settings.get("engine", {}).get("type", "")
-        self.about = {"model": of, "engine": engine, "draws": self.key}
+        self.about = {"model": named, "engine": engine, "draws": self.key}
         """For the metadata of files that are made from these samples."""
         self._own = self.folder / f"{time.time_ns()}-{os.getpid()}.jsonl.gz"
         self._rows: dict[Key, Draw] = {}
