@@ -11,8 +11,8 @@ A cell is a kind of sweep. Answers are binomial; the logit of a right one is the
 ease, a seed's shift (partly shared by all variants of the seed), and what the kind adds: variant by
 problem, topics that suit some variants, discriminations (2PL), slopes that differ by seed, seeds
 that collapse. Variants are equal in distribution, except for the spread of their seeds. For power
-the last variant is moved by 3.9 standard errors, or by eight points of accuracy where the cell is named
-so.
+the last variant is moved by 3.9 standard errors, or by eight points of accuracy where the cell is
+named so.
 
 `mixed` is the plain crossed mixed model with pooled variances (Dunnett): `found` is also shown as a
 share of what it finds. The exit code is 1 if a cell has more false verdicts than it may have (0.06,

@@ -33,8 +33,10 @@ INTERVAL_NOTE = (
     "Intervals are 95 %, over seeds and problems; differences are paired by seed and problem."
 )
 TEST_NOTE = (
-    f"Differences of the mean are tested together, and so are those of all single benchmarks{see('statistics')}: if all "
-    "variants are equal, one is called better or worse in about 5 % of sweeps at most, in either table. Intervals hold for "
+    "Differences of the mean are tested together, and so are those of all single "
+    f"benchmarks{see('statistics')}: if all "
+    "variants are equal, one is called better or worse in about 5 % of sweeps at most, in "
+    "either table. Intervals hold for "
     "all differences together, and a verdict says on which side of zero they are."
 )
 UNREAD_NOTE = f"Unread answers could not be read, and count as wrong{see('grading')}."
@@ -43,7 +45,10 @@ COLLAPSE_NOTE = (
     "Collapsed: the seed has lost half of what its siblings reach, and more than seeds differ "
     f"elsewhere{see('statistics')}. Verdicts count it; the table without it is beside them."
 )
-BOLD_NOTE = "Bold: better than every other variant by the same test; if nothing is bold, no variant is clearly best."
+BOLD_NOTE = (
+    "Bold: better than every other variant by the same test; if nothing is bold, no variant is "
+    "clearly best."
+)
 
 WRAPPED = 160  # characters of a line that is as wide as a figure of four panels
 
@@ -222,8 +227,10 @@ def caption(summary: Summary) -> list[str]:
         lines += [TEST_NOTE, BOLD_NOTE]
     if summary.look and (summary.look.number > 1 or summary.look.level < ERROR):
         lines.append(
-            f"This is look {summary.look.number} at these differences, with {len(summary.look.runs)} finished runs of "
-            f"{summary.look.planned} planned at first: new verdicts were given at a level of {summary.look.level:.2%}."
+            f"This is look {summary.look.number} at these differences, with "
+            f"{len(summary.look.runs)} finished runs of "
+            f"{summary.look.planned} planned at first: new verdicts were given at a level "
+            f"of {summary.look.level:.2%}."
         )
     if not summary.table.empty:
         lines += _measurement(summary)
@@ -420,7 +427,8 @@ def _bold(cell: Cell) -> str:
 
 
 def _digits(text: str) -> float:
-    """About how many digits are as wide as a cell; what LaTeX lacks is written as its code point."""
+    """About how many digits are as wide as a cell; what LaTeX lacks is written as its code
+    point."""
     capitals, unknown = (len(re.findall(kind, text)) for kind in ("[A-Z]", "[^\x00-\u024f±−]"))
     return 1.5 + len(text) + 0.45 * capitals + 8 * unknown
 

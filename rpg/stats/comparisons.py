@@ -27,7 +27,8 @@ MINIMUM_MOVING = 10.0
 
 OTHERS = "for others like them"
 THESE = "for these problems"
-"""What a verdict is about: other problems of the kind, or the problems at hand (seeds alone vary)."""
+"""What a verdict is about: other problems of the kind, or the problems at hand (seeds alone
+vary)."""
 
 BETTER = "better"
 WORSE = "worse"
@@ -256,7 +257,8 @@ def centred_squares(means: np.ndarray) -> np.ndarray:
     """Variances (N, V) over seeds of means (N, V, S), without what all variants of a seed share.
 
     Mean squares of the doubly centred rows. Of equal variances each is unbiased, with S - 1
-    degrees of freedom; of unequal ones the sum of two is nearly the variance of a paired difference.
+    degrees of freedom; of unequal ones the sum of two is nearly the variance of a paired
+    difference.
     """
     variants, seeds = means.shape[1:]
     rows = means - means.mean(axis=2, keepdims=True)

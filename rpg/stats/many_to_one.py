@@ -48,7 +48,8 @@ def several(p: ArrayLike, families: float) -> np.ndarray:
 
 
 def dunnett(t: ArrayLike, df: ArrayLike, comparisons: int, correlation: float) -> np.ndarray:
-    """As `together`, of Student's t with one standard error for all comparisons (multivariate t)."""
+    """As `together`, of Student's t with one standard error for all comparisons (multivariate
+    t)."""
     t, df = np.broadcast_arrays(np.abs(np.asarray(t, float)), np.asarray(df, float))
     places, weights = np.polynomial.legendre.leggauss(_SCALES)
     # Quantiles of the standard error over its expectation, by Wilson and Hilferty (1931).

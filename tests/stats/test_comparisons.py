@@ -244,7 +244,8 @@ def test_problems_that_hardly_move_do_not_count():
 
 
 def test_the_mixed_model_is_that_of_the_expected_mean_squares():
-    """Searle, Casella & McCulloch (1992), ch. 4: variants x seeds x problems, without replicates."""
+    """Searle, Casella & McCulloch (1992), ch. 4: variants x seeds x problems, without
+    replicates."""
     rng = np.random.default_rng(9)
     scores = rng.random((1, 4, 3, 10)) + 0.3 * rng.random((1, 4, 1, 10)) + rng.random((1, 4, 3, 1))
     found = stats.family([scores])
