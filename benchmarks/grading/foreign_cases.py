@@ -50,8 +50,10 @@ def cases(folder: Path) -> Iterator[Case]:
         index = 0
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             for row in _rows(node):
-                if all(isinstance(row[name], str) for name in ("gold", "pred")):
-                    yield Case(path.stem, index, row["gold"], row["pred"], bool(row["expected"]))
+                gold = row["gold"]
+                response = row["pred"]
+                if isinstance(gold, str) and isinstance(response, str):
+                    yield Case(path.stem, index, gold, response, bool(row["expected"]))
                 index += 1
 
 
