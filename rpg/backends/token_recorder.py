@@ -13,10 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rpg.backends.loss_inputs import LossInputs
 from rpg.catalogue import Algorithm
 from rpg.config.training import TokenRecords
-from rpg.losses.policy_loss import token_terms
+from rpg.losses.policy_loss import LossInputs, token_terms
 from rpg.store.token_records import VALUES
 
 Values = dict[int, tuple[int, Tensor]]

@@ -18,7 +18,7 @@ from rpg.config.code import locate, with_digests
 from rpg.config.errors import ConfigError, Places, explain, other_kind
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import TASKS
-from rpg.config.tracking import without_retired_trackers
+from rpg.config.tracking import supported
 from rpg.config.yaml_lines import SafeLoader, StrictLoader, place
 
 MAX_BYTES = 1_000_000
@@ -238,7 +238,9 @@ def spec_of(folder: HasManifest) -> RunSpec:
     manifest; ConfigError: this version does not understand its specification.
     """
     spec = folder.read_manifest()["spec"]
-    return _validated(without_retired_trackers(spec), str(folder.manifest_path))
+    if isinstance(spec, dict) and "track" in spec:
+        spec["track"] = supported(spec["track"])
+    return _validated(spec, str(folder.manifest_path))
 
 
 def _validated(data: Any, where: str, places: Places | None = None) -> RunSpec:

@@ -68,16 +68,15 @@ RETIRED = ("trackio",)
 """Trackers of earlier versions: manifests may still name them, and files may not."""
 
 
-def without_retired_trackers(spec: Any) -> Any:
-    """The specification in a manifest, without trackers that there are no longer."""
-    if not isinstance(spec, dict) or not isinstance(spec.get("track"), list):
-        return spec
-    kept = [
+def supported(trackers: Any) -> Any:
+    """The trackers in a manifest, without those that there are no longer."""
+    if not isinstance(trackers, list):
+        return trackers
+    return [
         tracker
-        for tracker in spec["track"]
+        for tracker in trackers
         if not isinstance(tracker, dict) or tracker.get("type") not in RETIRED
     ]
-    return {**spec, "track": kept}
 
 
 def tracker_of(value: dict[str, str]) -> TrackerSection:

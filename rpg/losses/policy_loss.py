@@ -386,3 +386,35 @@ def weight_metrics(
         "rollout_weight_ess": total * total / (n * squares) if squares else 0.0,
         "rollout_weight_bounded": float((held == torch.tensor(cap, dtype=weights.dtype)).sum()) / n,
     }
+
+
+@dataclass(frozen=True)
+class LossInputs:
+    """Arguments of :func:`policy_loss`, by their names."""
+
+    old_log_prob: Tensor
+    ref_log_prob: Tensor | None
+    advantages: Tensor
+    response_mask: Tensor
+    rollout_weights: Tensor | None = None
+    counts: Counts | None = None
+
+    def loss(
+        self, algorithm: Algorithm, log_prob: Tensor, token_kl: Tensor | None = None
+    ) -> LossOutput:
+        return policy_loss(
+            algorithm,
+            log_prob=log_prob,
+            old_log_prob=self.old_log_prob,
+            advantages=self.advantages,
+            response_mask=self.response_mask,
+            ref_log_prob=self.ref_log_prob,
+            rollout_weights=self.rollout_weights,
+            token_kl=token_kl,
+            counts=self.counts,
+        )
+
+    def slope(self, algorithm: Algorithm, log_prob: Tensor) -> Tensor:
+        """The derivative of the loss with respect to `log_prob` (N, T), a leaf."""
+        leaf = log_prob.requires_grad_()
+        return torch.autograd.grad(self.loss(algorithm, leaf).loss, leaf)[0]

@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 import torch
 
-from rpg.backends.loss_inputs import LossInputs
 from rpg.losses.aggregation import Counts
+from rpg.losses.policy_loss import LossInputs
 from rpg.models.decoding import Batch
 from rpg.models.micro_batches import Limits, micro_batches
 from tests.local.test_trainer import make, plain, weights

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rpg.backends.loss_inputs import LossInputs
 from rpg.catalogue import AdvantageKL, Algorithm, LossKL, ObjectiveKL
 from rpg.catalogue.lookup import divergence_of, exact_loss
+from rpg.losses.policy_loss import LossInputs
 
 QUANTILES = {"ratio_p01": 0.01, "ratio_p50": 0.5, "ratio_p99": 0.99}
 

@@ -20,13 +20,13 @@ from rpg.auditing.gradient_agreement import Agreement, agreement
 from rpg.backends.local.batch_diagnostics import add_gradients
 from rpg.backends.local.rollout import Graded, Roller
 from rpg.backends.local.training_loop import configure_memory, configure_torch, resume
-from rpg.backends.loss_inputs import LossInputs
 from rpg.catalogue import Algorithm, algorithm, algorithms, override
 from rpg.catalogue.lookup import divergence_of, exact_loss
 from rpg.config.load import spec_of
 from rpg.config.run_spec import RunSpec
 from rpg.losses.advantages import advantages as advantages_of
 from rpg.losses.kl_terms import k3
+from rpg.losses.policy_loss import LossInputs
 from rpg.models.initial_policy import initial_policy
 from rpg.models.micro_batches import Limits, score
 from rpg.models.model_loading import ModelError

@@ -20,7 +20,6 @@ from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Graded, Roller, Rollout
 from rpg.backends.local.roundings import export_gap, first_rows
 from rpg.backends.local.sampler import Sampler, Weights
-from rpg.backends.loss_inputs import LossInputs
 from rpg.backends.optimizer_steps import Meter
 from rpg.backends.token_recorder import Recorder, token_values
 from rpg.catalogue import GAE, DistributionKL
@@ -29,7 +28,7 @@ from rpg.errors import UserError, is_no_memory
 from rpg.losses.advantages import advantages as advantages_of
 from rpg.losses.advantages import positive_lm_weights, value_targets
 from rpg.losses.aggregation import Counts, aggregate
-from rpg.losses.policy_loss import rollout_weights, weight_metrics, weighted_likelihood
+from rpg.losses.policy_loss import LossInputs, rollout_weights, weight_metrics, weighted_likelihood
 from rpg.models import seeds
 from rpg.models.decoding import Batch
 from rpg.models.lora import merged

@@ -21,13 +21,12 @@ from verl.utils.device import get_device_id
 from verl.workers.engine_workers import TrainingWorker
 from verl.workers.utils.padding import no_padding_2_padding
 
-from rpg.backends.loss_inputs import LossInputs
 from rpg.backends.optimizer_steps import Meter, rate_factor
 from rpg.backends.token_recorder import Values, token_values
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.catalogue import Algorithm
 from rpg.losses.aggregation import Counts, aggregate
-from rpg.losses.policy_loss import weighted_likelihood
+from rpg.losses.policy_loss import LossInputs, weighted_likelihood
 
 _OPTIONAL = ("ref_log_prob", "rollout_is_weights", "rollout_log_probs", "marks", "lm_weights")
 
