@@ -397,7 +397,12 @@ def test_what_holds_no_number_or_two_leaves_the_former_run_alone(tmp_path, optio
 def test_a_sweep_started_again_keeps_them(layout, tmp_path):
     from flows.sweep.conductor import register
     from rpg.config.sweep_spec import load_sweep
+    from rpg.store.run_writer import write_manifest
 
+    for folder in layout.run_folders("quickstart"):
+        if not is_imported(folder):  # made-up runs have no identity, which would be format 1
+            identity = {"settings": {}, "data": "d"}
+            write_manifest(folder, {**folder.read_manifest(), "identity": identity})
     (tmp_path / "q.yaml").write_text("name: quickstart\naxes: {algorithm: [grpo], seed: [0]}\n")
     register(load_sweep(tmp_path / "q.yaml", {}, lambda spec: "d"), layout)
     assert sum(map(is_imported, current_runs(layout, "quickstart"))) == 3
