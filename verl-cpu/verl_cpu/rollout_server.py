@@ -17,6 +17,7 @@ from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 from verl.workers.rollout.utils import ensure_async_iterator
 
 from rpg.backends.verl.gathering import Gathering
+from rpg.models.decoding import SamplingPlan
 from rpg.models.policy import Policy
 from rpg.models.truncated_sampling import Restriction
 
@@ -105,14 +106,14 @@ class Server:
         uniforms = None
         if first.uniforms is not None:
             uniforms = torch.tensor([(r.uniforms or [])[: r.limit] for r in requests])
-        samples = self.policy.sample(
-            [r.prompt for r in requests],
+        plan = SamplingPlan(
             group_size=1,
             max_new_tokens=first.limit,
             uniforms=uniforms,
             temperature=first.temperature,
             restriction=first.restriction,
         )
+        samples = self.policy.sample([r.prompt for r in requests], plan)
         lengths = samples.batch.lengths.tolist()
         return [
             TokenOutput(
