@@ -18,6 +18,7 @@ from flows.sweep.conductor import register
 from flows.sweep.evaluation import mark_done
 from rpg.cli import execution, main
 from rpg.config.errors import ConfigError
+from rpg.errors import UserError
 from rpg.report.nightly_bands import ENOUGH, NIGHTS, band, compare, markdown, measure
 from rpg.store import Layout, atomic_write_json, locks
 from rpg.store.draws import Draw, Draws, Key
@@ -189,7 +190,7 @@ def test_a_night_of_a_sweep_and_a_study_needs_no_others_server(tmp_path, monkeyp
     with locks.take(home / "nightly" / "nights" / ".lock"), pytest.raises(SystemExit) as end:
         main()
     assert not end.value.code and "the previous night is still running" in capsys.readouterr().out
-    with pytest.raises(ConfigError, match="--why: say in a sentence"):
+    with pytest.raises(UserError, match="--why: say in a sentence"):
         nightly.accept(Layout.at(home), tmp_path / "nights", "")
 
 

@@ -24,6 +24,7 @@ from rpg.backends.local.training_loop import configure_memory, configure_torch
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import MarkerVerifier
 from rpg.models import seeds
+from rpg.models.decoding import SamplingPlan
 from rpg.models.initial_policy import initial_policy
 from rpg.models.model_cache import pretrained_folder
 from rpg.models.policy import Policy
@@ -89,9 +90,8 @@ def measure(spec: RunSpec, home: Path, scratch: Path, steps: int) -> dict[str, A
     written = _checkpoint(trainer, scratch, clock)
     length = spec.rollout.max_response_tokens
     uniforms = seeds.uniforms(len(prompts), length, spec.seed, "bench")
-    timed(clock, "evaluate", type(policy).sample)(
-        policy, prompts, group_size=1, max_new_tokens=length, uniforms=uniforms, temperature=1.0
-    )
+    plan = SamplingPlan(group_size=1, max_new_tokens=length, uniforms=uniforms)
+    timed(clock, "evaluate", type(policy).sample)(policy, prompts, plan)
     if spec.model.type == "pretrained":
         folder = pretrained_folder(spec.model.path, home, say=lambda _: None)
     else:
