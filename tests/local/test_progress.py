@@ -4,6 +4,7 @@ it."""
 import io
 import json
 import time
+from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
@@ -29,13 +30,13 @@ def slow(monkeypatch):
     quick."""
     real = Policy.sample
 
-    def sample(self, *args, tell, **settings):
+    def sample(self, prompts, plan):
         def told(finished, position):
-            tell(finished, position)
+            plan.tell(finished, position)
             if position == 1:
                 time.sleep(0.2)
 
-        return real(self, *args, tell=told, **settings)
+        return real(self, prompts, replace(plan, tell=told))
 
     monkeypatch.setattr(Policy, "sample", sample)
     monkeypatch.setattr(module, "WRITE_SECONDS", 0.02)
