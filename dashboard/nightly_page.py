@@ -167,9 +167,11 @@ def _offer_acceptance(view: View, named: str, folder: Path, night: Night) -> Non
     """The command, and where the page asks for a password a button."""
     if night.get("failed"):
         return
-    words = ["nightly", "accept", *([named] if named else []), "--why"]
+    folders = [named] if named else []
     st.text("If this change is intended:")
-    st.code(f'{command(*words, layout=view.layout)} "..."', language=None)
+    st.code(
+        command("nightly", "accept", *folders, "--why", "...", layout=view.layout), language=None
+    )
     if "RPG_LOGOUT" not in os.environ:  # whoever reaches loopback may read, and no more
         return
     with st.form("accept", border=False):

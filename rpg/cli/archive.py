@@ -65,7 +65,7 @@ def archived(url: str, runs: Iterable[RunFolder]) -> dict[str, str]:
     """Copy the finished runs to an archive; returns the others, each with the reason."""
     done = []
     left_out: dict[str, str] = {}
-    for run in runs:
+    for run in dict.fromkeys(runs):  # one may be named twice
         if not run.done_path.exists():
             left_out[f"{run.sweep}/{run.name}"] = run.state()
         elif pending_evaluations(run):

@@ -168,7 +168,7 @@ def test_a_red_night_begins_with_what_moved_most_and_how_to_accept_it(demo, monk
     assert app.selectbox(key="number").value == "chain / grpo / reward"
     assert app.dataframe[1].value["change"].iloc[0] == pytest.approx(0.4)
     [line] = [element.value for element in app.code]
-    assert " nightly accept" in line and line.endswith('--why "..."')
+    assert " nightly accept" in line and line.endswith("--why ...")
     assert not app.text_input, "who only reads may not accept"
 
     monkeypatch.setenv("RPG_LOGOUT", "/logout")

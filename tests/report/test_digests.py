@@ -11,7 +11,7 @@ from rpg.report import selection, tables
 from rpg.report.nightly_bands import band, compare, judge
 from rpg.report.run_digests import compare_digests, environment, run_digest, verdict
 from rpg.report.statistics_digests import statistics
-from rpg.store import Layout, database, queries
+from rpg.store import Layout, database, measured
 from rpg.store.run_writer import append_metrics, write_manifest
 from rpg.store.samples import write_eval
 
@@ -193,7 +193,7 @@ FAULTS = {
     ),
     "the power of a design": (stats, "detectable", lambda real: lambda *a: real(*a) + 1e-6),
     "mean accuracy": (stats, "accuracy", lambda real: lambda a: real(a)._replace(mean=0.5)),
-    "a curve's interval": (queries, "t_quantile", lambda real: lambda df: real(df) * 1.01),
+    "a curve's interval": (measured, "t_quantile", lambda real: lambda df: real(df) * 1.01),
     "a printed number": (tables, "number", lambda real: lambda value: f"{value:.2f}"),
     "the last checkpoint": (
         selection,
