@@ -234,6 +234,15 @@ def test_clusters_are_the_units():
     assert uneven.mean(axis=-1) == pytest.approx(scores.mean(axis=-1))
 
 
+def test_a_cluster_of_more_problems_stands_for_more_units():
+    """By hand: P = 3 problems in C = 2 clusters; a cluster of n counts n C / P times."""
+    assert comparisons.units(np.array([1.0, 1.0, 0.0]), ["a", "a", "b"]) == pytest.approx(
+        [2 / 3 + 1 / 3 * (2 * 2 / 3), 2 / 3 - 2 / 3 * (1 * 2 / 3)]
+    )
+    of_one_size = np.array([1.0, 0.0, 0.5, 0.0])
+    assert comparisons.units(of_one_size, list("aabb")) == pytest.approx([0.5, 0.25])
+
+
 def test_problems_that_hardly_move_do_not_count():
     accuracies = np.array([[0.5] * 12 + [0.0] * 300 + [1.0] * 50])
     assert comparisons.kish([accuracies]).item() == pytest.approx(12)
