@@ -77,13 +77,17 @@ class Change:
     def size(self) -> float:
         """Of the movement in widths of its band, to compare numbers of different units."""
         number = self.number
-        if self.difference is None:
+        if self.difference is None or self.before is None:
             return math.inf if number.red else 0.0
         if number.high is None or number.low is None:
             return 0.0
-        low = self.before if math.isinf(number.low) and self.before is not None else number.low
-        half = (number.high - low) / (1 if math.isinf(number.low) else 2)
-        return abs(self.difference) / half if half > 0 else math.inf * bool(self.difference)
+        if math.isinf(number.low):  # one-sided: the room above what it was before
+            room = number.high - self.before
+        else:
+            room = (number.high - number.low) / 2
+        if room > 0:
+            return abs(self.difference) / room
+        return math.inf if self.difference else 0.0
 
 
 def by_movement(judged: Sequence[Number], settled: Night | None) -> list[Change]:

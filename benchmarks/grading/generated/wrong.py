@@ -76,18 +76,24 @@ def bases(g: Gold) -> Iterator[str]:
 
 def spaces(g: Gold) -> Iterator[str]:
     """Digits that a space, comma or point divides."""
-    if g.integer and g.value >= 10:
-        t = g.text
-        yield from last_lines(
-            f"{t[:1]} {t[1:]}" if len(t) != 4 else f"{t[:2]} {t[2:]}", f"{t[:1]}, {t[1:]}"
-        )
-        yield from last_lines(f"${t[:-1]}, {t[-1]}$", f"{t[:-1]}.{t[-1]}", f"{t[:-1]},{t[-1]}")
-        yield last_line(f"{t[:1]} and {t[1:]}")
-        yield last_line(
-            f"${t[:1]} + {t[1:]}$" if int(t[:1]) + int(t[1:]) != g.value else f"{t[:1]}/{t[1:]}"
-        )
-        if len(t) > 3:
-            yield from last_lines(f"{t[:-3]}, {t[-3:]}", f"${t[:-3]},\\ {t[-3:]}$")
+    if not g.integer or g.value < 10:
+        return
+    t = g.text
+    first, rest = t[:1], t[1:]
+    all_but_last, last = t[:-1], t[-1]
+
+    in_two = f"{first} {rest}" if len(t) != 4 else f"{t[:2]} {t[2:]}"
+    yield from last_lines(in_two, f"{first}, {rest}")
+    yield from last_lines(
+        f"${all_but_last}, {last}$", f"{all_but_last}.{last}", f"{all_but_last},{last}"
+    )
+    yield last_line(f"{first} and {rest}")
+    is_its_sum = int(first) + int(rest) == g.value
+    yield last_line(f"{first}/{rest}" if is_its_sum else f"${first} + {rest}$")
+
+    if len(t) > 3:
+        thousands, hundreds = t[:-3], t[-3:]
+        yield from last_lines(f"{thousands}, {hundreds}", f"${thousands},\\ {hundreds}$")
 
 
 def case(g: Gold) -> Iterator[str]:
