@@ -79,23 +79,27 @@ def lists(g: Gold) -> Iterator[str]:
     if g.kind != "list":
         return
     e = g.elements
-    yield from last_lines(", ".join(reversed(e)), "$" + ", ".join(e[:-1]) + "$ and $" + e[-1] + "$")
-    yield last_line(", ".join(f"${x}$" for x in e[:-1]) + f", and ${e[-1]}$")
-    yield last_line(", ".join(e[:-1]) + " and " + e[-1])
-    yield last_line("$" + r" \text{ and } ".join([", ".join(e[:-1]), e[-1]]) + "$")
-    yield last_line("$" + ", ".join(e[:-1]) + r", \text{ or } " + e[-1] + "$")
-    yield from last_lines(
-        "; ".join(f"${x}$" for x in e), r"$\boxed{" + "}$, $\\boxed{".join(e) + "}$"
-    )
+    *others, last = e
+    before_last = ", ".join(others)
+    each_in_dollars = [f"${x}$" for x in e]
+
+    yield from last_lines(", ".join(reversed(e)), f"${before_last}$ and ${last}$")
+    yield last_line(", ".join(each_in_dollars[:-1]) + f", and ${last}$")
+    yield last_line(f"{before_last} and {last}")
+    yield last_line(rf"${before_last} \text{{ and }} {last}$")
+    yield last_line(rf"${before_last}, \text{{ or }} {last}$")
+    boxes = ", ".join(rf"$\boxed{{{x}}}$" for x in e)
+    yield from last_lines("; ".join(each_in_dollars), boxes)
+
     if not any("=" in x or "(" in x for x in e):
-        yield last_line(" or ".join(f"$x = {x}$" for x in e))
-        yield last_line(r"$" + r" \lor ".join(f"x={x}" for x in e) + "$")
-        yield last_line(r"$" + r" \text{ or } ".join(f"x={x}" for x in e) + "$")
+        equations = [f"x = {x}" for x in e]
+        yield last_line(" or ".join(f"${equation}$" for equation in equations))
+        tight = [f"x={x}" for x in e]
+        yield last_line("$" + r" \lor ".join(tight) + "$")
+        yield last_line("$" + r" \text{ or } ".join(tight) + "$")
         yield last_line(", ".join(f"$x_{i} = {x}$" for i, x in enumerate(e, 1)))
-        yield from last_lines(
-            "$" + ", ".join(f"x = {x}" for x in e) + "$", "x = " + " or x = ".join(e)
-        )
-        yield last_line("$x = " + r"$ or $x = ".join(e) + "$")
+        yield from last_lines("$" + ", ".join(equations) + "$", " or ".join(equations))
+        yield last_line("$x = " + "$ or $x = ".join(e) + "$")
     yield f"Done.\n\nAnswer:\n\\[\n{', '.join(e)}\n\\]"
 
 
