@@ -10,6 +10,7 @@ from dashboard import samples
 from dashboard.view import View
 from dashboard.widgets import Nothing, choose_many, choose_row
 from rpg.next_steps import command
+from rpg.report.format import plural
 from rpg.store import Layout
 
 SHARES = {
@@ -50,10 +51,10 @@ def page(view: View) -> None:
         {**shares, **names, **tokens},
     )
     st.text(
-        f"{len(table)} evaluations. The error is that of mean@k over problems. The samples of "
-        "evaluations with the same folder under samples/ are the same. Unread answers count as "
-        "wrong; a second reader, a computer algebra system, judges those that are one formula, and "
-        "what it finds is shown apart."
+        f"{plural(len(table), 'evaluation')}. The error is that of mean@k over problems. "
+        "The samples of evaluations with the same folder under samples/ are the same. "
+        "Unread answers count as wrong; a second reader, a computer algebra system, "
+        "judges those that are one formula, and what it finds is shown apart."
     )
     if called:
         _samples(view.layout, table.iloc[place], called[place])
