@@ -38,9 +38,29 @@ def test_a_unit_test_that_starts_a_process_fails():
     tiers._started.clear()  # the watch over this very test saw it, too
 
 
-def test_a_unit_test_that_takes_too_long_fails():
+def test_a_unit_test_that_takes_too_long_fails(monkeypatch):
+    monkeypatch.setattr(tiers, "_slowness", lambda: 1.0)
     with pytest.raises(pytest.fail.Exception, match="s of processor time"), watched():
         compute(seconds=0.2)
+
+
+def test_a_slow_machine_gives_a_unit_test_as_much_more_time(monkeypatch):
+    monkeypatch.setattr(tiers, "_slowness", lambda: 20.0)
+    with watched():
+        compute(seconds=0.2)
+
+
+def test_a_unit_test_that_takes_too_long_fails_on_a_slow_machine_too(monkeypatch):
+    monkeypatch.setattr(tiers, "_slowness", lambda: 2.0)
+    with pytest.raises(pytest.fail.Exception, match="s of processor time"), watched():
+        compute(seconds=0.2)
+
+
+def test_slowness_is_measured_by_work(monkeypatch):
+    monkeypatch.setattr(tiers, "WORK_SECONDS", 1000.0)
+    assert tiers._slowness() == 1.0, "a fast machine gives no test less time"
+    monkeypatch.setattr(tiers, "WORK_SECONDS", 1e-5)
+    assert tiers._slowness() > 10.0
 
 
 def test_a_unit_test_that_loads_a_heavy_package_fails(monkeypatch):

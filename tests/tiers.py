@@ -2,13 +2,15 @@
 
 `tiers.yaml` says which files and fixtures belong to the tiers `component` and `system`; a single
 test can be marked with one of them. Every other test is a unit test. A unit test fails if it takes
-more than a second of processor time, starts a process, listens, or loads a package of HEAVY.
+more than a second of processor time, starts a process, listens, or loads a package of HEAVY. The
+second is that of a quiet core here: where the machine is slower, or busy, it is as much longer.
 """
 
 import functools
 import os
 import re
 import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -23,6 +25,8 @@ TIERS = ("unit", "component", "system")
 HEAVY = ("ray", "streamlit", "transformers", "verl")
 """Packages whose import takes seconds. DuckDB's does not; its databases are a component's."""
 SECONDS = 1.0
+"""Processor seconds of a unit test, on a core on which `_work` takes WORK_SECONDS."""
+WORK_SECONDS = 0.016
 ROOT = Path(__file__).parents[1]
 LISTED = yaml.safe_load(Path(__file__).with_name("tiers.yaml").read_text("utf-8"))
 _FILES = {name: tier for tier, named in LISTED.items() for name in named["files"].split()}
@@ -119,10 +123,24 @@ def pytest_make_collect_report(collector):
     return report
 
 
-def _patience():
-    """Where more processes compute than there are cores, the same work takes more processor
-    time."""
-    return 2 if os.getloadavg()[0] > (os.cpu_count() or 1) else 1
+def _work():
+    """A fixed piece of work of the kind that tests do: objects, texts, a sort."""
+    texts = [f"{number % 997} {number}" for number in range(20_000)]
+    counts = Counter(text.partition(" ")[0] for text in texts)
+    return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def _slowness():
+    """How many times as long as on the core of WORK_SECONDS work takes at this moment; at least 1.
+
+    A slow machine, and one whose cores are shared with others, both need more processor time.
+    """
+    taken = []
+    for _ in range(5):
+        begin = time.process_time()
+        _work()
+        taken.append(time.process_time() - begin)
+    return max(1.0, statistics.median(taken) / WORK_SECONDS)
 
 
 def _loaded():
@@ -155,7 +173,7 @@ def _watched(what, seconds):
     taken = time.process_time() - begin
     done = [f"loads {name}" for name in sorted(_loaded() - loaded)]
     done += dict.fromkeys(_started)
-    if seconds is not None and taken > seconds * _patience():
+    if taken > seconds and taken > seconds * _slowness():
         done.append(f"takes {taken:.1f} s of processor time")
     if done:
         pytest.fail(f"{what} {' and '.join(done)}: list it in tests/tiers.yaml", pytrace=False)
@@ -169,7 +187,7 @@ def _is_unit(item):
 def pytest_runtest_setup(item):
     if not _is_unit(item):
         return (yield)
-    with _watched("the set-up of a unit test", None):
+    with _watched("the set-up of a unit test", SECONDS):
         return (yield)
 
 

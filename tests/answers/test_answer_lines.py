@@ -19,7 +19,7 @@ from rpg.config.task import MathVerifier
 from rpg.tasks.benchmarks import benchmark, load_benchmark
 from rpg.tasks.rewards import Grader, Item
 from rpg.tasks.rewards.graders import LINES
-from tests.data_sets import DATA, needs_data
+from tests.data_sets import DATA, needs_data, skipped_without_data
 
 pytest.importorskip("math_verify", reason="math-verify is not installed (pip install '.[math]')")
 
@@ -119,7 +119,7 @@ def test_every_class_over_answers_of_our_own(grader):
     [
         ("math500", PUBLISHED_BOUNDS),
         pytest.param("gsm8k", PUBLISHED_BOUNDS, marks=pytest.mark.component),
-        pytest.param("benchmarks", BOUNDS, marks=[pytest.mark.component, needs_data]),
+        pytest.param("benchmarks", BOUNDS, marks=[pytest.mark.component, skipped_without_data]),
     ],
 )
 def test_every_class_over_published_gold_answers(grader, name, bounds):

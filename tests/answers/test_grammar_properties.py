@@ -193,6 +193,7 @@ AROUND = st.sampled_from(
 GOLDS = st.sampled_from([gold.text for gold in sample_golds()])
 
 
+@pytest.mark.component
 @given(GOLDS, AROUND, AROUND)
 @settings(max_examples=200, deadline=None)
 def test_a_right_answer_stays_right_in_every_wrapper(gold, inner, outer):
@@ -210,6 +211,7 @@ def test_an_integer_equals_itself_and_not_its_successor(n, around):
     assert not equivalent(str(n + 1), answer)[0]
 
 
+@pytest.mark.component
 @given(st.fractions(max_denominator=999), st.fractions(max_denominator=999))
 def test_fractions_are_equal_exactly_where_their_values_are(p, q):
     text = rf"\frac{{{q.numerator}}}{{{q.denominator}}}"

@@ -2,9 +2,12 @@
 
 import ast
 
+import pytest
+
 from benchmarks.nights import ROOT, faults
 
 
+@pytest.mark.component
 def test_every_standing_mutant_can_be_planted_and_is_another_program():
     listed = faults()
     assert len({fault["name"] for fault in listed}) == len(listed) == 50

@@ -85,6 +85,7 @@ def test_a_build_of_torch_for_cpus_needs_nothing_of_cuda():
     ]
 
 
+@pytest.mark.component
 def test_what_is_installed_is_listed_with_licences_and_hashes():
     listed = {each["name"]: each for each in SBOM["components"]()}
     assert listed["numpy"]["purl"] == f"pkg:pypi/numpy@{listed['numpy']['version']}"

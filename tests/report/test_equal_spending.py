@@ -68,6 +68,7 @@ def _at(curve, steps):
     return {step: value for step, value in curve.items() if step in steps}
 
 
+@pytest.mark.component
 def test_no_spacing_says_the_opposite_of_every_step():
     rng = np.random.default_rng(11)
     found = []

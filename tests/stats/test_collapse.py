@@ -24,6 +24,7 @@ def test_two_collapsed_seeds_do_not_hide_each_other():
     assert {(each.variant, each.seed) for each in found} == {("a", 2), ("b", 0)}
 
 
+@pytest.mark.component
 def test_seeds_that_merely_differ_are_not_named():
     rng = np.random.default_rng(0)
     alarms = 0

@@ -110,6 +110,7 @@ def scores(rng, seeds, problems, k, seed_spread, problem_spread=1.2):
 
 # Seeds that differ as much as problems make the mean differ; two seeds are the hardest case. The
 # bounds are those that docs/statistics.md promises.
+@pytest.mark.component
 @pytest.mark.parametrize(
     ("seeds", "problems", "k", "spread", "low"),
     [(1, 30, k, 0.0, 0.93) for k in (1, 8, 32)]

@@ -83,6 +83,7 @@ def test_summaries_over_problems_are_those_of_their_definition():
     assert alike.mean == 0 and np.isnan(alike.low) and np.isnan(alike.high)
 
 
+@pytest.mark.component
 def test_intervals_over_problems_cover():
     rng = np.random.default_rng(1)
     # Another seed for each problem: an average over seeds, too.
@@ -93,6 +94,7 @@ def test_intervals_over_problems_cover():
     assert np.mean([each.low <= level <= each.high for each in estimates]) > 0.9
 
 
+@pytest.mark.component
 def test_ranks_hold_together_and_tell_what_can_be_told():
     rng = np.random.default_rng(0)
     apart, equal = [], []
@@ -119,6 +121,7 @@ def test_two_seeds_exclude_no_rank():
     )
 
 
+@pytest.mark.component
 @pytest.mark.parametrize("samples", [1, 4])
 def test_planted_variance_components_are_found(samples):
     """Unbiased: the mean of many estimates is what was planted, within four of its standard

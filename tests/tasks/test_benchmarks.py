@@ -42,6 +42,7 @@ def test_what_ships_is_asked_and_graded_by_the_recipe():
         assert pinned or name == "aime26", "a branch may change from one day to the next"
 
 
+@pytest.mark.component
 @pytest.mark.parametrize("tier", ["easy", "medium", "hard"])
 def test_the_chain_tiers_are_those_of_a_run(tier):
     """By hand and in a sweep: the same problems under the same names, so the same samples."""
@@ -53,6 +54,7 @@ def test_the_chain_tiers_are_those_of_a_run(tier):
     assert all(p.prompt == p.text for p in loaded.problems)
 
 
+@pytest.mark.component
 def test_a_benchmark_of_longer_chains_can_be_made(tmp_path):
     path = tmp_path / "chain-long.yaml"
     path.write_text("source: {chain: {tiers: {long: 9}, benchmark_problems: 5}}\n")
@@ -275,6 +277,7 @@ def test_a_revision_is_read_from_the_hub(tmp_path, monkeypatch):
     assert read("split: test", folder) == (f"{folder}@newest", *expected)
 
 
+@pytest.mark.component
 def test_without_file_and_hub_the_way_out_is_said(tmp_path, monkeypatch):
     datasets = pytest.importorskip(
         "datasets", reason="datasets is not installed (pip install '.[math]')"

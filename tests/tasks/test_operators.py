@@ -27,6 +27,7 @@ def ends(prompt, operators):
     return eval(value) % 10, int(target)
 
 
+@pytest.mark.component
 def test_the_answers_are_all_that_end_at_the_target_and_there_are_several():
     splits = load_problems(TASK)
     [held_out] = splits.benchmarks.values()

@@ -324,6 +324,7 @@ def test_rpg_data_reports_what_was_left_out_and_why(tmp_path):
     )
 
 
+@pytest.mark.component
 def test_the_command_for_data_that_is_made_by_code(tmp_path):
     assert "chain-hard" in told(tmp_path, CHAIN)
     [report] = tmp_path.glob("cache/data/*/data.json")

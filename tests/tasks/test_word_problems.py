@@ -70,6 +70,7 @@ def test_a_demonstration_and_a_bare_answer_are_graded_right_and_another_number_i
     assert demonstrations_of(TASK, splits).held_out[0].demonstration
 
 
+@pytest.mark.component
 def test_more_problems_than_there_are_is_said():
     with pytest.raises(DataError, match=r"task.largest: 10 leaves too few different problems"):
         load_problems(

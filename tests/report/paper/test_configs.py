@@ -114,6 +114,7 @@ def test_ablations_change_what_they_say():
 # cost
 
 
+@pytest.mark.component
 def test_the_page_says_what_the_estimate_says():
     rows = {
         cells(line)[0]: cells(line)[1:]
@@ -140,6 +141,7 @@ def test_the_page_says_what_the_estimate_says():
         ]
 
 
+@pytest.mark.component
 def test_show_tells_the_cost_before_the_data_is_here(tmp_path, monkeypatch):
     monkeypatch.delenv("RPG_DATA", raising=False)
     monkeypatch.setenv("COLUMNS", "150")
