@@ -9,12 +9,17 @@ import ast
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 
 class OtherProgram(ValueError):
     """The settings are for a program that is not read; the message says for which."""
+
+
+class NoTraining(OtherProgram):
+    """The program prepares data, merges weights, generates or evaluates."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,6 @@ _ENTRIES = _entries(
     (r"(.*\.)?verl\.trainer\.main_ppo(_sync)?", "verl", ""),
     (r"(.*\.)?recipe\.(rpg|dapo)\.(src\.)?main_\w+", "verl", ""),
     (r"(.*\.)?verl\..*(sft|fsdp_sft)\w*", "", "verl's supervised fine-tuning"),
-    (r"(.*\.)?verl\..*main_(generation|eval)\w*", "", "verl's generation or evaluation"),
     (
         r"(.*\.)?verl\.(experimental|recipe)\..*(async|off_policy)\w*.*",
         "",
@@ -68,8 +72,12 @@ _ENTRIES = _entries(
     ),
     (r"(.*\.)?prime_rl\..*", "", "prime-rl, whose settings stand in a TOML file: give that file"),
     (r"(.*\.)?(areal|skyrl_train|skyrl|slime|rllm|roll)\..*", "", "a trainer that is not read"),
-    (r"(.*\.)?\w*(async|sft|dpo|rloo|distil)\w*", "", "a script of another training"),
+    (r"(.*\.)?start_\w+_pipeline", "", "ROLL, whose settings stand in a YAML file"),
+    (r"(.*\.)?\w*(async|sft|dpo|kto|rloo|distil|gkd|opd)\w*", "", "a script of another training"),
     (r"(.*\.)?\w*(grpo|gspo)\w*", "trl?", ""),
+)
+_WITHOUT_TRAINING = re.compile(
+    r"(.*\.)?(verl|recipe)\.(.*\.)?(main_(generation|eval)\w*|model_merger|\w*(process|merge)\w*)"
 )
 _COMMANDS = {
     ("trl", "grpo"): ("trl", ""),
@@ -109,10 +117,14 @@ _OTHERS = {
     "ms-swift": "rlhf_type tuner_type train_type",
     "LLaMA-Factory": "finetuning_type",
     "axolotl": "base_model",
-    "AReaL": "gconfig allocation_mode",
-    "ROLL": "actor_train actor_infer",
+    "AReaL": "gconfig allocation_mode trial_name",
+    "ROLL": "actor_train actor_infer sft_train student_train system_envs",
     "SkyRL": "generator",
 }
+_OTHER_FLAGS = {"slime": "--advantage-estimator --num-rollout --rm-type --rollout-batch-size"}
+"""Flags of commands whose script has any name."""
+_OTHER_OVERRIDES = {"rllm": "rLLM, which computes advantages of its own"}
+"""Sections that other trainers have beside verl's."""
 _NEMO = frozenset("grpo ppo dpo sft rm distillation loss_fn policy cluster checkpointing".split())
 _DICTIONARIES = re.compile(r"\w+_kwargs|(fsdp|accelerator|deepspeed|liger_kernel)_config|deepspeed")
 """Arguments of transformers and TRL that hold keys and values: no sections."""
@@ -151,8 +163,38 @@ def script_of(words: list[str]) -> str:
     return next((entry for entry in reversed(entries) if entry is not None), "")
 
 
+def unknown_entry(words: list[str]) -> str:
+    """The module that a command starts, where a branch or the environment decides which; "" for
+    none."""
+    for flag, module in pairwise(words):
+        if flag in {"--module", "-m"} and "$" in module:
+            return module
+    return ""
+
+
+def refuse_flags(words: list[str]) -> None:
+    """Raises OtherProgram: flags of a command are those of a trainer that is not read."""
+    flags = {word.partition("=")[0] for word in words if word.startswith("--")}
+    for other, theirs in _OTHER_FLAGS.items():
+        named = sorted(flags & set(theirs.split()))
+        if named:
+            raise OtherProgram(f"it looks like {other} ({', '.join(named)})")
+
+
+def refuse_overrides(words: list[str]) -> None:
+    """Raises OtherProgram: beside verl's settings there are those of a trainer on top of it."""
+    for word in words:
+        section = re.match(r"[+~]*(\w+)[./]", word)
+        if "=" in word and section and section[1] in _OTHER_OVERRIDES:
+            raise OtherProgram(f"it looks like {_OTHER_OVERRIDES[section[1]]} ({word})")
+
+
 def _program(entry: str, arguments: tuple[str, ...]) -> Program | None:
     name = entry.removesuffix(".py").removeprefix("./").replace("/", ".")
+    if _WITHOUT_TRAINING.fullmatch(name):
+        raise NoTraining(
+            f"it starts {entry}, which prepares data, merges, generates or evaluates: no training"
+        )
     row = next((row for row in _ENTRIES if row.pattern.fullmatch(name)), None)
     if row is None:
         return None
@@ -200,13 +242,13 @@ def of_document(content: Mapping[str, Any], name: str) -> Program:
         for key in keys
         if isinstance(content[key], Mapping) and not _DICTIONARIES.fullmatch(key)
     ]
-    nemo = sorted(_NEMO & set(nested))
-    if nemo:
-        raise OtherProgram(f"it looks like NeMo-RL (sections {', '.join(nemo)})")
     for other, theirs in _OTHERS.items():
         named = sorted(set(keys) & set(theirs.split()))
         if named:
             raise OtherProgram(f"it looks like {other} ({', '.join(named)})")
+    nemo = sorted(_NEMO & set(nested))
+    if nemo:
+        raise OtherProgram(f"it looks like NeMo-RL (sections {', '.join(nemo)})")
     if "defaults" in content or nested:
         listed = _listed(nested or keys)
         raise OtherProgram(f"nothing says for which trainer it is (sections {listed})")

@@ -16,13 +16,16 @@ from typing import Any
 import yaml
 
 from rpg.auditing import foreign_programs
-from rpg.auditing.foreign_programs import OtherProgram, Program
+from rpg.auditing.foreign_programs import NoTraining, OtherProgram, Program
 from rpg.auditing.shell_commands import Command, commands, is_known, plain
 from rpg.errors import UserError
 
 _OVERRIDE = re.compile(r"[+]{0,2}([A-Za-z_]\w*(?:\.\w+)+)=(.*)", re.DOTALL)
 _FLAG = re.compile(r"--([A-Za-z]\w*)(?:=(.*))?", re.DOTALL)
 _CONFIG_FLAG = re.compile(r"--config-(name|path)(?:=(.*))?", re.DOTALL)
+_ACTOR = "actor_rollout_ref.actor."
+_KL_IN_REWARD = "algorithm.use_kl_in_reward"
+_OTHER_TRAINING = re.compile(r"distil|gkd|sft")
 VERL_CONFIGURATIONS = ("ppo_trainer", "ppo_megatron_trainer", "dapo_trainer", "rpg_trainer")
 """Configurations of verl whose losses are verl's defaults."""
 
@@ -167,18 +170,21 @@ def _script(text: str, _file: Path) -> ForeignSettings:
 def _shell(text: str, file: Path) -> ForeignSettings:
     """Overrides and flags of the training that a script starts."""
     run = commands(text)
-    started = [(command, _started(command)) for command in run]
-    trainings = [(command, program) for command, program in started if program is not None]
+    trainings, others = _trainings(run)
     if len({program.trainer for _, program in trainings}) > 1:
         names = ", ".join(program.entry for _, program in trainings)
         raise OtherProgram(f"it starts several programs: {names}")
     if not trainings:
         # Without a program that is known, the names of keys are evidence.
-        trainings = [(command, program) for command in run if (program := _by_keys(command))]
+        idle = [command for command, _ in others]
+        named = [(command, _by_keys(command)) for command in run if command not in idle]
+        trainings = [(command, program) for command, program in named if program is not None]
+    if not trainings and others:
+        raise others[0][1]
     if not trainings:
-        named = "overrides of verl (a.b=value), GRPOConfig's arguments of TRL, tables of prime-rl"
         raise ValueError(
-            f"no settings were found; accepted are {named} and flags of open_instruct/grpo*.py"
+            "no settings were found; accepted are overrides of verl (a.b=value), GRPOConfig's "
+            "arguments of TRL, tables of prime-rl and flags of open_instruct/grpo*.py"
         )
     settings = ForeignSettings.of(trainings[0][1])
     for command, program in trainings:
@@ -188,18 +194,42 @@ def _shell(text: str, file: Path) -> ForeignSettings:
             _flags(list(program.arguments), settings)
     if settings.trainer == "verl":
         _configuration(trainings[0][0].words, settings, file)
+        _unsaid_kl(settings)
         _unreached(run, [command for command, _ in trainings], settings)
     return settings
 
 
-def _started(command: Command) -> Program | None:
-    return foreign_programs.of_command(command.words)
+def _trainings(
+    run: list[Command],
+) -> tuple[list[tuple[Command, Program]], list[tuple[Command, NoTraining]]]:
+    """The commands that start a program which is read, and those that train nothing with what is to
+    be said of them. Raises OtherProgram."""
+    trainings = list[tuple[Command, Program]]()
+    others = list[tuple[Command, NoTraining]]()
+    for command in run:
+        try:
+            program = foreign_programs.of_command(command.words)
+        except NoTraining as error:
+            others.append((command, error))
+            continue
+        if program is not None:
+            trainings.append((command, program))
+    return trainings, others
 
 
 def _by_keys(command: Command) -> Program | None:
+    """The program of a command by its flags and overrides. Raises OtherProgram."""
+    foreign_programs.refuse_flags(command.words)
     keys = [match[1] for word in command.words if (match := _OVERRIDE.fullmatch(word))]
     if not any(key.startswith("actor_rollout_ref.") for key in keys):
         return None
+    foreign_programs.refuse_overrides(command.words)
+    module = foreign_programs.unknown_entry(command.words)
+    if module:
+        raise OtherProgram(
+            f"which program it starts ({plain(module)}) depends on a branch or on the environment: "
+            "write the name out"
+        )
     script = foreign_programs.script_of(command.words)
     return Program("verl", script, "it has overrides of actor_rollout_ref")
 
@@ -232,6 +262,8 @@ def _configuration(words: list[str], settings: ForeignSettings, file: Path) -> N
         )
     if name in VERL_CONFIGURATIONS:
         return
+    if _OTHER_TRAINING.search(name):
+        raise OtherProgram(f"its configuration {name} is of another training")
     path = _below(file, named.get("path", "config"), name)
     if path is None:
         raise OtherProgram(
@@ -256,6 +288,18 @@ def _below(file: Path, folder: str, name: str) -> Path | None:
     return next(
         (place / f"{name}.yaml" for place in places if (place / f"{name}.yaml").is_file()), None
     )
+
+
+def _unsaid_kl(settings: ForeignSettings) -> None:
+    """A coefficient of a KL in the reward without the switch: before 0.3 verl had none."""
+    values = settings.values
+    if not values.get("algorithm.kl_ctrl.kl_coef") or values.get(f"{_ACTOR}use_kl_loss"):
+        return
+    if _KL_IN_REWARD not in values:
+        settings.unresolved[_KL_IN_REWARD] = (
+            "algorithm.kl_ctrl.kl_coef is set, and verl before 0.3 put the KL into the reward "
+            "without being told"
+        )
 
 
 def _unreached(run: list[Command], trainings: list[Command], settings: ForeignSettings) -> None:

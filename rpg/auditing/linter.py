@@ -12,7 +12,7 @@ from rpg.auditing.diagnosis import aggregation, diagnose
 from rpg.auditing.foreign_settings import ForeignSettings, read_settings
 from rpg.auditing.measure import BY_NAME, Settings, measure
 from rpg.auditing.objectives import Objective
-from rpg.auditing.pinned import Trainer, trainers
+from rpg.auditing.pinned import Trainer, refuse_older, trainers
 from rpg.auditing.studies import aggregation_study
 from rpg.auditing.subjects import Subject
 from rpg.errors import UserError, install_command
@@ -56,7 +56,7 @@ def lint(file: Path) -> list[str]:
 def read_loss(file: Path, given: ForeignSettings) -> Reading:
     """The loss of another trainer's settings. Raises UserError where it cannot be measured."""
     trainer = trainers()[given.trainer]
-    _refuse_older(file, given, trainer)
+    refuse_older(file, given, trainer)
     try:
         source, defaults = described(trainer, given.configuration)
     except ImportError:
@@ -96,21 +96,6 @@ _REFUSALS = (
 def _refusal(file: Path, source: str, error: Exception) -> UserError:
     why = f"{type(error).__name__}: {error}"
     return UserError(f"{file}: {source} refuses its loss settings ({why})")
-
-
-def _refuse_older(file: Path, given: ForeignSettings, trainer: Trainer) -> None:
-    """An older version had other defaults: what the file does not say is not known. Raises
-    UserError."""
-    named = sorted(given.values.keys() & set(trainer.older))
-    changed = set(trainer.changed)
-    if not given.values.get("beta", True):
-        changed -= set(trainer.changed_kl)
-    unsaid = sorted(changed - given.values.keys())
-    if named and unsaid:
-        raise UserError(
-            f"{file} is not read: {', '.join(named)} are settings of {trainer.older[named[0]]}, "
-            f"whose defaults were others. Say in the file what they were: {', '.join(unsaid)}"
-        )
 
 
 def _expected(value: Any, default: Any) -> str:

@@ -12,14 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rpg.auditing.foreign_settings import leaves
+from rpg.auditing.foreign_settings import ForeignSettings, leaves
 from rpg.auditing.subjects import Subject, from_algorithm, less_kl
 from rpg.catalogue import Algorithm, RewardKL, algorithm
+from rpg.errors import UserError
 from rpg.losses.kl_terms import estimator
 
 
@@ -87,6 +89,8 @@ class Trainer:
     """Keys of the loss whose defaults have changed since."""
     changed_kl: list[str]
     """Those among them that act only with a KL."""
+    changed_unless: dict[str, str]
+    """Key among them -> the key that was asked instead, where it is true."""
 
 
 def trainers() -> dict[str, Trainer]:
@@ -118,8 +122,25 @@ def trainers() -> dict[str, Trainer]:
             table.get("older", {}),
             table.get("changed", []),
             table.get("changed_kl", []),
+            table.get("changed_unless", {}),
         )
     return pins
+
+
+def refuse_older(file: Path, given: ForeignSettings, trainer: Trainer) -> None:
+    """An older version had other defaults: what the file does not say is not known. Raises
+    UserError."""
+    named = sorted({*given.values, *given.unresolved} & set(trainer.older))
+    changed = set(trainer.changed)
+    if not given.values.get("beta", True):
+        changed -= set(trainer.changed_kl)
+    changed -= {key for key, other in trainer.changed_unless.items() if given.values.get(other)}
+    unsaid = sorted(changed - given.values.keys())
+    if named and unsaid:
+        raise UserError(
+            f"{file} is not read: {', '.join(named)} are settings of {trainer.older[named[0]]}, "
+            f"whose defaults were others. Say in the file what they were: {', '.join(unsaid)}"
+        )
 
 
 def _loss(at: str, **parts: Any) -> Algorithm:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rpg.auditing.foreign_settings import ForeignSettings
+from rpg.auditing.pinned import refuse_older, trainers
 from rpg.errors import UserError
 
 TABLES: dict[str, dict[str, Any]] = tomllib.loads(
@@ -27,6 +28,7 @@ _LIKE_A_LOSS = re.compile(
 _SAME = {
     "lr_scheduler_type=constant_with_warmup": "constant",
     "top_k=0": None,
+    "actor_rollout_ref.rollout.top_k=-1": None,
     "max_steps=-1": None,
 }
 """Settings of other trainers that have another value here."""
@@ -77,9 +79,11 @@ class Source:
             )
 
 
-def taken_over(foreign: ForeignSettings, name: str, decided: Iterable[str]) -> Source:
+def taken_over(foreign: ForeignSettings, file: Path, decided: Iterable[str]) -> Source:
     """The trainer's settings that have a counterpart, and its defaults where nothing is said, with
-    a remark about every other one. `decided`: settings that are judged elsewhere."""
+    a remark about every other one. `decided`: settings that are judged elsewhere. Raises UserError:
+    the file is for a version with other defaults."""
+    refuse_older(file, foreign, trainers()[foreign.trainer])
     table = TABLES[foreign.trainer]
     defaults = TABLES[f"{foreign.trainer}-defaults"]
     settings = dict(defaults)
@@ -88,7 +92,7 @@ def taken_over(foreign: ForeignSettings, name: str, decided: Iterable[str]) -> S
         # None: nothing is said.
         if key in table and ours is not None:
             settings[table[key]] = ours
-    source = Source(name, [], settings=settings, foreign=foreign)
+    source = Source(file.stem, [], settings=settings, foreign=foreign)
     source.remarks.append(f"read as {foreign.trainer}: {foreign.evidence}")
     proposed = sorted({"training.steps", "rollout.group_size"} - source.settings.keys())
     if proposed:

@@ -62,7 +62,7 @@ class _Script:
     def read(self) -> Source:
         self._resolve_names()
         values = self.given.values
-        source = taken_over(self.given, self.path.stem, TABLES["only"]["trl"])
+        source = taken_over(self.given, self.path, TABLES["only"]["trl"])
         _take_loss(source, values)
         _take_correction(source, values)
         _take_steps(source, values)

@@ -44,6 +44,8 @@ _TRANSLATED: dict[str, Any] = {
 }
 """Setting of verl that decides the loss -> the values that are taken over, beside those of
 settings.toml."""
+_ONLY: dict[str, list[Any]] = TABLES["only"]["verl"]
+"""Setting that decides what is drawn and rewarded -> its values that change nothing."""
 
 
 def read_command(path: Path) -> Source:
@@ -53,7 +55,7 @@ def read_command(path: Path) -> Source:
         raise UserError(
             f"{path}: starts {foreign.trainer}; accepted are commands of verl (overrides a.b=value)"
         )
-    source = taken_over(foreign, path.stem, _TRANSLATED)
+    source = taken_over(foreign, path, [*_TRANSLATED, *_ONLY])
     values = foreign.values
     for key, files in (("train", source.train), ("val", source.held_out)):
         named = values.get(f"data.{key}_files", [])
@@ -110,16 +112,18 @@ def _take_correction(settings: dict[str, Any], values: dict[str, Any]) -> None:
 
 
 def _note_untranslated(source: Source) -> None:
-    """Whatever else decides the loss."""
+    """Whatever else decides the loss or the data."""
     assert source.foreign is not None
     values = source.foreign.values
     for key, why in source.foreign.unresolved.items():
-        if _DECIDES.match(key):
+        if _DECIDES.match(key) or key in _ONLY:
             source.untranslated.append(f"{key} ({why})")
     read = {*TABLES["verl"], *TABLES["read"]["verl"]}
     for key, value in values.items():
         decides = value is not None and key not in read and _DECIDES.match(key)
         if decides and value not in _TRANSLATED.get(key, ()):
+            source.untranslated.append(f"{key}={value}")
+        if value is not None and key in _ONLY and value not in _ONLY[key]:
             source.untranslated.append(f"{key}={value}")
     if values.get(f"{_ACTOR}use_kl_loss") and values.get(_IN_REWARD):
         source.untranslated.append("a KL in the loss and one in the reward")

@@ -296,6 +296,12 @@ def test_losses_are_taken_over(tmp_path, words, field, value):
         ("algorithm.rollout_correction.rollout_rs=token_k1", "rollout_rs=token_k1"),
         ("A.use_kl_loss=True algorithm.use_kl_in_reward=True", "a KL in the loss and one in the"),
         ("A.kl_loss_coef=$KL", "actor.kl_loss_coef"),
+        ("actor_rollout_ref.rollout.multi_turn.enable=True", "multi_turn.enable=True"),
+        ("actor_rollout_ref.rollout.repetition_penalty=1.1", "repetition_penalty=1.1"),
+        ("reward_model.enable=True", "reward_model.enable=True"),
+        ("+reward_model.reward_kwargs.overlong_buffer_cfg.enable=True", "overlong_buffer_cfg"),
+        ("data.custom_cls.path=mine.py", "data.custom_cls.path=mine.py"),
+        ("reward_model.enable=$JUDGED", "reward_model.enable"),
         ("A.use_kl_loss=True A.kl_loss_type=abs", "kl_loss_type=abs"),
         ("algorithm.adv_estimator=gae", "adv_estimator=gae"),
         ("algorithm.adv_estimator=remax", "adv_estimator=remax"),
@@ -485,6 +491,7 @@ def test_a_list_in_a_file_and_decimals_and_bytes_of_parquet_are_read(home):
     assert {answers.get("7 / 2?"), answers.get("9 / 2?")} & {"3.5", "4.5"}
 
 
+VERL = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_files=a.parquet "
 QUICK = """from datasets import load_dataset
 from trl import GRPOConfig, GRPOTrainer
 
@@ -583,6 +590,53 @@ def test_settings_of_trl_without_a_counterpart_refuse_the_whole(tmp_path, settin
         read_source(str(quick(tmp_path, settings)))
 
     assert named in str(refused.value)
+
+
+def test_a_script_for_an_older_version_of_trl_is_refused_with_what_it_has_to_say(tmp_path):
+    script = quick(tmp_path, "max_prompt_length=300, epsilon=0.1")
+
+    with pytest.raises(UserError, match=r"defaults were others.*beta, loss_type"):
+        read_source(str(script))
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("algorithm.kl_ctrl.kl_coef=0.02", "use_kl_in_reward (algorithm.kl_ctrl.kl_coef is set"),
+        ("A.fsdp_config.grad_offload=False", "verl before 0.3, whose defaults were others"),
+    ],
+)
+def test_a_command_for_an_older_version_of_verl_is_refused(tmp_path, words, named):
+    script = tmp_path / "run.sh"
+    script.write_text(VERL + words.replace("A.", "actor_rollout_ref.actor."))
+
+    with pytest.raises(UserError) as refused:
+        read_source(str(script))
+
+    assert named in str(refused.value)
+
+
+def test_what_verl_draws_from_is_taken_over(tmp_path):
+    rollout = "actor_rollout_ref.rollout."
+    script = tmp_path / "run.sh"
+    script.write_text(
+        f"{VERL} {rollout}top_p=0.9 {rollout}top_k=-1 {rollout}multi_turn.enable=False"
+    )
+
+    source = read_source(str(script))
+
+    assert source.settings["rollout.top_p"] == 0.9
+    assert "rollout.top_k" not in source.settings
+
+
+def test_a_command_of_any_version_is_read_where_it_says_where_its_kl_is(tmp_path):
+    script = tmp_path / "run.sh"
+    script.write_text(
+        f"{VERL} algorithm.kl_ctrl.kl_coef=0.02 actor_rollout_ref.actor.use_kl_loss=True "
+        "actor_rollout_ref.actor.fsdp_config.grad_offload=True"
+    )
+
+    assert read_source(str(script)).settings["algorithm.kl"]["type"] == "loss"
 
 
 @pytest.mark.parametrize("more", ["tools=[right]", "environment_factory=E", "rollout_func=right"])
