@@ -205,6 +205,20 @@ def save_adapters(
     )
 
 
+def save_base(model: nn.Module, folder: Path) -> None:
+    """Write the weights without adapters, as they are in the model; a tensor of several names
+    once."""
+    names: dict[int, str] = {}
+    for name, value in base_weights(model).items():
+        names.setdefault(value.data_ptr(), name)
+    weights = base_weights(model)
+    save_file(
+        {name: weights[name].cpu().contiguous() for name in names.values()},
+        folder / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+
+
 def write_adapters(
     weights: Mapping[str, Tensor], config: Mapping[str, Any], folder: Path, base: str
 ) -> None:

@@ -5,12 +5,16 @@ import gc
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from rpg.config.evaluation import VllmEngineSpec
 from rpg.errors import install_command
 from rpg.models.model_loading import ModelError
 from rpg.models.truncated_sampling import Sampling
+
+VLLM_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""The ranks that vLLM has kernels for; adapters of a lower rank take the next."""
 
 
 class Vllm:
@@ -19,6 +23,7 @@ class Vllm:
     Attributes:
         llm: vLLM's `LLM`; None before :meth:`begin` and after :meth:`close`.
         stop: the tokens that end a response.
+        adapters: vLLM's `LoRARequest` for what is drawn with adapters beside the weights.
     """
 
     def __init__(
@@ -45,6 +50,8 @@ class Vllm:
         self.dtype = "bfloat16" if bfloat16 else "float32"
         self.llm: Any = None
         self.stop: list[int] = []
+        self.adapters: Any = None
+        self._adapters_used = 0
         self._round = 0
         """Counts calls of `drawn`, to tell the responses of this call from those of earlier ones.
         """
@@ -90,6 +97,17 @@ class Vllm:
         if self._is_cpu:
             self.llm.apply_model(_pack_output_layer)
 
+    def use_adapters(self, folder: Path) -> None:
+        """Draw from here on with the adapters in this folder, beside the weights; each call is of
+        other adapters, even if the folder is the same."""
+        from vllm.lora.request import LoRARequest  # noqa: PLC0415
+
+        if self.adapters is not None:
+            self.llm.llm_engine.remove_lora(self.adapters.lora_int_id)
+        self._adapters_used += 1
+        number = self._adapters_used
+        self.adapters = LoRARequest(f"adapters-{number}", number, str(folder))
+
     def drawn(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], **more: object
     ) -> Iterator[list[tuple[int, Any]]]:
@@ -100,7 +118,12 @@ class Vllm:
         waiting = {f"{self._round}-{row}": row for row in range(len(prompts))}
         try:
             for name, ids, seed in zip(waiting, prompts, seeds, strict=True):
-                engine.add_request(name, {"prompt_token_ids": ids}, self._parameters(seed, more))
+                engine.add_request(
+                    name,
+                    {"prompt_token_ids": ids},
+                    self._parameters(seed, more),
+                    lora_request=self.adapters,
+                )
             while waiting:
                 finished = [
                     out for out in engine.step() if out.finished and out.request_id in waiting

@@ -63,7 +63,7 @@ def of_training(rows: Rows) -> list[Finding]:
         before, now = _means(rows, "accuracy")
         findings += [] if now >= SOLVED > before else _starved(last)
         findings += [*_exploding(last), *_entropy_collapsed(rows)]
-    return [*findings, *_apart(last)]
+    return [*findings, *_apart(last), *_below_rounding(last)]
 
 
 def of_answers(
@@ -219,6 +219,12 @@ def _apart(rows: Rows) -> Iterator[Finding]:
             "what is evaluated and published has not all of what was learnt; model.dtype "
             "float32 exports all of it",
         ),
+        (
+            "kl_trained_to_evaluated",
+            "the policy that is evaluated",
+            "it multiplies in bfloat16: where this decides, raise the learning rate, or evaluate "
+            "and train in float32 (model.dtype)",
+        ),
     ):
         gaps = _values(fresh, name)
         errors = _values(fresh, f"{name}_error")
@@ -233,6 +239,27 @@ def _apart(rows: Rows) -> Iterator[Finding]:
                 "update moves "
                 f"that one by {update:.2g}",
                 advice,
+            )
+
+
+def _below_rounding(rows: Rows) -> Iterator[Finding]:
+    """KLs that are smaller than what rounding alone makes of equal weights."""
+    floors = _values(rows, "kl_rounding")
+    if not floors:
+        return
+    floor = sum(floors) / len(floors)
+    for name, words in (
+        ("kl_old_to_new", "KL(before || after the updates)"),
+        ("kl_policy_to_ref", "KL(policy || reference)"),
+    ):
+        values = _values(rows, name)
+        mean = sum(values) / len(values) if values else 0.0
+        if 0 < mean < floor:
+            yield Finding(
+                f"below rounding: {name}",
+                f"{words} is {mean:.2g} nats per token, below the "
+                f"{floor:.2g} that rounding alone makes of equal weights",
+                "read it as nothing more than small; model.dtype float32 resolves it",
             )
 
 

@@ -9,9 +9,13 @@ import pytest
 import torch
 
 from rpg.auditing import peers, pinned
+from rpg.auditing.moments import batch_slopes, inputs_of, moments
+from rpg.auditing.objectives import gradients
 from rpg.auditing.shipped import CORRECTION_WORDS as WORDS
 from rpg.auditing.shipped import corrections, corrections_markdown
-from rpg.auditing.studies import CORRECTIONS, correction_study
+from rpg.auditing.studies import CORRECTIONS, UNCLIPPED, correction_study
+from rpg.auditing.subjects import spread
+from rpg.auditing.worlds import world
 from rpg.catalogue import AlgorithmError, RejectedSamples, algorithm
 from rpg.losses.policy_loss import rollout_weights
 
@@ -34,6 +38,52 @@ def test_each_correction_is_exact_for_what_it_says_and_only_unbounded_ones_are(f
 def test_bounds_trade_noise_for_bias(found):
     free, cut = found["no bound, sequence", OLDS], found["truncate 2, sequence", OLDS]
     assert cut.noise < 0.8 * free.noise and 0.05 < cut.bias < found["ignore", OLDS].bias
+
+
+def planted(name, rate=0.5):
+    """A sampler of the audit's world: the policy before one step of gradient ascent, or the policy
+    rounded to bfloat16."""
+    w = world()
+    if name == "merged in bfloat16":
+        return w.old.bfloat16().double()
+    step = gradients(w, w.old, w.old, "sequence")["reward"]
+    return w.old - rate * step.view_as(w.old)
+
+
+def mean_step(sampler, setting):
+    """The expected first step of a rollout from this sampler, by enumeration of all responses."""
+    w = world()
+    drawn = replace(w, old=sampler)
+    correction = algorithm("grpo", rollout_correction=setting).rollout_correction
+    inputs = inputs_of(w, w.old, w.old, spread(w, w.old))
+    inputs["rollout_weights"] = rollout_weights(
+        correction,
+        old_log_prob=w.log_probs(w.old),
+        sampler_log_prob=w.log_probs(sampler),
+        response_mask=w.mask,
+    )
+    return moments(drawn, w.old, batch_slopes(UNCLIPPED, inputs)).mean
+
+
+@pytest.mark.parametrize("name", ["one update old", "merged in bfloat16"])
+def test_a_planted_gap_is_corrected_exactly_without_a_cap(name):
+    """At the start of a step, where tokens and whole responses have one objective."""
+    sampler = planted(name)
+    assert float((sampler - world().old).abs().max()) > 1e-4, "no gap"
+    whole = {"type": "truncate", "level": "sequence", "cap": 1e300}
+    found = {
+        label: mean_step(sampler, setting)
+        for label, setting in {
+            "ignored": "ignore",
+            "uncapped, sequence": whole,
+            "default": {"type": "truncate"},
+        }.items()
+    }
+    exact = gradients(world(), world().old, world().old, "sequence")["reward"]
+    off = {label: float((step - exact).norm() / exact.norm()) for label, step in found.items()}
+    print(f"{name}: " + ", ".join(f"{label} {value:.2g}" for label, value in off.items()))
+    assert off["uncapped, sequence"] < 1e-6 < off["ignored"]
+    assert off["default"] < 10 * off["ignored"]
 
 
 def test_a_sampler_that_is_old_needs_no_correction():

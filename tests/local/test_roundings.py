@@ -15,6 +15,7 @@ from rpg.models import lora
 from rpg.models.decoding import Batch
 from rpg.models.initial_policy import initial_policy
 from rpg.models.lean_decoding import LeanEngine
+from rpg.models.micro_batches import Limits, score
 from rpg.models.model_loading import load_pretrained
 from rpg.models.policy import Policy
 from rpg.models.truncated_sampling import Sampling
@@ -134,6 +135,9 @@ def test_what_was_learnt_is_in_sampled_exported_and_evaluated_weights(trained, s
             assert change(model, start_of, rows) == pytest.approx(expected, rel=0.05), name
         else:
             assert change(model, before, rows) == pytest.approx(expected, rel=0.05), name
+    exact = expected_log_probs(models["exported"], rows, 1.0)
+    off = (score(policy, rows, 1.0, Limits(64, 10_000, 10_000)) - exact).abs()
+    print(f"learnt {expected:.2g} per token; the bfloat16 scorer is off by {off.mean():.2g}")
 
 
 def rows_of(folder):
@@ -178,6 +182,16 @@ def test_weights_that_are_merged_in_bfloat16_are_named(start, home, monkeypatch)
     assert named(folder, "kl_trained_to_exported")
     measured = [row for row in numbers(folder) if "kl_trained_to_exported" in row]
     assert measured and all(row["kl_trained_to_exported_error"] > 0 for row in measured)
+
+
+def test_the_gap_of_what_is_evaluated_is_that_of_its_arithmetic(start, home):
+    """Adapters are evaluated in bfloat16: the gap is there although no bit of them is lost."""
+    folder = make_run(home, "gap-evaluated", training(start))
+    train(folder, home, lambda line: None)
+    row = numbers(folder)[-1]
+    assert 0 < row["kl_trained_to_evaluated"] < 1e-2
+    assert row["kl_trained_to_evaluated_error"] > 0
+    assert "kl_trained_to_exported" not in row, "adapters are exported in float32"
 
 
 def named(folder, metric):

@@ -63,6 +63,15 @@ def test_a_gap_between_roundings_counts_beside_what_an_update_moves():
     assert diagnostics.of_training(steps(**late)) == [], "a stale sampler was asked for"
 
 
+def test_a_kl_below_its_rounding_is_said_to_be_below_it():
+    known = {"kl_rounding": 7e-4, "kl_policy_to_ref": 3e-4}
+    (finding,) = diagnostics.of_training(steps(**known))
+    assert finding.rule == "below rounding: kl_policy_to_ref"
+    assert "is 0.0003 nats per token, below the 0.0007" in finding.evidence
+    assert diagnostics.of_training(steps(**{**known, "kl_policy_to_ref": 0.02})) == []
+    assert diagnostics.of_training(steps(**{**known, "kl_policy_to_ref": 0.0})) == []
+
+
 CASES = [
     (
         {"reward": -1.0, "accuracy": 0.0},

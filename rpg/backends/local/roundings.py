@@ -3,8 +3,9 @@
 A policy in bfloat16 exists several times: as it is trained, as it samples (by other kernels), as it
 is exported (the files of a checkpoint) and as these are evaluated. What the sampler's kernels and
 weights make of it is measured at every step, from the log-probabilities that it computed while it
-drew (`kl_sampler_to_policy`). Here the weights that are exported are compared with those that are
-trained, both in float32 arithmetic, where a checkpoint is written.
+drew (`kl_sampler_to_policy`). Here, where a checkpoint is written, the weights that are trained,
+in float32 arithmetic, are compared with those that are exported, in the same arithmetic, and with
+those that are evaluated, in bfloat16 arithmetic.
 
 Shapes: N responses (rows), T response tokens.
 """
@@ -25,18 +26,6 @@ TOKENS = 2_000
 """Response tokens on which exported and trained weights are compared."""
 
 
-def rounding_floor(log_prob: Tensor, mask: Tensor, bfloat16: bool) -> float:
-    """The KL per token that rounding alone makes of two equal policies: half the mean square of an
-    error that is uniform within one unit in the last place of a logit.
-
-    A logit is about as large as the log-probabilities, and has 8 significant bits in bfloat16 and
-    24 in float32. A KL below this floor is noise.
-    """
-    eps = torch.finfo(torch.bfloat16 if bfloat16 else torch.float32).eps
-    size = log_prob[mask].abs().clamp(min=1.0).double()
-    return float((eps * size).square().mean() / 24)
-
-
 def export_gap(
     policy: Policy,
     trained: Mapping[str, Tensor],
@@ -45,14 +34,15 @@ def export_gap(
     temperature: float,
     limits: Limits,
 ) -> dict[str, float]:
-    """KL(trained || exported) per token on the first responses of `batch`, with its error; none
-    where these weights are the same bits, or a GPU has no room for the model in float32.
+    """KL(trained || exported) and KL(trained || evaluated) per token on the first responses of
+    `batch`, with their errors. The first is missing where these weights are the same bits, both
+    where a GPU has no room for the model in float32.
+
+    Our evaluation multiplies with the same rounded weights as `policy` does, by the same kernels.
 
     trained, exported: whole weights by name, adapters merged. The responses are the policy's own,
     drawn by its rounded weights.
     """
-    if all(value.equal(exported[name]) for name, value in trained.items() if name in exported):
-        return {}
     if not _fits(policy):
         return {}
     part = first_rows(batch)
@@ -70,8 +60,16 @@ def export_gap(
                 own[name].copy_(weights[name])
         return score(plain, part, temperature, limits)
 
-    log_ratio = -scored(trained) + scored(exported)
-    return gap_metrics("kl_trained_to_exported", log_ratio, part.mask)
+    log_prob = scored(trained)
+    evaluated = score(policy, part, temperature, limits)
+    gaps = gap_metrics("kl_trained_to_evaluated", evaluated - log_prob, part.mask)
+    if not _same_bits(trained, exported):
+        gaps |= gap_metrics("kl_trained_to_exported", scored(exported) - log_prob, part.mask)
+    return gaps
+
+
+def _same_bits(weights: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> bool:
+    return all(value.equal(others[name]) for name, value in weights.items() if name in others)
 
 
 def _fits(policy: Policy) -> bool:

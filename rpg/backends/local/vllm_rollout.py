@@ -6,6 +6,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -15,19 +17,23 @@ from rpg.config.model import bfloat16
 from rpg.config.run_spec import RunSpec
 from rpg.models import seeds
 from rpg.models.decoding import Batch, Samples
-from rpg.models.lora import merged
+from rpg.models.lora import merged, save_adapters, save_base
+from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
 from rpg.models.truncated_sampling import Sampling, restriction_of
-from rpg.models.vllm_engine import Vllm
+from rpg.models.vllm_engine import VLLM_RANKS, Vllm
 
 
 class VllmRollout(Vllm):
     """vLLM, which starts at the first rollout. On a GPU it sleeps between rollouts and gives its
     memory back."""
 
+    _slept = False
+
     def __init__(self, spec: RunSpec, engine: VllmEngineSpec):
         """Raises ModelError: vLLM is not installed."""
-        r, self.group_size = spec.rollout, spec.rollout.group_size
+        r = spec.rollout
+        self.group_size = r.group_size
         # Else it moves this process, and with it the training, to cores of its own choice.
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
         # Else it warns at every step of layers that have no weights of their own.
@@ -35,30 +41,58 @@ class VllmRollout(Vllm):
         sampling = Sampling(
             r.temperature, r.max_prompt_tokens, r.max_response_tokens, restriction_of(r)
         )
-        # Adapters are merged, which bfloat16 would round away.
-        rounds = bfloat16(spec.model) and spec.model.lora is None
-        super().__init__("rollout", engine, sampling, rounds)
+        # Adapters stay beside bfloat16 weights, which would round them away. A rounded copy of the
+        # policy (rollout.sampler) has them merged, in float32.
+        half = bfloat16(spec.model)
+        lora = spec.model.lora
+        apart = half and lora is not None and r.sampler.dtype == "same"
+        self.rank = lora.rank if lora is not None and apart else 0
+        """Of adapters that vLLM multiplies with beside the weights; 0: there are none."""
+        if self.rank > VLLM_RANKS[-1]:
+            raise ModelError(
+                f"model.lora.rank {self.rank}: vLLM takes at most {VLLM_RANKS[-1]}; "
+                "accepted: a lower rank, or rollout.engine local"
+            )
+        super().__init__("rollout", engine, sampling, half and (lora is None or apart))
 
     @contextmanager
     def holding(self, policy: Policy) -> Iterator[None]:
-        """As long as the context lasts, responses are drawn from `policy`, adapters merged, as it
-        is at the beginning."""
+        """As long as the context lasts, responses are drawn from `policy`, as it is at the
+        beginning."""
         cuda = policy.device.type == "cuda"
         if self.llm is None:
-            self.stop = policy.stop
-            with tempfile.TemporaryDirectory() as folder:
-                policy.model.config.save_pretrained(folder)
-                policy.tokenizer.save_pretrained(folder)
-                # Random weights at first; log-probabilities at the temperature.
-                how = {"load_format": "dummy", "logprobs_mode": "processed_logprobs"}
-                self.begin(folder, enable_sleep_mode=cuda, **how)
+            self._start(policy, cuda)
         elif cuda:
             torch.cuda.empty_cache()  # what the updates have left
-            self.llm.wake_up()
-        self.reload(weights_iterator=iter(merged(policy.model).items()))
-        yield
+            # Memory for the weights first: the cache is not there yet while they are replaced.
+            self.llm.wake_up(tags=["weights"])
+        with tempfile.TemporaryDirectory() as folder:
+            if self.rank:
+                save_adapters(policy.model, Path(folder), "")
+                self.use_adapters(Path(folder))
+            else:
+                self.reload(weights_iterator=iter(merged(policy.model).items()))
+            if cuda and self._slept:
+                self.llm.wake_up(tags=["kv_cache"])
+            yield
         if cuda:
-            self.llm.sleep(level=1)
+            # Level 1 copies the weights to the host: those of a frozen base are not sent again.
+            self.llm.sleep(level=1 if self.rank else 2)
+            self._slept = True
+
+    def _start(self, policy: Policy, cuda: bool) -> None:
+        """Start vLLM with the policy's shapes, and with adapters also with its base's weights."""
+        self.stop = policy.stop
+        how: dict[str, Any] = {"load_format": "dummy"}  # random weights at first
+        with tempfile.TemporaryDirectory() as folder:
+            policy.model.config.save_pretrained(folder)
+            policy.tokenizer.save_pretrained(folder)
+            if self.rank:
+                save_base(policy.model, Path(folder))
+                most = next(rank for rank in VLLM_RANKS if rank >= self.rank)
+                how = {"enable_lora": True, "max_loras": 1, "max_lora_rank": most}
+            # Log-probabilities are those at the temperature.
+            self.begin(folder, enable_sleep_mode=cuda, logprobs_mode="processed_logprobs", **how)
 
     def sample(
         self,
