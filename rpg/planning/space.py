@@ -252,13 +252,22 @@ def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
         most = max(1, min(rows, int((ROOM * room - fixed - none) // (one - none))))
         rows = -(-rows // -(-rows // most))
     update = pass_bytes(shape, min(tokens, passes), backend, weight_bytes)
-    if (
-        isinstance(r.engine, VllmEngineSpec) and backend.device == "cuda"
-    ):  # while it updates, vLLM sleeps
-        return Memory(
-            fixed, r.engine.gpu_memory_utilization * (room or 0), update, spec.rollout_rows()
-        )
+    if isinstance(r.engine, VllmEngineSpec) and backend.device == "cuda":
+        share_of_room = r.engine.gpu_memory_utilization * (room or 0)
+        rows = _rows_in_vllm(spec, shape, share_of_room) if room else spec.rollout_rows()
+        return Memory(fixed, share_of_room, update, rows)  # while the policy updates, vLLM sleeps
     return Memory(fixed, _rollout(spec, shape, rows), update, rows)
+
+
+def _rows_in_vllm(spec: RunSpec, shape: Shape, room: float) -> int:
+    """How many responses vLLM draws at a time: as many as its cache holds beside its weights, in
+    pages, so that a response takes what it has written."""
+    r = spec.rollout
+    number = HALF if bfloat16(spec.model) else FLOAT
+    cache = room - number * shape.parameters
+    tokens = PROMPT_TOKENS * r.max_prompt_tokens + RESPONSE_SHARE * r.max_response_tokens
+    each = tokens * shape.cache_bytes_per_token * number / HALF
+    return max(1, min(spec.rollout_rows(), int(cache // each)))
 
 
 def with_backend(spec: RunSpec, **changes: object) -> RunSpec:

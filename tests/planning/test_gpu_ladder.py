@@ -10,6 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rpg.config.errors import ConfigError
 from rpg.config.load import resolve
+from rpg.config.run_spec import RunSpec
 from rpg.config.sweep_spec import load_file
 from rpg.planning.gpu_estimate import hours, machine_named, nearest_change
 from rpg.planning.model_shapes import KNOWN, TABLE, shape_and_source
@@ -85,6 +86,26 @@ def test_hours_and_memory_are_those_of_critic_teacher_and_vllm():
     assert "gpu_memory_utilization=0.4" in nearest_change(
         needed(engine="vllm"), machine_named("24GB")
     )
+
+
+def test_a_larger_share_for_vllm_draws_more_at_a_time_and_takes_fewer_hours():
+    """Qwen3-0.6B in bfloat16 takes 1.2 GB; a token of its cache 114,688 bytes. A response of 2,048
+    tokens has half of them, and its prompt half of 256."""
+    at_once, taken = [], []
+    for share in (0.15, 0.4):
+        engine = {"type": "vllm", "gpu_memory_utilization": share}
+        (run,) = load_file(LADDER[-1], {}, lambda spec: "").runs
+        data = run.spec.model_dump()
+        data["model"] |= {"path": "Qwen/Qwen3-0.6B", "lora": None}
+        data["rollout"] |= {"engine": engine, "max_response_tokens": 2048}
+        spec = RunSpec.model_validate(data)
+        card = machine_named("rtx-4090")
+        at_once.append(memory(spec, card.memory).rows_at_once)
+        taken.append(hours(spec, card))
+    weights = 2 * KNOWN["Qwen/Qwen3-0.6B"].parameters
+    room = 0.15 * card.memory - weights
+    assert at_once[0] == int(room // ((1024 + 128) * 114_688)) < at_once[1]
+    assert taken[0] > 1.05 * taken[1]
 
 
 def test_where_nothing_else_helps_a_smaller_model_is_named():
