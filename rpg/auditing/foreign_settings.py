@@ -220,10 +220,10 @@ def _trainings(
 def _by_keys(command: Command) -> Program | None:
     """The program of a command by its flags and overrides. Raises OtherProgram."""
     foreign_programs.refuse_flags(command.words)
+    foreign_programs.refuse_overrides(command.words)
     keys = [match[1] for word in command.words if (match := _OVERRIDE.fullmatch(word))]
     if not any(key.startswith("actor_rollout_ref.") for key in keys):
         return None
-    foreign_programs.refuse_overrides(command.words)
     module = foreign_programs.unknown_entry(command.words)
     if module:
         raise OtherProgram(

@@ -90,6 +90,7 @@ def test_the_program_is_recognised_with_its_evidence(tmp_path, name, text, train
             "which program it starts ($M) depends on a branch",
         ),
         ("a.sh", f"python train.py rllm/backend=verl {VERL}", "rLLM, which computes advantages"),
+        ("a.sh", "python train.py rllm.trainer.epochs=3 model.name=m", "rLLM, which computes"),
         ("a.sh", f"python train.py ++rllm.trainer.a=1 {VERL}", "rLLM, which computes advantages"),
         ("a.sh", "python -m verl.model_merger merge --backend fsdp", "no training"),
         ("a.sh", "python -m recipe.mine.preprocess --n 4", "no training"),
