@@ -487,9 +487,12 @@ _TEXT = re.compile(r"\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}")
 _COMMAND = re.compile(r"\\(?:(?:neq?|[lg]eq?|lt|gt)(?![a-z])|[A-Za-z]+(?=\s))")
 """The end of a command is not that of a word: `2 \\cdot \\boxed{5}`, or of a relation that states.
 """
-_JOINS = re.compile(r"[\s$,;]{0,9}(?:or|and|[-*+\u2022](?=\s))?[\s$]{0,9}(?:\w{1,9}\s?=\s?)?")
+_JOINS = re.compile(
+    r"(?:[\s$,;]|\\[)\]]){0,9}(?:for (?:part|case|question) \(?\w{1,3}\)?[\s,;]{0,3})?"
+    r"(?:or|and|[-*+\u2022](?=\s))?(?:[\s$]|\\[(\[]){0,9}(?:\w{1,9}\s?=\s?)?"
+)
 _OR = re.compile(r"\bor\b")
 _OPENS = re.compile(r"(?:\s|\\\[|\$|\\\(|[*_]{1,3}|[-+\u2022](?=\s)|\\begin\{\w+\*?\})*\Z")
 _BEFORE_BOX = re.compile(
-    r"\$|\\[\[\](\)]|\\\\|[&=,:;]|\\(?:approx|implies|Rightarrow|to|therefore|quad|qquad|text)|\s(?=[A-Za-z])|[A-Za-z.]{2}\s"
+    r"\$|\\[\[\](\)]|\\\\|[&=,:;]|\\(?:approx|equiv|implies|Rightarrow|to|therefore|quad|qquad|text)|\s(?=[A-Za-z])|[A-Za-z.]{2}\s"
 )

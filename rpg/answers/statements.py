@@ -442,6 +442,17 @@ def _without_references(items: list[Item]) -> list[Item]:
     return kept
 
 
+_COUNTED_FOR = frozenset("values solutions choices possibilities options candidates".split())
+
+
+def _without_for(between: list[Item]) -> set[str]:
+    """The words between a number and a name, without the `for` of `8 values for n`."""
+    said = [item.text or "is" for item in between if item.kind in ("word", "copula")]
+    if said[-1:] == ["for"] and not _COUNTED_FOR.isdisjoint(said[-2:-1]):
+        said.pop()
+    return set(said)
+
+
 def _names_only(formula: tuple[Token, ...]) -> bool:
     """`n`, `(a, b)`: what a noun before it is called."""
     return len(formula) < 8 and all(
@@ -477,7 +488,7 @@ def _join(stated: list[Statement], between: list[Item], formula: tuple[Token, ..
     ):
         last.formulas[-1] = formula  # all x with x < 8
     elif not (
-        _names_only(formula) and words <= lexicon.BEHIND - _STATING
+        _names_only(formula) and _without_for(between) <= lexicon.BEHIND - _STATING
     ):  # 8 possible values of n
         raise Unreadable(
             f"unclear: {' '.join(item.text for item in between).strip()!r} between formulas"

@@ -34,6 +34,12 @@ def is_right():
         (r"$\text{at most } \boxed{8}$", "8"),
         (r"Somewhere between 6 and $\boxed{8}$.", "8"),
         (r"$\boxed{6} \text{ but not } \boxed{8}$", "6"),
+        (r"\(p = \boxed{6}\) and \(q = \boxed{8}\)", "8"),
+        (r"\(\boxed{6}\) or \(\boxed{8}\)", "8"),
+        (r"So $\boxed{8}$ is one of the values for $n$.", "8"),
+        (r"There are $\boxed{8}$ values for $n$ and 6 for $m$.", "8"),
+        (r"$$\boxed{6} \text{ for part (a) and } \boxed{8}$$", "8"),
+        (r"There are $\boxed{8}$ values unless $n$ is odd.", "8"),
     ],
 )
 def test_a_hedge_in_the_formula_of_a_box_is_refused(is_right, formula, gold):
@@ -49,6 +55,12 @@ def test_a_hedge_in_the_formula_of_a_box_is_refused(is_right, formula, gold):
         (r"$\boxed{8} \text{ or } \boxed{8}$", "8"),
         (r"$$\boxed{p = 6} \quad \text{and} \quad \boxed{q = 8}$$", "p = 6, q = 8"),
         (r"$-\qquad\boxed{8}$", "-8"),
+        (r"\(p = \boxed{6}\) and \(q = \boxed{8}\)", "p = 6, q = 8"),
+        (r"\(\boxed{6}\), \(\boxed{8}\)", "6, 8"),
+        (r"$$\boxed{(1,4)} \text{ for part (a) and } \boxed{(3,7)}$$", "(1,4), (3,7)"),
+        (r"$7^{5} + 4 \equiv \boxed{8} \pmod{13}.$", "8"),
+        (r"Thus there are $\boxed{8}$ distinct possible values for $n$.", "8"),
+        (r"There are $\boxed{8}$ solutions for $(m,n)$.", "8"),
         (r"$\text{Hence } z = \boxed{8}$", "8"),
         (r"$$\text{The volume is } \boxed{8} \text{ cubic units}$$", "8"),
         (r"$a = 1 \quad \text{so} \quad z = \boxed{8}$", "8"),
@@ -60,6 +72,13 @@ def test_a_hedge_in_the_formula_of_a_box_is_refused(is_right, formula, gold):
 )
 def test_words_that_only_lead_to_a_box_do_not_spoil_it(is_right, formula, gold):
     assert is_right(f"We add. {formula}", gold)
+
+
+def test_a_sentence_behind_the_box_that_states_other_values_counts(is_right):
+    box = r"This gives $\boxed{41_6}$."
+
+    assert is_right(box, "41_6")
+    assert not is_right(rf"{box} Note that $15_6$ divided by $3_6$ is $3_6$.", "41_6")
 
 
 @pytest.mark.parametrize(
