@@ -19,6 +19,7 @@ from flows.study.steps import STEPS, Running, StudyError, run_steps
 from rpg.config.sweep_spec import Sweep
 from rpg.store import Layout, atomic_write_json
 from rpg.store.atomic_files import read_json_object
+from rpg.store.run_writer import write_manifest
 from rpg.study.registration import record_path
 from rpg.study.spec import load_study
 
@@ -97,9 +98,7 @@ def write(
                 own = replace(own, benchmarks=tuple(run.spec.benchmarks()))
                 gain = _gain(run.variant.partition(" ")[0], run.axes)
                 write_run(folder, run.variant, run.spec.seed, gain, own, sweep.baseline)
-                atomic_write_json(
-                    folder.manifest_path, folder.read_manifest() | {"run_id": run.run_id}
-                )
+                write_manifest(folder, folder.read_manifest() | {"run_id": run.run_id})
         return None
 
     try:

@@ -7,6 +7,7 @@ its content. Where size or time differ, the digest decides: a copy is the same f
 
 import contextlib
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -17,6 +18,9 @@ from typing import Any
 APPENDED = ".jsonl"
 """Files of this kind may grow: their record holds for their beginning."""
 UNREADABLE = "unreadable"
+CHANGED = "has changed (its digest differs)"
+DIGEST = "sha256"
+"""Field of a JSON object: the digest of all its other fields."""
 _PARQUET = b"PAR1"
 """The first and the last bytes of a Parquet file."""
 _FOOTER = 8
@@ -95,13 +99,25 @@ def changed(record: FileRecord, path: Path) -> str | None:
         return None
     if now.bytes != record.bytes:
         return f"has {now.bytes:,} bytes instead of {record.bytes:,}"
-    return "has changed (its digest differs)"
+    return CHANGED
 
 
 def _begins_as(path: Path, record: FileRecord) -> bool:
     with open(path, "rb") as file:
         beginning = file.read(record.bytes)
     return hashlib.sha256(beginning).hexdigest() == record.sha256
+
+
+def digest_of(value: Mapping[str, Any]) -> str:
+    """The digest of the fields of a JSON object, whatever their order, but for DIGEST."""
+    fields = {name: field for name, field in value.items() if name != DIGEST}
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def is_as_written(value: Mapping[str, Any]) -> bool:
+    """Whether a JSON object has the digest that was written into it, or none."""
+    return DIGEST not in value or value[DIGEST] == digest_of(value)
 
 
 def is_cut_off(path: Path) -> bool:

@@ -12,7 +12,15 @@ from typing import Any, Literal
 
 from rpg.store import lease as leases
 from rpg.store.atomic_files import StoreError, read_json_object, readable
-from rpg.store.file_records import Records, changed, is_cut_off, read_records
+from rpg.store.file_records import (
+    CHANGED,
+    DIGEST,
+    Records,
+    changed,
+    is_as_written,
+    is_cut_off,
+    read_records,
+)
 from rpg.store.live_status import EVALUATION, TRAINING, progress_line, read_progress
 from rpg.store.locks import whereabouts
 from rpg.system.processes import is_here
@@ -109,7 +117,13 @@ class RunFolder:
         return {step for step in steps if is_step(step)} if isinstance(steps, list) else set()
 
     def read_manifest(self) -> dict[str, Any]:
-        return read_checked(self.manifest_path, MANIFEST_FIELDS)
+        """The manifest without its digest. A manifest that was changed since it was written is
+        damaged, as a torn one is."""
+        manifest = read_checked(self.manifest_path, MANIFEST_FIELDS)
+        if not is_as_written(manifest):
+            raise StoreError(f"cannot read {self.manifest_path}: {CHANGED}")
+        manifest.pop(DIGEST, None)
+        return manifest
 
     def is_closed(self) -> bool:
         """Whether the folder is there, and this user may not read it."""
@@ -216,7 +230,8 @@ class RunFolder:
         when the run ended, or cannot be read at all."""
         damage = {}
         for path in (self.manifest_path, self.done_path):
-            if path.exists() and (why := unreadable(path)):
+            why = unreadable(path) if path.exists() else None
+            if why:
                 damage[path.name] = why
         recorded = self.recorded()
         for name in sorted({*recorded, *self.result_files()}):
@@ -302,12 +317,12 @@ def read_checked(path: Path, fields: Iterable[str]) -> dict[str, Any]:
 
 
 def unreadable(path: Path) -> str | None:
-    """Why a JSON object cannot be read, in a few words; None if it can."""
+    """Why a JSON object cannot be used, in a few words; None if it can."""
     try:
-        read_json_object(path)
+        value = read_json_object(path)
     except StoreError as error:
         return str(error).removeprefix(f"cannot read {path}: ")
-    return None
+    return None if is_as_written(value) else CHANGED
 
 
 def folders(path: Path) -> list[str]:

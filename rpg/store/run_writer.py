@@ -10,7 +10,7 @@ from typing import Any
 
 from rpg.store import lease as leases
 from rpg.store.atomic_files import StoreError, atomic_write_json, readable, write_all
-from rpg.store.file_records import records_of
+from rpg.store.file_records import DIGEST, digest_of, records_of
 from rpg.store.locks import in_turn, whereabouts
 from rpg.store.run_folder import FORMAT, MANIFEST_FIELDS, RunFolder, is_step
 from rpg.system.processes import is_here
@@ -21,7 +21,9 @@ def write_manifest(folder: RunFolder, manifest: Mapping[str, Any]) -> None:
     missing = [field for field in MANIFEST_FIELDS if field not in value]
     if missing:
         raise StoreError(f"cannot write {folder.manifest_path}: missing {', '.join(missing)}")
-    atomic_write_json(folder.manifest_path, value)
+    # As JSON has it: names of fields are texts there, and tuples are lists.
+    fields = json.loads(json.dumps(value, default=str))
+    atomic_write_json(folder.manifest_path, {**fields, DIGEST: digest_of(fields)})
 
 
 def append_metrics(folder: RunFolder, attempt: int, record: Mapping[str, Any]) -> None:

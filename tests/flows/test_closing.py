@@ -155,3 +155,21 @@ def test_a_damaged_manifest_is_named_then_written_again(home, command_line):
 
     assert code == 0, err
     assert folder.read_manifest()["seed"] == 5
+
+
+def test_a_valid_manifest_that_was_changed_is_named_then_written_again(home, command_line):
+    folder = Layout.at(home).run_folders("closing")[0]
+    text = folder.manifest_path.read_text("utf-8")
+    folder.manifest_path.write_text(text.replace('"algorithm": "grpo"', '"algorithm": "dapo"'))
+    assert folder.manifest_path.read_text("utf-8") != text
+
+    for command in ("status", "report"):
+        code, _, err = command_line(command, "closing")
+        assert code == 1 and f"damaged: {folder.name}/manifest.json has changed" in err, command
+    with connect(Layout.at(home)) as db:
+        query = "SELECT algorithm FROM runs WHERE run = ?"
+        assert db.execute(query, [folder.name]).fetchone() == (None,)
+    code, _, err = command_line("sweep", "closing.yaml")
+
+    assert code == 0, err
+    assert folder.read_manifest()["algorithm"] == "grpo"

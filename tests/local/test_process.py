@@ -22,6 +22,7 @@ from rpg.backends.local.trainer import Trainer
 from rpg.config.run_spec import RunSpec
 from rpg.store import Layout
 from rpg.store.run_folder import pending_evaluations
+from rpg.store.run_writer import write_manifest
 from rpg.store.samples import read_eval
 from rpg.system.processes import give_memory_back
 from tests.forked_commands import Child
@@ -220,9 +221,9 @@ def test_a_run_trains_when_it_is_started_as_a_command(home):
 
 def test_errors_are_one_line_in_failed_json(home):
     folder = make_run(home, "broken", make_spec())
-    manifest = json.loads(folder.manifest_path.read_text())
+    manifest = folder.read_manifest()
     manifest["spec"]["training"]["stepz"] = 3
-    folder.manifest_path.write_text(json.dumps(manifest))
+    write_manifest(folder, manifest)
     code, out = run("train", folder)
     failed = folder.read_failed()
     assert code == 1 and "training.stepz: unknown field; did you mean 'steps'?" in failed["error"]

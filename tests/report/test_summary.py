@@ -18,7 +18,7 @@ from rpg.report.comparison import History
 from rpg.report.summary import history, summarise
 from rpg.store import StoreError
 from rpg.store.database import connect
-from rpg.store.run_writer import write_failed
+from rpg.store.run_writer import write_failed, write_manifest
 from rpg.store.samples import read_samples, write_samples
 from tests.report.sweeps import (
     SHAPE,
@@ -79,7 +79,7 @@ def test_a_benchmark_that_no_run_names_any_more_is_in_no_number(layout):
     """`evaluation.benchmarks` names fewer, and a seed was added since."""
     layout.run("demo", "grpo-seed2").eval_path("hard", 8).unlink()
     for run in layout.run_folders("demo"):
-        run.manifest_path.write_text(json.dumps(run.read_manifest() | {"benchmarks": ["easy"]}))
+        write_manifest(run, run.read_manifest() | {"benchmarks": ["easy"]})
     found = summary(layout)
     assert (found.benchmarks, row(found, "grpo", "easy")["seeds"]) == (["easy"], 3)
     with connect(layout) as db:
@@ -420,12 +420,12 @@ def test_a_table_whose_seeds_share_one_initial_model_says_so(tmp_path):
 
     def start(seed_of):
         for run in layout.run_folders("demo"):
-            manifest = json.loads(run.manifest_path.read_text())
+            manifest = run.read_manifest()
             manifest["spec"]["model"] = {
                 "type": "tiny",
                 "warm_start": {"seed": seed_of(manifest["seed"])},
             }
-            run.manifest_path.write_text(json.dumps(manifest))
+            write_manifest(run, manifest)
         return " ".join(summary(layout).notes)
 
     assert "one initial model (model.warm_start.seed 7)" in start(lambda seed: 7)

@@ -10,7 +10,7 @@ import pytest
 
 from rpg.store import Layout, StoreError
 from rpg.store.archive import Archive
-from rpg.store.run_writer import append_metrics, write_done
+from rpg.store.run_writer import append_metrics, write_done, write_manifest
 from tests.tiny import Killed, make_run, make_spec
 
 MEMORY, WHERE = "memory://bucket/lab", "/bucket/lab/sweep/one"
@@ -47,8 +47,7 @@ def url(request, store, tmp_path):
 
 def finished(home, name="one"):
     folder = make_run(home, name, make_spec())
-    manifest = json.loads(folder.manifest_path.read_text()) | {"eval_steps": []}
-    folder.manifest_path.write_text(json.dumps(manifest))
+    write_manifest(folder, folder.read_manifest() | {"eval_steps": []})
     append_metrics(folder, 1, {"step": 1, "reward": 0.5})
     for path, text in (("model.safetensors", f"weights of {name}"), ("training/state.json", "{}")):
         (folder.checkpoint(3) / path).parent.mkdir(parents=True, exist_ok=True)

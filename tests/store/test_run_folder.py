@@ -123,6 +123,41 @@ def test_a_manifest_that_cannot_be_read_names_the_file(run, content, message):
         run.read_manifest()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 7},
+        {"spec": {"training": {"steps": 5}}},
+        {"variant": "dapo"},
+        {"created": 2.0},
+        {"more": 1},
+    ],
+)
+def test_a_manifest_that_was_changed_is_damaged(run, change):
+    write_manifest(run, manifest())
+    changed = {**json.loads(run.manifest_path.read_text()), **change}
+    run.manifest_path.write_text(json.dumps(changed))
+    with pytest.raises(StoreError, match=r"manifest\.json: has changed \(its digest differs\)"):
+        run.read_manifest()
+    assert run.damage() == {"manifest.json": "has changed (its digest differs)"}
+
+
+def test_another_order_and_other_blanks_are_the_same_manifest(run):
+    write_manifest(run, manifest(axes={"b": (1, 2.5), "a": math.nan}, more={2: "two", 10: "ten"}))
+    written = json.loads(run.manifest_path.read_text())
+    run.manifest_path.write_text(json.dumps(dict(reversed(written.items()))))
+    assert run.damage() == {}
+    assert run.read_manifest()["more"] == {"2": "two", "10": "ten"}
+
+
+def test_a_manifest_of_an_older_version_has_no_digest(run):
+    write_manifest(run, manifest())
+    written = json.loads(run.manifest_path.read_text())
+    del written["sha256"]
+    run.manifest_path.write_text(json.dumps(written))
+    assert run.read_manifest() == written
+
+
 def test_numbers_come_back_bit_for_bit_and_non_finite_ones_too(run):
     values = {"reward": 0.1 + 0.2, "loss": math.nan, "ratio_max": math.inf, "tiny": 5e-324}
     append_metrics(run, 1, {"step": 1, **values})

@@ -12,6 +12,7 @@ from flows.study.steps import StudyError
 from rpg.config.errors import ConfigError
 from rpg.config.shipped import SHIPPED
 from rpg.store import Layout
+from rpg.store.run_writer import write_manifest
 from rpg.study.registration import record_path, registration
 from rpg.study.spec import load_study
 from rpg.study.status import sentences
@@ -199,8 +200,7 @@ def test_runs_that_were_there_before_or_are_others_are_shown(undisturbed, tmp_pa
     rows = first.metrics_path(1).read_text().splitlines()
     old = [json.dumps(json.loads(line) | {"time": record.registered_at - 1}) for line in rows]
     first.metrics_path(1).write_text("\n".join(old) + "\n")
-    manifest = json.loads(second.manifest_path.read_text())
-    second.manifest_path.write_text(json.dumps(manifest | {"run_id": "0123456789abcdef"}))
+    write_manifest(second, second.read_manifest() | {"run_id": "0123456789abcdef"})
     before, other = registration(layout, "made-up").deviations
     assert before == f"{first.name} had been trained before the registration"
     assert other.startswith(f"{second.name} has other settings or data than registered")

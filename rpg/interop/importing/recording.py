@@ -32,7 +32,6 @@ from rpg.interop.importing.trainer_logs import (
     rollouts,
 )
 from rpg.store import run_provenance, run_writer
-from rpg.store.atomic_files import read_json_object
 from rpg.store.current import RECORDED, current_runs, scores_of
 from rpg.store.layout import Layout
 from rpg.store.locks import BEAT_SECONDS
@@ -304,7 +303,7 @@ class Recording:
     def _write(self, **changed: Any) -> None:
         if self.idle:
             return
-        self._manifest |= {**read_json_object(self.folder.manifest_path), **changed}
+        self._manifest |= {**self.folder.read_manifest(), **changed}
         run_writer.write_manifest(self.folder, self._manifest)
 
     def _beat(self) -> None:
