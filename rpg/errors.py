@@ -16,9 +16,19 @@ _NO_MEMORY = ("can't allocate memory", "cannot allocate memory", "out of memory"
 """What PyTorch and the C library say when there is none left."""
 
 
+LONGEST = 8_000
+"""Characters of a message: a value that somebody gave may be as long as a file."""
+
+
 class UserError(Exception):
     """`str(error)` is the whole message: it names what is wrong and what would be accepted, without
     a traceback."""
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        if len(message) <= LONGEST:
+            return message
+        return f"{message[:LONGEST]}... and {len(message) - LONGEST:,} more characters"
 
 
 def install_command(*extras: str) -> str:

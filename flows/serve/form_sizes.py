@@ -9,14 +9,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, create_model
 
+from rpg.config.capabilities import sizes
 from rpg.config.errors import ConfigError
 from rpg.config.load import checked, read_mapping
 from rpg.config.model import TinyModel
 from rpg.config.run_spec import RunSpec
-from rpg.config.section import Section
-from rpg.config.sweep_spec import Sweep, load_sweep
+from rpg.config.section import SIZES, Section
+from rpg.config.sweep_spec import Draft, Sweep, load_sweep, read_sweep
 from rpg.errors import UserError
 from rpg.planning.cost import Measured, cost, finds, measured, seconds_per_step
 from rpg.planning.gpu_estimate import estimate
@@ -38,69 +39,80 @@ MOST = 80
 
 
 class Limits(Section):
-    """Limits of a sweep that is started from a form; the command line has none."""
+    """Limits of a sweep that is started from a form; the command line has none. Every size that a
+    field declares (rpg.config.section.SIZES) has one, too."""
 
     runs: int = Field(default=1_000, gt=0)
-    steps: int = Field(default=1_000_000, gt=0)
     model_parameters: int = Field(default=200_000_000, gt=0)
     """Of a model that is built from its settings; the size of a pretrained one is given."""
-    samples_per_step: int = Field(default=65_536, gt=0)
-    samples_per_problem: int = Field(default=4_096, gt=0)
-    tokens: int = Field(default=131_072, gt=0)
-    """Of a prompt, and of a response."""
-    workers: int = Field(default=1_024, gt=0)
-    """GPUs or processes that one run may ask a cluster for."""
     addresses: tuple[str, ...] = ("auto", "http://127.0.0.1:8265")
     """Ray clusters that may be named."""
+
+
+_OF_FIELDS: dict[str, Any] = {size.cost: (float, Field(default=size.most, gt=0)) for size in SIZES}
+_File = create_model("_File", __base__=Limits, **_OF_FIELDS)
 
 
 def limits_of(home: Path) -> Limits:
     """Raises ConfigError when the file cannot be used."""
     path = home / FILE
-    return checked(Limits, read_mapping(path), path) if path.exists() else Limits()
+    return checked(_File, read_mapping(path), path) if path.exists() else _File()
 
 
-def check_limits(planned: Sweep | Study, limits: Limits, home: Path) -> None:
-    """Raises ConfigError, which names the field, the value, the limit and where it is set."""
-    where = f"the server's limit ({home / FILE})"
-    runs = planned.most_runs if isinstance(planned, Study) else len(planned.runs)
-    field = "tune, report" if isinstance(planned, Study) else "axes"
-    if runs > limits.runs:
-        raise ConfigError(f"{field}: {runs:,} runs; {where} is {limits.runs:,}")
+def check_draft(draft: Draft, limits: Limits, home: Path) -> None:
+    """What a sweep's file and the form say, before it is expanded: that takes as long as it has
+    runs. Raises ConfigError, which names the field, the value, the limit and where it is set."""
+    _check_runs("axes", draft.combinations, limits, home)
+    for field, value in draft.values():
+        check_sizes(field, value, limits, home)
+
+
+def check_planned(planned: Sweep | Study, limits: Limits, home: Path) -> None:
+    """Every size of its runs, those that no file names included. Raises ConfigError."""
+    if isinstance(planned, Study):
+        _check_runs("tune, report", planned.most_runs, limits, home)
     for spec in specs_of(planned):
-        for field, value, name in _sizes(spec):
-            most = getattr(limits, name)
-            if value > most:
-                raise ConfigError(f"{field}: {value:,}; {where}: {name} {most:,}")
-        for field, address in texts(spec.model_dump(mode="json")):
+        resolved = spec.model_dump(mode="json")
+        check_sizes("", resolved, limits, home)
+        for field, value, size in _products(spec):
+            _check_size(field, value, size, limits, home)
+        for field, address in texts(resolved):
             if field.endswith(".address") and address not in limits.addresses:
                 raise ConfigError(
-                    f"{field}: {address!r} may not be named from here; {where}: addresses "
+                    f"{field}: {address!r} may not be named from here; {_where(home)}: addresses "
                     f"{', '.join(limits.addresses)}"
                 )
 
 
-def _sizes(spec: RunSpec) -> Iterator[tuple[str, int, str]]:
-    """(field, value, limit's name)."""
-    training = spec.training
-    rollout = spec.rollout
-    model = spec.model
-    yield "training.steps", training.steps, "steps"
-    samples = training.prompts_per_step * rollout.group_size
+def check_sizes(field: str, value: Any, limits: Limits, home: Path) -> None:
+    """Everything that `value` would set at this dotted name. Raises ConfigError."""
+    for inner, size, number in sizes(RunSpec, field, value):
+        _check_size(inner, number, size.cost, limits, home)
+
+
+def _check_runs(field: str, runs: int, limits: Limits, home: Path) -> None:
+    if runs > limits.runs:
+        raise ConfigError(f"{field}: {runs:,} runs; {_where(home)} is {limits.runs:,}")
+
+
+def _check_size(field: str, value: float, size: str, limits: Limits, home: Path) -> None:
+    most = getattr(limits, size)
+    if abs(value) > most:
+        raise ConfigError(f"{field}: {value:,}; {_where(home)}: {size} {most:,.0f}")
+
+
+def _where(home: Path) -> str:
+    return f"the server's limit ({home / FILE})"
+
+
+def _products(spec: RunSpec) -> Iterator[tuple[str, int, str]]:
+    """(field, value, limit) of what several fields make together."""
+    samples = spec.training.prompts_per_step * spec.rollout.group_size
     yield "training.prompts_per_step x rollout.group_size", samples, "samples_per_step"
-    yield "rollout.max_prompt_tokens", rollout.max_prompt_tokens, "tokens"
-    yield "rollout.max_response_tokens", rollout.max_response_tokens, "tokens"
-    yield (
-        "evaluation.samples_per_problem",
-        spec.evaluation.samples_per_problem,
-        "samples_per_problem",
-    )
-    if isinstance(model, TinyModel):
-        yield "model: parameters", tiny_shape(model).parameters, "model_parameters"
-        yield "model.max_positions", model.max_positions, "tokens"
+    if isinstance(spec.model, TinyModel):
+        yield "model: parameters", tiny_shape(spec.model).parameters, "model_parameters"
     nodes = getattr(spec.backend, "nodes", 1) * getattr(spec.backend, "gpus_per_node", 1)
     yield "backend.nodes x backend.gpus_per_node", nodes, "workers"
-    yield "evaluation.place.workers", getattr(spec.evaluation.place, "workers", 1), "workers"
 
 
 def texts(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
@@ -172,6 +184,10 @@ def described(path: Path, times: Measured, layout: Layout) -> tuple[bool, float,
             study = load_study(path)
             runs = f"up to {study.most_runs:,} runs"
             return False, study.most_runs, _question(study.spec.question), runs, runs
+        combinations = read_sweep(path, {}).combinations
+        if combinations > limits_of(layout.home).runs:  # expanding them would hold up the form
+            runs = f"{combinations:,} runs"
+            return False, math.inf, "", runs, runs
         sweep = load_sweep(path, {}, lambda _: "")
         specs = [run.spec for run in sweep.runs]
     except (UserError, OSError, ValueError):  # the reason is given when it is started

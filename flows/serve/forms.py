@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.serve.form_sizes import END, FILE, check_limits, limits_of, texts
+from flows.serve.form_sizes import (
+    END,
+    FILE,
+    check_draft,
+    check_planned,
+    check_sizes,
+    limits_of,
+    texts,
+)
 from rpg import next_steps
 from rpg.config import shipped
 from rpg.config.capabilities import reached
@@ -22,7 +30,7 @@ from rpg.config.errors import ConfigError, nearest
 from rpg.config.load import parse_assignments, read_mapping
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import ADDRESS, CODE
-from rpg.config.sweep_spec import Sweep, load_sweep
+from rpg.config.sweep_spec import Sweep, load_sweep, read_sweep
 from rpg.store import Layout
 from rpg.study.spec import Study, load_study, specs_of
 
@@ -108,7 +116,27 @@ def nights(where: Roots) -> dict[str, Path]:
 
 def _checked(path: Path, where: Roots) -> Sweep | Study:
     """The sweep or study of a file; ConfigError as for a sweep."""
-    planned = load_study(path) if "tune" in _fields(path) else load_sweep(path, {}, lambda _: "")
+    if "tune" not in _fields(path):
+        return _planned_sweep(path, where, {}, None, None)
+    study = load_study(path)
+    _check_planned(study, where)
+    return study
+
+
+def _planned_sweep(
+    path: Path,
+    where: Roots,
+    assignments: Mapping[str, Any],
+    axes: Mapping[str, Any] | None,
+    name: str | None,
+) -> Sweep:
+    """A sweep within the server's limits; ConfigError as for a sweep."""
+    fixed = dict(assignments)
+    replaced = dict(axes) if axes else None
+    draft = read_sweep(path, fixed, axes=replaced, name=name)
+    check_draft(draft, limits_of(where.home), where.home)
+    # No digest of the data: that would read files before their paths are checked.
+    planned = load_sweep(path, fixed, lambda _: "", axes=replaced, name=name)
     _check_planned(planned, where)
     return planned
 
@@ -160,11 +188,10 @@ def sweep(
         lines.append(f"training.steps={int(steps)}")
     if backend != AS_FILE:
         lines.append(f"backend.type={backend}")
-    # No digest of the data: that would read files before their paths are checked.
+    check_sizes("overrides", overrides, limits_of(where.home), where.home)
     assignments = parse_assignments(lines)
     _check_reach(assignments, where)
-    planned = load_sweep(path, assignments, lambda _: "", axes=axes, name=name or None)
-    _check_planned(planned, where)
+    planned = _planned_sweep(path, where, assignments, axes, name or None)
     arguments = [
         "sweep",
         str(path),
@@ -228,14 +255,16 @@ def _check_planned(planned: Sweep | Study, where: Roots) -> None:
         if not field.endswith("template"):
             _check_text(text, field, Path.cwd(), where)
     _check_code(planned, where)
-    check_limits(planned, limits_of(where.home), where.home)
+    check_planned(planned, limits_of(where.home), where.home)
 
 
 def _check_reach(assignments: Mapping[str, Any], where: Roots) -> None:
     """A form sets numbers, choices, names and paths; files of whoever serves decide what runs, and
     where data go."""
-    addresses = limits_of(where.home).addresses
+    limits = limits_of(where.home)
+    addresses = limits.addresses
     for name, value in assignments.items():
+        check_sizes(name, value, limits, where.home)
         for field, capability, given in reached(RunSpec, name, value):
             if capability is ADDRESS and given not in addresses:
                 raise ConfigError(

@@ -9,8 +9,14 @@ from rpg.config.evaluation import VllmEngineSpec
 from rpg.config.section import (
     ADDRESS,
     CODE,
+    GIGABYTES,
     NAME,
     OPERATES,
+    PROCESSES,
+    ROUNDS,
+    SAMPLES_PER_PROBLEM,
+    TOKENS_AT_ONCE,
+    WORKERS,
     Positive,
     Section,
     default_type,
@@ -28,9 +34,9 @@ class BackendSection(Section):
 
     type: str
     device: Literal["cpu", "cuda"] = "cpu"
-    threads: Annotated[Positive, OPERATES] = 1
+    threads: Annotated[Positive, OPERATES, PROCESSES] = 1
     """Threads of each process on a CPU."""
-    attempts: Annotated[Positive, OPERATES] = 4
+    attempts: Annotated[Positive, OPERATES, ROUNDS] = 4
     """How often a run is started without getting any further, where what runs it fails: a node lost
     or preempted, a time limit, a driver killed, Ray not up. A new checkpoint starts the count
     again; a fault of the run ends it at once."""
@@ -79,12 +85,12 @@ class OnNodes(Section):
     address: Annotated[str, ADDRESS, Field(min_length=1)] = "auto"
     """`auto` for the cluster this machine belongs to, `host:port` of its head, `ray://host:port` of
     its client server."""
-    cpus: Annotated[float, Field(ge=0)] | None = None
+    cpus: Annotated[float, Field(ge=0), WORKERS] | None = None
     """Processors to reserve per run; null: as many as `threads`."""
-    gpus: Annotated[float, Field(ge=0)] = 0
+    gpus: Annotated[float, Field(ge=0), WORKERS] = 0
     """GPUs per run; a value below 1 shares a GPU. Above 0 with `device: cuda`, and 0 with `device:
     cpu`."""
-    memory_gib: Annotated[float, Field(gt=0)] | None = None
+    memory_gib: Annotated[float, Field(gt=0), GIGABYTES] | None = None
     """Memory per run that Ray reserves."""
     wait_minutes: Annotated[float, Field(gt=0)] = 1.0
     """How long to wait for a node that is large enough, where Ray's autoscaler promises none."""
@@ -104,20 +110,20 @@ class OnSlurm(Section):
     qos: SlurmName | None = None
     constraint: SlurmName | None = None
     """Features that the nodes must have, e.g. `h100`."""
-    gpus: Annotated[int, Field(ge=0)] | None = None
+    gpus: Annotated[int, Field(ge=0), WORKERS] | None = None
     """GPUs per run; null: 1 with `device: cuda`, 0 with `device: cpu`."""
     gpu_type: SlurmName | None = None
     """Slurm's name of a kind of GPU, e.g. `a100`."""
-    cpus: Positive | None = None
+    cpus: Annotated[Positive, WORKERS] | None = None
     """Processors per run; null: as many as `threads`."""
-    memory_gib: Annotated[float, Field(gt=0)] | None = None
+    memory_gib: Annotated[float, Field(gt=0), GIGABYTES] | None = None
     """Memory per run; null: the partition's default."""
     time: Annotated[str, NAME, Field(pattern=r"^(\d+-)?\d+(:\d{1,2}){0,2}$"), _AS_TEXT] | None = (
         None
     )
     """Time limit of one job: minutes, `hours:minutes:seconds` or `days-hours`. A run that needs
     more continues in another job."""
-    at_once: Positive | None = None
+    at_once: Annotated[Positive, WORKERS] | None = None
     """Jobs of one array that Slurm may run at the same time."""
     options: tuple[Annotated[str, CODE], ...] = ()
     """Further options of sbatch, e.g. `["--reservation=lab"]`."""
@@ -151,7 +157,7 @@ class LocalBackend(BackendSection):
     """The embedded trainer: one process on the CPU or on one GPU."""
 
     type: Literal["local"] = "local"
-    threads: Annotated[Positive, OPERATES] = 1
+    threads: Annotated[Positive, OPERATES, PROCESSES] = 1
     """Threads per process. On a CPU, several runs with one thread each are faster than one run with
     several threads."""
     gradient_checkpointing: Annotated[bool, OPERATES] = False
@@ -231,7 +237,7 @@ class HuggingFaceRollout(Section):
 class VllmRollout(VllmEngineSpec):
     """vLLM; verl keeps its weights up to date."""
 
-    max_batched_tokens: Annotated[Positive, OPERATES] = 8192
+    max_batched_tokens: Annotated[Positive, OPERATES, TOKENS_AT_ONCE] = 8192
     """Tokens that vLLM processes in one step, prompts and responses together."""
 
 
@@ -259,27 +265,27 @@ class VerlBackend(BackendSection):
     """verl's trainer on Ray with FSDP: one CPU for a test, one GPU, or many nodes."""
 
     type: Literal["verl"]
-    threads: Annotated[Positive, OPERATES] = 1
+    threads: Annotated[Positive, OPERATES, PROCESSES] = 1
     """Threads of each worker on a CPU."""
-    nodes: Annotated[Positive, OPERATES] = 1
-    gpus_per_node: Annotated[Positive, OPERATES] = 1
+    nodes: Annotated[Positive, OPERATES, WORKERS] = 1
+    gpus_per_node: Annotated[Positive, OPERATES, WORKERS] = 1
     """Workers per node (on a CPU, processes)."""
     strategy: Literal["fsdp2"] = "fsdp2"
     """How verl shards the model."""
-    sequence_parallel: Annotated[Positive, OPERATES] = 1
+    sequence_parallel: Annotated[Positive, OPERATES, WORKERS] = 1
     """Ulysses: GPUs that share one sequence."""
     offload: Annotated[bool, OPERATES] = False
     """Keep parameters and optimizer state in host memory between uses: slower, for models that
     would not fit otherwise."""
     gradient_checkpointing: Annotated[bool, OPERATES] = True
-    max_tokens_per_gpu: Annotated[Positive, OPERATES] = 16384
+    max_tokens_per_gpu: Annotated[Positive, OPERATES, TOKENS_AT_ONCE] = 16384
     """Dynamic batching: tokens per forward and backward pass on each GPU; affects memory, never the
     gradient."""
     rollout: RolloutServer = HuggingFaceRollout()
     """What generates the responses."""
     ray: Annotated[RayPlace, OPERATES] = LocalRay()
     """Where the workers run."""
-    validation_samples: Annotated[int, Field(ge=0), OPERATES] = 0
+    validation_samples: Annotated[int, Field(ge=0), OPERATES, SAMPLES_PER_PROBLEM] = 0
     """Samples per problem of verl's own validation, every `evaluation.every` steps; 0 for none. It
     gives a first impression during training (metric `validation_accuracy`); reports use the
     evaluated checkpoints."""

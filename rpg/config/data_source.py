@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rpg.config.section import CODE, NAME, Positive, Section, regular_expression
+from rpg.config.section import CODE, NAME, PROBLEMS, Positive, Section, regular_expression
 
 _PLAIN = re.compile(r"[\w.]+")
 _FORM = re.compile(
@@ -75,7 +75,7 @@ class DataSource(Section):
     weight: Annotated[float, Field(gt=0)] = 1.0
     """With several sources: how often its problems are sampled, relative to the others. Every
     problem is sampled at least once in a pass over the data."""
-    limit: Positive | None = None
+    limit: Annotated[Positive, PROBLEMS] | None = None
     """Use only this many problems, from the start; a row that repeats one does not count."""
 
     @model_validator(mode="after")

@@ -8,8 +8,15 @@ from rpg.config.section import (
     ADDRESS,
     ADDS,
     EVALUATES,
+    GIGABYTES,
+    INTERVAL,
     NAME,
     OPERATES,
+    PROCESSES,
+    ROWS_AT_ONCE,
+    SAMPLES_PER_PROBLEM,
+    TOKENS_AT_ONCE,
+    WORKERS,
     Positive,
     Section,
     default_type,
@@ -21,7 +28,7 @@ class LocalEngineSpec(Section):
     """The trainer's own decoder."""
 
     type: Literal["local"] = "local"
-    rows: Annotated[Positive, OPERATES] = 512
+    rows: Annotated[Positive, OPERATES, ROWS_AT_ONCE] = 512
     """Responses decoded at a time."""
 
 
@@ -29,7 +36,7 @@ class HuggingFaceEngineSpec(Section):
     """As `local`: the name of an engine that drew the same samples, for files that have it."""
 
     type: Literal["huggingface"]
-    rows: Annotated[Positive, OPERATES] = 64
+    rows: Annotated[Positive, OPERATES, ROWS_AT_ONCE] = 64
     """Responses decoded at a time."""
 
 
@@ -37,7 +44,7 @@ class VllmEngineSpec(Section):
     """vLLM, with continuous batching."""
 
     type: Literal["vllm"]
-    tensor_parallel: Annotated[Positive, OPERATES] = 1
+    tensor_parallel: Annotated[Positive, OPERATES, WORKERS] = 1
     """GPUs that share one copy of the model."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, lt=1), OPERATES] = 0.85
     """Share of each GPU's memory that vLLM may use while it generates."""
@@ -56,14 +63,14 @@ class ThisMachine(Section):
     training."""
 
     type: Literal["here"] = "here"
-    processes: Positive = 1
+    processes: Annotated[Positive, PROCESSES] = 1
     """How many evaluate a sweep's checkpoints at a time, each with its own model; the largest
     number of its runs counts."""
-    threads: Positive = 1
+    threads: Annotated[Positive, PROCESSES] = 1
     niceness: Annotated[int, Field(ge=0, le=19)] = 5
     """Priority of training when processors are scarce (0: none; 19: evaluation gets only what is
     left)."""
-    memory_gib: Annotated[float, Field(gt=0)] | None = None
+    memory_gib: Annotated[float, Field(gt=0), GIGABYTES] | None = None
     """Memory limit of each process (Linux; GPU memory not included). An evaluation that needs more
     fails."""
     gpu_memory: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -78,13 +85,13 @@ class OnRay(Section):
     address: Annotated[str, ADDRESS, Field(min_length=1)] = "auto"
     """`auto` for the cluster this machine belongs to, `host:port` of its head, `ray://host:port` of
     its client server."""
-    workers: Positive = 1
+    workers: Annotated[Positive, WORKERS] = 1
     """Copies of the model."""
-    cpus: Annotated[float, Field(ge=0)] = 1
+    cpus: Annotated[float, Field(ge=0), WORKERS] = 1
     """Processors, and threads, per worker."""
-    gpus: Annotated[float, Field(ge=0)] = 0
+    gpus: Annotated[float, Field(ge=0), WORKERS] = 0
     """GPUs per worker; a value below 1 shares a GPU. 0: on the CPU."""
-    memory_gib: Annotated[float, Field(gt=0)] | None = None
+    memory_gib: Annotated[float, Field(gt=0), GIGABYTES] | None = None
     """Memory per worker that Ray reserves."""
 
 
@@ -95,15 +102,15 @@ class Evaluation(Section):
     """Checkpoints 0, every, 2*every, ... and the last are evaluated on the task's benchmarks as
     they appear."""
 
-    every: Annotated[Positive, ADDS] = 10
-    samples_per_problem: Annotated[Positive, ADDS] = 4
+    every: Annotated[Positive, ADDS, INTERVAL] = 10
+    samples_per_problem: Annotated[Positive, ADDS, SAMPLES_PER_PROBLEM] = 4
     """The k of mean@k (the paper uses 32)."""
     temperature: Annotated[float, Field(ge=0), EVALUATES] = 1.0
     """0 is greedy."""
     top_p: Annotated[float, Field(gt=0, le=1), EVALUATES] = 1.0
     """Nucleus sampling, as in `rollout`. By default evaluation does not use it, even if training
     does."""
-    top_k: Annotated[Positive | None, EVALUATES] = None
+    top_k: Annotated[Positive | None, EVALUATES, TOKENS_AT_ONCE] = None
     min_p: Annotated[float, Field(ge=0, lt=1), EVALUATES] = 0.0
     benchmarks: Annotated[tuple[str, ...] | None, ADDS, NAME] = None
     """Names of benchmarks to use; null: all benchmarks of the task."""

@@ -9,7 +9,19 @@ from typing import Annotated, Literal, Self
 import yaml
 from pydantic import Field, model_validator
 
-from rpg.config.section import NAME, PATH, Fraction, Positive, Section, default_type
+from rpg.config.section import (
+    NAME,
+    PATH,
+    SAMPLES_PER_STEP,
+    SEED,
+    TOKENS,
+    WARM_START_STEPS,
+    WIDTH,
+    Fraction,
+    Positive,
+    Section,
+    default_type,
+)
 from rpg.config.yaml_lines import SafeLoader
 
 
@@ -21,19 +33,19 @@ class WarmStart(Section):
     result is cached by digest.
     """
 
-    seed: int | None = None
+    seed: Annotated[int, SEED] | None = None
     """null: the run's own `seed`, so that a comparison over seeds is one over initial models, too.
     A number gives all runs the same initial model."""
     target_accuracy: Fraction = 0.97
     """Stage 1 continues until greedy accuracy on problems outside the benchmarks reaches this."""
-    max_steps: Positive = 2400
+    max_steps: Annotated[Positive, WARM_START_STEPS] = 2400
     """Stage 1 fails after this many steps."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-3
-    batch_size: Positive = 32
-    consolidation_steps: Annotated[int, Field(ge=0)] = 250
+    batch_size: Annotated[Positive, SAMPLES_PER_STEP] = 32
+    consolidation_steps: Annotated[int, Field(ge=0), WARM_START_STEPS] = 250
     """Additional steps of stage 1 while the learning rate falls to a tenth. Without them the
     ability does not survive stage 2 well, and reinforcement learning ends 0.1 to 0.2 lower."""
-    behaviour_steps: Annotated[int, Field(ge=0)] = 150
+    behaviour_steps: Annotated[int, Field(ge=0), WARM_START_STEPS] = 150
     behaviour_learning_rate: Annotated[float, Field(gt=0)] = 1e-3
     scratchpad_fraction: Fraction = 0.2
     """Stage 2: fraction of demonstrations that keep their scratchpad; the rest are a bare answer.
@@ -50,13 +62,13 @@ class SupervisedStart(Section):
     these settings.
     """
 
-    seed: int | None = None
+    seed: Annotated[int, SEED] | None = None
     """null: the run's own `seed`, as in `WarmStart`."""
-    steps: Positive = 50
+    steps: Annotated[Positive, WARM_START_STEPS] = 50
     learning_rate: Annotated[float, Field(gt=0)] = 1e-4
     """Peak rate. It rises over the first fifth of the steps (at most 20), then falls linearly to a
     tenth."""
-    batch_size: Positive = 16
+    batch_size: Annotated[Positive, SAMPLES_PER_STEP] = 16
     """Demonstrations per step."""
     scratchpad_fraction: Fraction = 1.0
     """Fraction of demonstrations that are full responses; the rest are a bare answer, which leaves
@@ -71,9 +83,9 @@ class Lora(Section):
     into evaluated and exported checkpoints.
     """
 
-    rank: Positive = 16
+    rank: Annotated[Positive, WIDTH] = 16
     """Rank of the product."""
-    alpha: Positive = 32
+    alpha: Annotated[Positive, WIDTH] = 32
     """The product is scaled by alpha / rank."""
     targets: Literal["all-linear"] | Annotated[tuple[str, ...], NAME, Field(min_length=1)] = (
         "all-linear"
@@ -87,12 +99,12 @@ class TinyModel(Section):
     task's characters."""
 
     type: Literal["tiny"] = "tiny"
-    hidden_size: Positive = 64
-    layers: Positive = 2
-    heads: Positive = 4
-    kv_heads: Positive = 2
-    intermediate_size: Positive = 192
-    max_positions: Positive = 256
+    hidden_size: Annotated[Positive, WIDTH] = 64
+    layers: Annotated[Positive, WIDTH] = 2
+    heads: Annotated[Positive, WIDTH] = 4
+    kv_heads: Annotated[Positive, WIDTH] = 2
+    intermediate_size: Annotated[Positive, WIDTH] = 192
+    max_positions: Annotated[Positive, TOKENS] = 256
     warm_start: WarmStart | None = WarmStart()
     lora: Lora | None = None
     """As for a pretrained model, to try it out."""

@@ -7,9 +7,13 @@ from pydantic import AfterValidator, Field
 
 from rpg.config.section import (
     CODE,
+    GIGABYTES,
     NAME,
     OPERATES,
     PATH,
+    ROWS_AT_ONCE,
+    SECONDS,
+    TOKENS,
     Positive,
     Section,
     default_type,
@@ -60,8 +64,8 @@ class LengthReward(RewardSection):
     """1 for a response of at most `full` tokens, falling linearly to 0 at `zero` tokens."""
 
     type: Literal["length"]
-    full: Annotated[int, Field(ge=0)] = 0
-    zero: Positive | None = None
+    full: Annotated[int, Field(ge=0), TOKENS] = 0
+    zero: Annotated[Positive, TOKENS] | None = None
     """Default: rollout.max_response_tokens."""
 
 
@@ -79,9 +83,9 @@ class PythonReward(RewardSection):
     weights: dict[str, float] = {}  # noqa: RUF012 (pydantic copies it)
     """Weights of the values, for a function that returns named values. A value without a weight has
     weight 1."""
-    seconds: Annotated[float, Field(gt=0), OPERATES] = 60.0
+    seconds: Annotated[float, Field(gt=0), OPERATES, SECONDS] = 60.0
     """The run fails if a batch of responses takes longer."""
-    memory_gib: Annotated[float, Field(gt=0), OPERATES] = 16.0
+    memory_gib: Annotated[float, Field(gt=0), OPERATES, GIGABYTES] = 16.0
     """The run fails if the function's process and those it starts need more."""
     digest: Annotated[str, CODE, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
     """Digest of the source, filled in when the file is read: a changed function makes another run.
@@ -108,7 +112,7 @@ class ModelReward(RewardSection):
     path: Annotated[str, PATH, Field(min_length=1)]
     """A folder, or a hub id."""
     revision: Annotated[str | None, NAME] = None
-    rows: Annotated[Positive, OPERATES] = 16
+    rows: Annotated[Positive, OPERATES, ROWS_AT_ONCE] = 16
     """Responses per forward pass."""
 
 

@@ -15,7 +15,7 @@ from rpg.config.backend import Backend, LocalBackend
 from rpg.config.evaluation import Evaluation, ThisMachine, VllmEngineSpec
 from rpg.config.model import Model, TinyModel, bfloat16
 from rpg.config.reward import CorrectnessReward, EnvironmentReward, Rewards
-from rpg.config.section import ADDRESS, NAME, OPERATES, Section
+from rpg.config.section import ADDRESS, NAME, OPERATES, SEED, Section
 from rpg.config.task import ChainTask, EnvironmentTask, RewardVerifier, Task
 from rpg.config.tracking import Trackers
 from rpg.config.training import Rollout, Training
@@ -61,7 +61,7 @@ class RunSpec(Section):
     backend: Backend = LocalBackend()
     track: Annotated[Trackers, OPERATES, ADDRESS] = ()
     """Trackers to which metrics are also sent: `tensorboard`, or mappings with a `type`."""
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**31), SEED] = 0
 
     @model_validator(mode="after")
     def _warm_start_follows_the_seed(self) -> Self:

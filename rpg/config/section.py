@@ -1,5 +1,6 @@
 """What all sections of a configuration share."""
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -41,15 +42,74 @@ class Capability:
     """What a value can reach on the machine that reads it (rpg.config.capabilities)."""
 
     name: str
+    cost: str = ""
+    """What a large value takes: the name of a limit."""
+    most: float = math.inf
+    """The largest value that a form may give, where the server's limits.yaml says nothing else."""
 
 
-NUMBER = Capability("a number")
+NUMBER = Capability("a number", cost="numbers", most=1e9)
+"""Of no size, e.g. a rate or a weight."""
 CHOICE = Capability("a choice")
 NAME = Capability("a name")
 """Text that is compared, shown, or given to a model; never opened, contacted or executed."""
 PATH = Capability("a path")
 ADDRESS = Capability("an address")
 CODE = Capability("code")
+
+
+def _size(cost: str, most: int) -> Capability:
+    return Capability(NUMBER.name, cost, most)
+
+
+SEED = _size("seed", 2**31 - 1)
+STEPS = _size("steps", 1_000_000)
+WARM_START_STEPS = _size("warm_start_steps", 1_000_000)
+INTERVAL = _size("interval", 1_000_000_000)
+"""Steps from one time to the next, or of a schedule: a large one takes nothing."""
+ROUNDS = _size("rounds", 1_000)
+"""How often something is done again: passes, extra rounds, attempts, calls."""
+SAMPLES_PER_STEP = _size("samples_per_step", 65_536)
+SAMPLES_PER_PROBLEM = _size("samples_per_problem", 4_096)
+PROBLEMS = _size("problems", 200_000)
+TOKENS = _size("tokens", 131_072)
+"""Of a prompt, and of a response."""
+TOKENS_AT_ONCE = _size("tokens_at_once", 16_777_216)
+ROWS_AT_ONCE = _size("rows_at_once", 65_536)
+WIDTH = _size("width", 65_536)
+"""Of a model's matrices; its parameters have a limit, too."""
+WORKERS = _size("workers", 1_024)
+"""GPUs or processes that one run may ask a cluster for."""
+PROCESSES = _size("processes", 256)
+"""Processes and threads on this machine."""
+GIGABYTES = _size("gigabytes", 4_096)
+SECONDS = _size("seconds", 86_400)
+CHARACTERS = _size("characters", 20_000)
+"""Of a text."""
+ENTRIES = _size("entries", 1_000)
+"""Of a list or mapping."""
+SIZES = (
+    NUMBER,
+    SEED,
+    STEPS,
+    WARM_START_STEPS,
+    INTERVAL,
+    ROUNDS,
+    SAMPLES_PER_STEP,
+    SAMPLES_PER_PROBLEM,
+    PROBLEMS,
+    TOKENS,
+    TOKENS_AT_ONCE,
+    ROWS_AT_ONCE,
+    WIDTH,
+    WORKERS,
+    PROCESSES,
+    GIGABYTES,
+    SECONDS,
+    CHARACTERS,
+    ENTRIES,
+)
+"""What limits.yaml may set another limit for."""
 
 
 class Section(Frozen):

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,7 +40,7 @@ class Budget(Section):
 
 
 Seed = Annotated[int, Field(ge=0)]
-Seeds = Positive | Annotated[list[Seed], Field(min_length=1)]
+Seeds = Annotated[int, Field(ge=1, le=MAX_RUNS)] | Annotated[list[Seed], Field(min_length=1)]
 """A list of seeds, or their number: seeds 0, 1, ... below it."""
 
 
@@ -119,6 +119,52 @@ class Sweep:
     """What limits every verdict about it; reports say it wherever they give one."""
 
 
+@dataclass(frozen=True)
+class Draft:
+    """A sweep file that is read and checked, and not yet expanded."""
+
+    spec: SweepSpec
+    base: dict[str, Any]
+    """The run that all others are variations of, as a raw mapping."""
+    axes: dict[str, list[Any]]
+    fixed: dict[str, Any]
+    """Dotted field -> value, for every run."""
+    value_labels: dict[tuple[str, str], str]
+    """(axis, value as JSON) -> its label."""
+
+    @property
+    def combinations(self) -> int:
+        """Of the axes, those that `exclude` leaves out included."""
+        return math.prod(len(self.axes[names[0]]) for names in _moving_together(self))
+
+    def values(self) -> Iterator[tuple[str, Any]]:
+        """(dotted field, value) of everything that its runs may get; "" is the whole run."""
+        yield "", self.base
+        yield from self.fixed.items()
+        for field, values in self.axes.items():
+            yield from ((field, value) for value in values)
+
+
+def read_sweep(
+    path: Path,
+    overrides: dict[str, Any],
+    *,
+    axes: dict[str, Any] | None = None,
+    name: str | None = None,
+) -> Draft:
+    """Read and check a sweep file without expanding it; arguments and errors as of `load_sweep`."""
+    spec, value_labels = _read_spec(path, axes, name)
+    base = merged_over_base(spec.run, spec.base, path)
+    varied = {field: values for field, values in spec.axes.items() if field not in overrides}
+    both = [field for field in overrides if field in (axes or ())]
+    if both:
+        raise ConfigError(
+            f"--set {both[0]}: --axis {both[0]} has values for it, too; keep one of the two"
+        )
+    _check_axes(varied, spec, path, overrides)
+    return Draft(spec, base, varied, {**spec.set, **overrides}, value_labels)
+
+
 def load_sweep(
     path: Path,
     overrides: dict[str, Any],
@@ -135,16 +181,10 @@ def load_sweep(
     run's identity. Raises ConfigError: naming the file, the field, the value and what would be
     accepted.
     """
-    spec, value_labels = _read_spec(path, axes, name)
-    base = merged_over_base(spec.run, spec.base, path)
-    varied = {field: values for field, values in spec.axes.items() if field not in overrides}
-    both = [field for field in overrides if field in (axes or ())]
-    if both:
-        raise ConfigError(
-            f"--set {both[0]}: --axis {both[0]} has values for it, too; keep one of the two"
-        )
-    _check_axes(varied, spec, path, overrides)
-    fixed = {**spec.set, **overrides}
+    draft = read_sweep(path, overrides, axes=axes, name=name)
+    spec = draft.spec
+    varied = draft.axes
+    fixed = draft.fixed
 
     runs: list[PlannedRun] = []
     by_id: dict[str, str] = {}
@@ -155,10 +195,10 @@ def load_sweep(
         for k, values in varied.items()
         if len(values) > 1
     }
-    for chosen in _points(varied, spec, path, overrides, {*overrides, *(axes or ())}):
+    for chosen in _points(draft, path, overrides, {*overrides, *(axes or ())}):
         point = {k: _without(v, k, below) for k, v in chosen.items()}
         at = ", ".join([*(f"{k}={value_text(v)}" for k, v in point.items()), *_sets(overrides)])
-        run = with_values(base, {**fixed, **chosen}, path, at)
+        run = with_values(draft.base, {**fixed, **chosen}, path, at)
         planned = plan_run(run, point, several, data_digest(run))
         if planned.run_id in by_id:
             raise ConfigError(
@@ -169,7 +209,7 @@ def load_sweep(
         by_id[planned.run_id] = at
         runs.append(planned)
         for axis, value in point.items():
-            text = value_labels.get((axis, canonical_json(value)))
+            text = draft.value_labels.get((axis, canonical_json(value)))
             if text:
                 labels[_part(axis, value, several)] = text
     if not runs:
@@ -289,7 +329,8 @@ def _check_seeds(spec: SweepSpec, seeds: SeedsOf, path: Path) -> None:
         raise ConfigError(f"{path}: seeds.others: missing, and there is no axis seed")
     baseline = _seed_list(seeds.baseline)
     others = _seed_list(spec.axes["seed"] if seeds.others is None else seeds.others)
-    missing = [seed for seed in others if seed not in baseline]
+    known = set(baseline)
+    missing = [seed for seed in others if not isinstance(seed, Hashable) or seed not in known]
     if missing:
         raise ConfigError(
             f"{path}: seeds.baseline: {seeds.baseline} lacks seed {missing[0]} of the others; "
@@ -355,28 +396,34 @@ def _check_names(runs: list[PlannedRun], path: Path) -> None:
             )
 
 
+def _moving_together(draft: Draft) -> list[list[str]]:
+    """The axes in file order, those of a zipped group together."""
+    groups = []
+    for name in draft.axes:
+        group = next((group for group in draft.spec.zip if name in group), [name])
+        members = [member for member in group if member in draft.axes]
+        if name == members[0]:
+            groups.append(members)
+    return groups
+
+
 def _points(
-    axes: dict[str, list[Any]],
-    spec: SweepSpec,
-    path: Path,
-    overrides: dict[str, Any],
-    replaced: set[str],
+    draft: Draft, path: Path, overrides: dict[str, Any], replaced: set[str]
 ) -> list[dict[str, Any]]:
     """All combinations of the axes in file order (the last axis fastest), zipped groups moving
     together, but for those that `exclude` leaves out. The file's own values of what is `replaced`
     need not be there."""
-    columns: list[list[dict[str, Any]]] = []
-    for name in axes:
-        group = next((g for g in spec.zip if name in g), [name])
-        members = [n for n in group if n in axes]
-        if name == members[0]:
-            rows = zip(*(axes[member] for member in members), strict=True)
-            columns.append([dict(zip(members, values, strict=True)) for values in rows])
-    total = math.prod(len(column) for column in columns)
+    axes = draft.axes
+    spec = draft.spec
+    total = draft.combinations
     if total > MAX_RUNS:
         raise ConfigError(
             f"{path}: axes: {total:,} runs; at most {MAX_RUNS:,} are accepted in one sweep"
         )
+    columns: list[list[dict[str, Any]]] = []
+    for members in _moving_together(draft):
+        rows = zip(*(axes[member] for member in members), strict=True)
+        columns.append([dict(zip(members, values, strict=True)) for values in rows])
     points = [
         {k: v for part in combo for k, v in part.items()} for combo in itertools.product(*columns)
     ]

@@ -12,9 +12,15 @@ from rpg.config.data_source import Chat, DataSource, FileColumns
 from rpg.config.section import (
     BY_CONTENT,
     CODE,
+    GIGABYTES,
     NAME,
     OPERATES,
     PATH,
+    PROBLEMS,
+    ROUNDS,
+    SECONDS,
+    SEED,
+    TOKENS,
     Positive,
     Section,
     default_type,
@@ -44,7 +50,7 @@ class TaskSection(Section):
     """
 
     type: str
-    tuning_problems: Annotated[int, Field(ge=0)] = 0
+    tuning_problems: Annotated[int, Field(ge=0), PROBLEMS] = 0
     """Problems of each benchmark that are set apart for tuning (docs/studies.md): they become the
     benchmark <name>-tuning, and <name> keeps the others."""
 
@@ -104,10 +110,10 @@ BenchmarkName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
 class GeneratedTask(TaskSection):
     """Base of the tasks whose problems are made by code."""
 
-    train_problems: Positive = 2_000
-    benchmark_problems: Positive = 64
+    train_problems: Annotated[Positive, PROBLEMS] = 2_000
+    benchmark_problems: Annotated[Positive, PROBLEMS] = 64
     """Held-out problems per benchmark; none of them is in the training set."""
-    data_seed: int = 0
+    data_seed: Annotated[int, SEED] = 0
     """Seed of the problems. The run's `seed` never changes the data."""
 
 
@@ -126,7 +132,7 @@ class ChainTask(GeneratedTask):
     }
     """Benchmark name -> number of operations. Each tier is used for training and, held out, as
     benchmark chain-<tier>."""
-    train_problems: Positive = 12_000
+    train_problems: Annotated[Positive, PROBLEMS] = 12_000
     """Distinct training problems, spread evenly over the tiers (fewer if a tier has fewer distinct
     problems)."""
 
@@ -291,7 +297,7 @@ class EnvironmentTask(FileTask):
     """`module:Class`, as TRL's GRPOTrainer takes it, in a file beside the YAML file or in an
     installed package; or a function that returns an instance. Its `reset` gets all columns of a
     problem's row."""
-    calls: Positive = 4
+    calls: Annotated[Positive, ROUNDS] = 4
     """Calls in a response that are answered."""
     call: Literal["json", "text"] = "json"
     """What stands between the markers: {"name": ..., "arguments": {...}}, or the argument of the
@@ -301,13 +307,13 @@ class EnvironmentTask(FileTask):
     """What follows a call, with `{reply}` for what the tool returns; the call's end marker then
     ends the turn. null: as the model's chat template writes a tool's message, and the turn ends
     with an end token."""
-    reply_characters: Positive = 2_000
+    reply_characters: Annotated[Positive, TOKENS] = 2_000
     """Of what a tool returns or prints for one call; with more it fails."""
     network: bool = False
     """Whether tools may use the network."""
-    seconds: Annotated[float, Field(gt=0), OPERATES] = 10.0
+    seconds: Annotated[float, Field(gt=0), OPERATES, SECONDS] = 10.0
     """A call without an answer after this time has failed."""
-    memory_gib: Annotated[float, Field(gt=0), OPERATES] = 2.0
+    memory_gib: Annotated[float, Field(gt=0), OPERATES, GIGABYTES] = 2.0
     digest: Annotated[str, CODE, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
     """Digest of the source, filled in when the file is read: a changed class makes another run."""
     beside: Annotated[Path | None, CODE, Field(exclude=True, repr=False)] = None
@@ -410,7 +416,7 @@ class OperatorsTask(GeneratedTask):
     operations: Annotated[int, Field(ge=2, le=6)] = 4
     """Operators to fill in. About a tenth of the 3^n combinations are correct, and every problem
     has at least two such."""
-    train_problems: Positive = 4_000
+    train_problems: Annotated[Positive, PROBLEMS] = 4_000
 
     def benchmark_names(self) -> tuple[str, ...]:
         return (f"operators-{self.operations}",)
@@ -425,7 +431,7 @@ class GymDataset(Section):
     """Its share of the training problems is its weight divided by the sum of all weights."""
     config: Annotated[dict[str, Any], PATH] = {}  # noqa: RUF012 (pydantic copies it)
     """Its settings as the package names them, e.g. `{min_terms: 2}`. `seed` and `size` are ours."""
-    levels: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    levels: tuple[Annotated[int, Field(ge=0), ROUNDS], ...] = ()
     """Difficulty levels of its curriculum, from 0: the training problems are spread evenly over
     them, and each is a benchmark, `<name>-level-<n>`. A setting in `config` goes over the
     curriculum's."""
@@ -443,7 +449,7 @@ class GymTask(GeneratedTask):
     type: Literal["reasoning_gym"]
     datasets: Annotated[tuple[GymDataset, ...], Field(min_length=1)]
     """Each data set is a benchmark of its name, or one for each of its levels."""
-    train_problems: Positive = 2_000
+    train_problems: Annotated[Positive, PROBLEMS] = 2_000
     """All data sets together; none of them is in a benchmark."""
     template: Template = (
         '{prompt}\nThe last line of your response should be "Answer:" and the answer.'

@@ -5,9 +5,24 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from rpg.config.evaluation import VllmEngineSpec
-from rpg.config.section import NAME, OPERATES, Fraction, Positive, Section, default_type, listed
+from rpg.config.section import (
+    INTERVAL,
+    NAME,
+    OPERATES,
+    ROUNDS,
+    ROWS_AT_ONCE,
+    SAMPLES_PER_STEP,
+    STEPS,
+    TOKENS,
+    TOKENS_AT_ONCE,
+    Fraction,
+    Positive,
+    Section,
+    default_type,
+    listed,
+)
 
-Step = Annotated[int, Field(ge=0)]
+Step = Annotated[int, Field(ge=0), INTERVAL]
 
 
 Schedule = Literal["constant", "linear", "cosine"]
@@ -24,7 +39,7 @@ class AdamW(Section):
     decay_vectors: bool = True
     """Whether norms and biases decay, too. verl decays all weights (true); transformers' trainer
     and TRL leave these out (false)."""
-    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    warmup_steps: Annotated[int, Field(ge=0), INTERVAL] = 0
     """In optimizer steps."""
     schedule: Schedule = "constant"
     """After the warm-up: constant, or falling to 0 at the end of `steps`. A run with a falling rate
@@ -41,7 +56,7 @@ class ScheduleFreeAdamW(Section):
     decay_vectors: bool = True
     """Whether norms and biases decay, too. verl decays all weights (true); transformers' trainer
     and TRL leave these out (false)."""
-    warmup_steps: Annotated[int, Field(ge=0)] = 16
+    warmup_steps: Annotated[int, Field(ge=0), INTERVAL] = 16
     """In optimizer steps."""
 
 
@@ -52,11 +67,11 @@ class TokenRecords(Section):
     """Which rollouts keep what the loss did to each of their tokens (docs/dashboard.md,
     "Tokens")."""
 
-    every: Annotated[int, Field(ge=0)] = 0
+    every: Annotated[int, Field(ge=0), INTERVAL] = 0
     """Training steps from one record to the next; 0: none."""
-    groups: Positive = 2
+    groups: Annotated[Positive, SAMPLES_PER_STEP] = 2
     """Groups of responses per record: of the same prompts in every variant that has them."""
-    most_tokens: Positive = 20_000
+    most_tokens: Annotated[Positive, TOKENS_AT_ONCE] = 20_000
     """A group that would make a record longer is left out."""
 
 
@@ -64,16 +79,16 @@ class Training(Section):
     """How rollouts are used for updates. A *step* is one rollout and its epochs x (prompts /
     mini-batch) optimizer steps."""
 
-    steps: Annotated[int, Field(ge=1, le=10_000_000)] = 40
+    steps: Annotated[int, Field(ge=1, le=10_000_000), STEPS] = 40
     """Rollout steps. A longer run continues from a shorter one that is otherwise the same."""
-    prompts_per_step: Positive = 32
-    mini_batch_prompts: Positive = 8
+    prompts_per_step: Annotated[Positive, SAMPLES_PER_STEP] = 32
+    mini_batch_prompts: Annotated[Positive, SAMPLES_PER_STEP] = 8
     """Prompts per optimizer step; must divide prompts_per_step."""
-    epochs: Positive = 1
+    epochs: Annotated[Positive, ROUNDS] = 1
     """Passes over each rollout."""
-    micro_batch_rows: Annotated[Positive, OPERATES] = 128
+    micro_batch_rows: Annotated[Positive, OPERATES, ROWS_AT_ONCE] = 128
     """Responses per forward and backward pass; affects memory, never the gradient."""
-    micro_batch_tokens: Annotated[Positive | None, OPERATES] = None
+    micro_batch_tokens: Annotated[Positive | None, OPERATES, TOKENS_AT_ONCE] = None
     """Tokens per pass, where a prompt counts once for all its responses. Default: chosen by the
     size of the model."""
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
@@ -81,7 +96,7 @@ class Training(Section):
     """Entropy bonus: this coefficient times the policy's entropy at the response tokens is
     subtracted from the loss, averaged like the loss (`loss_agg_mode`); its gradient is exact."""
     optimizer: Optimizer = AdamW()
-    checkpoint_every: Annotated[Positive, OPERATES] = 1
+    checkpoint_every: Annotated[Positive, OPERATES, INTERVAL] = 1
     """A killed run loses at most this many steps. Only the newest checkpoints and those of
     `keep_checkpoints` are kept."""
     keep_checkpoints: Annotated[Literal["all", "last", "best"] | tuple[Step, ...], OPERATES] = (
@@ -91,7 +106,7 @@ class Training(Section):
     `last`, `all`, or a list of steps (and the last). Checkpoints that are not evaluated yet are
     always kept."""
 
-    fidelity_every: Annotated[int, Field(ge=0), OPERATES] = 0
+    fidelity_every: Annotated[int, Field(ge=0), OPERATES, INTERVAL] = 0
     """Every this many steps, an extra backward pass measures how far the gradient of the loss is
     from the exact gradient of its objective (metrics `gradient_cosine` and `gradient_bias`); 0:
     never. Embedded trainer only."""
@@ -147,7 +162,7 @@ StopTexts = Annotated[
 class Rollout(Section):
     """Groups of responses sampled from the current policy, or from an earlier or rounded one."""
 
-    group_size: Annotated[int, Field(ge=2)] = 8
+    group_size: Annotated[int, Field(ge=2), SAMPLES_PER_STEP] = 8
     """Responses per prompt (the paper: 16)."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
@@ -155,25 +170,25 @@ class Rollout(Section):
     probability reaches this; 1: all tokens. Log-probabilities are those of the restricted
     distribution (docs/trainer.md). Embedded trainer only, like `top_k`, `min_p` and
     `min_response_tokens`."""
-    top_k: Annotated[int, Field(ge=2)] | None = None
+    top_k: Annotated[int, Field(ge=2), TOKENS_AT_ONCE] | None = None
     """Sample from this many most probable tokens; null: all tokens."""
     min_p: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Sample from tokens whose probability is at least this fraction of the most probable token's;
     0: all tokens."""
     stop: StopTexts = ()
     """Stop sequences. They remain part of the response, and are also used in evaluation."""
-    max_prompt_tokens: Positive = 64
-    max_response_tokens: Positive = 42
-    min_response_tokens: Annotated[int, Field(ge=0)] = 0
+    max_prompt_tokens: Annotated[Positive, TOKENS] = 64
+    max_response_tokens: Annotated[Positive, TOKENS] = 42
+    min_response_tokens: Annotated[int, Field(ge=0), TOKENS] = 0
     """The end-of-sequence token cannot be sampled before this many tokens, also in evaluation."""
-    rows_at_once: Annotated[Positive | None, OPERATES] = None
+    rows_at_once: Annotated[Positive | None, OPERATES, ROWS_AT_ONCE] = None
     """Responses drawn at a time, each with its own random numbers: bounds the memory of keys and
     values, and changes results by rounding only. Default: as many as fit, up to all; the run
     records how many (`rpg show FILE --gpu 24GB` says it beforehand). Embedded trainer only."""
-    max_refills: Annotated[int, Field(ge=0)] = 8
+    max_refills: Annotated[int, Field(ge=0), ROUNDS] = 8
     """Dynamic sampling: maximum number of extra rounds to replace groups that are all correct or
     all wrong."""
-    staleness: Annotated[int, Field(ge=0)] = 0
+    staleness: Annotated[int, Field(ge=0), ROUNDS] = 0
     """Each step uses samples from the policy of this many rollouts before. With verl, rollouts run
     this many steps ahead."""
     sampler: Sampler = Sampler()

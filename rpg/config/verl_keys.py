@@ -17,7 +17,7 @@ import yaml
 from pydantic import BaseModel
 
 from rpg.config.errors import nearest
-from rpg.config.section import CODE, NUMBER, Capability
+from rpg.config.section import CODE, NUMBER, WORKERS, Capability
 from rpg.config.yaml_lines import SafeLoader
 
 _WORD = re.compile(r"[A-Za-z0-9_]*[A-Za-z0-9][A-Za-z0-9_]*")
@@ -25,6 +25,8 @@ _NUMBER_ELSE = re.compile(r",(true|false|\d+)\}$", re.IGNORECASE)
 """The end of a default that is another setting's value, or else a number."""
 _CODE_SWITCHES = {"trust_remote_code"}
 """Booleans of verl by which the Python files beside a model's weights are executed."""
+_COUNTS_WORKERS = re.compile(r"workers?$|_cpus$|nodes$|gpus|processes|threads|replicas|parallel")
+"""Names of settings that say how many processes, processors or GPUs there are."""
 _WIDER: dict[type, tuple[type, ...]] = {float: (float, int), list: (list, tuple)}
 
 
@@ -109,6 +111,18 @@ def capability(key: str, value: Any) -> Capability | None:
     default = (_schema() or {}).get(key)
     is_number = isinstance(default, bool | int | float) or _NUMBER_ELSE.search(str(default))
     return NUMBER if is_number and isinstance(value, bool | int | float) else None
+
+
+def size(key: str) -> Capability:
+    """The limit of a number of verl: what counts workers has theirs, all others are numbers of
+    tokens, rows or bytes, or rates. Nobody needs a hundred times verl's own number of bytes."""
+    last = key.rpartition(".")[2]
+    if _COUNTS_WORKERS.search(last):
+        return WORKERS
+    default = (_schema() or {}).get(key)
+    if isinstance(default, int | float) and abs(default) > NUMBER.most:
+        return Capability(NUMBER.name, NUMBER.cost, 100.0 * abs(default))
+    return NUMBER
 
 
 def is_added(key: str) -> bool:

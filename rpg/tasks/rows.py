@@ -8,7 +8,6 @@ import csv
 import itertools
 import json
 import math
-import re
 import reprlib
 import sys
 import urllib.error
@@ -24,6 +23,7 @@ from rpg.config.data_source import parsed_column
 from rpg.config.errors import nearest
 from rpg.config.task import RECIPE_TEMPLATE
 from rpg.errors import first_line, install_command
+from rpg.system import patterns
 from rpg.tasks.problems import DataError
 
 MAX_LINE_MIB = 16
@@ -283,7 +283,10 @@ def text_of(row: Mapping[str, Any], column: str, where: str) -> str | None:
         if not marker:
             raise DataError(f"{at}: contains no {argument!r}: {reprlib.repr(value)}")
     elif form == "regex":
-        match = re.search(argument, text, re.DOTALL)
+        try:
+            match = patterns.search(argument, text)
+        except patterns.TooSlow as slow:
+            raise DataError(f"{at}: the pattern {argument!r} {slow}") from None
         if match is None:
             raise DataError(f"{at}: the pattern {argument!r} is not in {reprlib.repr(value)}")
         text = match[1] if match.re.groups else match[0]

@@ -2,13 +2,24 @@
 is refused."""
 
 import re
+from typing import get_args
 
 import pytest
 
 from rpg.catalogue.schema import models_in
-from rpg.config.capabilities import VERL, capability, reached
+from rpg.config.capabilities import VERL, capability, reached, sizes
 from rpg.config.run_spec import RunSpec
-from rpg.config.section import ADDRESS, CHOICE, CODE, NAME, NUMBER, PATH
+from rpg.config.section import (
+    ADDRESS,
+    CHARACTERS,
+    CHOICE,
+    CODE,
+    ENTRIES,
+    NAME,
+    NUMBER,
+    PATH,
+    ROUNDS,
+)
 from rpg.config.verl_keys import _schema
 
 TRUSTED = (NUMBER, CHOICE, NAME, PATH)
@@ -47,6 +58,50 @@ def test_no_text_whose_name_says_that_it_is_opened_or_run_passes_as_a_name():
     assert names == {"task.template"}, (
         "the text around a problem: {prompt} is replaced, nothing is evaluated"
     )
+
+
+def numbers(model, where=""):
+    """(dotted field, annotation, metadata) of every number of a section."""
+    for dotted, field in fields(model, where):
+        types = {int, float} & set(_types(field.annotation))
+        if types:
+            yield dotted, types, field
+
+
+def _types(annotation):
+    inner = get_args(annotation)
+    return [leaf for each in inner for leaf in _types(each)] if inner else [annotation]
+
+
+def is_bounded(field):
+    text = f"{field.annotation!r} {field.metadata!r}"
+    return "le=" in text or "lt=" in text
+
+
+def test_every_whole_number_says_what_a_large_one_takes():
+    undeclared = {
+        dotted
+        for dotted, types, field in numbers(RunSpec)
+        if int in types
+        and not dotted.startswith("algorithm")  # its numbers weigh terms; the loss takes the same
+        and not is_bounded(field)
+        and [limit for _, limit, _ in sizes(RunSpec, dotted, 1)] == [NUMBER]
+    }
+    assert undeclared == {"task.chat.options"}, "give it one of rpg.config.section.SIZES"
+
+
+@pytest.mark.parametrize("given", [7, "7", 7.0])
+def test_a_number_has_its_limit_however_it_is_written(given):
+    found = [(limit, size) for _, limit, size in sizes(RunSpec, "training.epochs", given)]
+    assert (ROUNDS, 7) in found
+
+
+def test_of_lists_and_texts_the_lengths_are_sizes():
+    assert list(sizes(RunSpec, "task.benchmarks", ["aime24", "x"])) == [
+        ("task.benchmarks", ENTRIES, 2),
+        ("task.benchmarks.0", CHARACTERS, 6),
+        ("task.benchmarks.1", CHARACTERS, 1),
+    ]
 
 
 def test_the_kinds_of_a_section_are_taken_at_their_worst():

@@ -2,6 +2,7 @@
 shell."""
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,12 @@ import yaml
 
 from flows.serve import forms
 from flows.serve.form_sizes import choices, chooser, described
+from rpg.catalogue.schema import models_in
+from rpg.config import verl_keys
+from rpg.config.capabilities import sizes
 from rpg.config.errors import ConfigError
+from rpg.config.run_spec import RunSpec
+from rpg.config.section import NUMBER
 from rpg.config.shipped import SHIPPED
 from rpg.config.sweep_spec import load_sweep
 from rpg.planning.cost import Measured, size
@@ -359,3 +365,76 @@ def test_verl_s_numbers_may_be_set_and_code_comes_from_whoever_serves(where, tmp
     (tmp_path / "served").mkdir()
     roots = forms.roots(where.home, {"RPG_CONFIGS": str(tmp_path / "served")})
     assert forms.sweep(roots, own(roots, extra))
+
+
+def numbers_of(model, at="", seen=()):
+    for name, field in model.model_fields.items():
+        dotted = f"{at}.{name}" if at else name
+        inner = [each for each in models_in(field.annotation) if each not in seen]
+        for each in inner:
+            yield from numbers_of(each, dotted, (*seen, each))
+        if not inner and re.search(r"\b(int|float)\b", repr(field.annotation)):
+            yield dotted
+
+
+def largest(field):
+    """The limit of a number from a form."""
+    [(_, limit, _)] = sizes(RunSpec, field, 1)
+    return limit.most
+
+
+def test_every_number_beyond_its_limit_is_refused_at_once(where):
+    """In every section, whatever its kind; before anything is expanded."""
+    slowest = 0.0
+    for field in sorted({*numbers_of(RunSpec)}):
+        began = time.process_time()
+        value = largest(field) + 1
+        with pytest.raises(ConfigError, match=re.escape(field)):
+            forms.sweep(where, "quickstart", overrides=f"{field}={value!r}")
+        slowest = max(slowest, time.process_time() - began)
+    assert slowest < 1.0
+
+
+def test_every_number_of_verl_beyond_its_limit_is_refused_at_once(where):
+    slowest = 0.0
+    keys = [key for key in verl_keys._schema() if verl_keys.capability(key, 1) is NUMBER]
+    assert len(keys) > 250
+    for key in keys:
+        began = time.process_time()
+        value = f"{{{key}: {verl_keys.size(key).most + 1!r}}}"
+        with pytest.raises(ConfigError, match=re.escape(key)):
+            forms.sweep(where, "quickstart", overrides=f"{VERL}{value}")
+        slowest = max(slowest, time.process_time() - began)
+    assert slowest < 1.0
+
+
+@pytest.mark.parametrize(
+    ("axes", "reason"),
+    [
+        (forms.axes_of((), range(2_000)), "14,000 runs; the server's limit"),
+        (forms.axes_of((), range(100_000)), "700,000 runs; the server's limit"),
+        (forms.axes_of((), [3] * 100_000), "a value is given twice"),
+        (forms.axes_of((), [0, 1, 2], 1_000), "7,000 runs; the server's limit"),
+    ],
+)
+def test_too_many_runs_are_refused_before_they_are_made_in_a_short_message(where, axes, reason):
+    began = time.process_time()
+    with pytest.raises(ConfigError, match=reason) as refused:
+        forms.sweep(where, "quickstart", axes=axes)
+    assert time.process_time() - began < 5.0
+    assert len(str(refused.value)) < 10_000
+
+
+def test_a_file_in_the_data_folder_is_held_to_the_limits_too(where):
+    extra = "task: {type: chain, train_problems: 900000000}"
+    with pytest.raises(ConfigError, match=r"task\.train_problems: 900,000,000; the server's limit"):
+        forms.sweep(where, own(where, extra))
+    (where.own / "many.yaml").write_text(
+        "name: many\nbase: chain\naxes: {training.epochs: [1, 5000000]}\n"
+    )
+    with pytest.raises(ConfigError, match=r"training\.epochs: 5,000,000; the server's limit"):
+        forms.sweep(where, "own/many")
+    seeds = ", ".join(map(str, range(2_000)))
+    (where.own / "many.yaml").write_text(f"name: many\nbase: chain\naxes: {{seed: [{seeds}]}}\n")
+    line = described(where.own / "many.yaml", Measured({}), Layout.at(where.home))[-1]
+    assert line == "2,000 runs"

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from math import nan
 from typing import Any, NamedTuple
 
-import regex
-
 from rpg.config.code import Source, digest, kept_source
 from rpg.config.reward import (
     CorrectnessReward,
@@ -20,6 +18,7 @@ from rpg.config.reward import (
     RewardSection,
 )
 from rpg.config.task import GymVerifier, RewardVerifier, VerifierSection
+from rpg.system import patterns
 from rpg.tasks.rewards.function_calls import Batch
 from rpg.tasks.rewards.function_process import FunctionReward, RewardError
 from rpg.tasks.rewards.graders import grader_for
@@ -30,8 +29,6 @@ Sources = Mapping[str, Sequence[Mapping[str, str]]]
 (rpg.config.code)."""
 SCORE = "answer_score"
 """Among the parts of a reward: what a verifier with scores gave the answer."""
-PATTERN_SECONDS = 2.0
-"""What a regular expression may take for one response."""
 
 
 class Answered(NamedTuple):
@@ -210,15 +207,11 @@ def overlong_punishment(tokens: int, limit: int, buffer_fraction: float, factor:
 
 
 def _matches(pattern: str, response: str) -> bool:
-    """Whether the pattern is found; within a time limit, which Python's own `re` does not have."""
+    """Whether the pattern is found."""
     try:
-        return regex.search(pattern, response, regex.DOTALL, timeout=PATTERN_SECONDS) is not None
-    except TimeoutError:
-        raise RewardError(
-            f"reward: format: the pattern {pattern!r} takes more than {PATTERN_SECONDS:g} s "
-            "on the response "
-            f"{response[:80]!r}; write it without nested repetitions"
-        ) from None
+        return patterns.search(pattern, response) is not None
+    except patterns.TooSlow as slow:
+        raise RewardError(f"reward: format: the pattern {pattern!r} {slow}") from None
 
 
 def _batch(answered: Sequence[Answered]) -> Batch:

@@ -262,9 +262,9 @@ def test_after_an_error_the_next_batch_has_a_process_of_its_own(folder):
 
 def test_a_pattern_that_takes_for_ever_is_an_error(monkeypatch):
     from rpg.config.reward import FormatReward
-    from rpg.tasks.rewards import scoring
+    from rpg.system import patterns
 
-    monkeypatch.setattr(scoring, "PATTERN_SECONDS", 0.05)
+    monkeypatch.setattr(patterns, "SECONDS", 0.05)
     hungry = FormatReward(type="format", pattern="(a|aa)+$")
     scorer = Scorer(MarkerVerifier(), (hungry,), max_response_tokens=9)
     with scorer, pytest.raises(RewardError, match=r"takes more than 0.05 s"):
