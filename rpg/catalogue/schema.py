@@ -3,7 +3,7 @@ as people write it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -71,3 +71,12 @@ def kinds_in(model: type[BaseModel] | None, name: str) -> Kinds:
         if tag and not tag.is_required() and getattr(inner, "TYPE_CAN_BE_LEFT_OUT", False):
             defaults.append(tag.default)
     return Kinds(by_type, defaults[0] if defaults else None)
+
+
+def has_free_keys(model: type[BaseModel] | None, name: str) -> bool:
+    """Whether the field `name` of a model is a mapping whose keys are anybody's, with values that
+    have no fields."""
+    field = model.model_fields.get(name) if model is not None else None
+    if field is None or models_in(field.annotation):
+        return False
+    return any(get_origin(each) is dict for each in (field.annotation, *get_args(field.annotation)))

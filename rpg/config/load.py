@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from rpg.catalogue.entry import merge
-from rpg.catalogue.schema import Kinds, kinds_in
+from rpg.catalogue.schema import Kinds, has_free_keys, kinds_in
 from rpg.config import shipped
 from rpg.config.code import locate, with_digests
 from rpg.config.errors import ConfigError, Places, explain, other_kind
@@ -140,7 +140,8 @@ def checked(kind: type[Model], data: Mapping[str, Any], path: Path) -> Model:
 
 def assign(data: dict[str, Any], dotted: str, value: Any, where: str) -> None:
     """Set `data[a][b][c]` for the path `a.b.c`, whatever was there; a text in place of a section is
-    a ConfigError."""
+    a ConfigError. In a mapping of free keys, what is left of the path is one key: of
+    `backend.verl.data.seed`, `data.seed`."""
     *parents, last = dotted.split(".")
     if not last or "" in parents:
         why = f"{where}: {dotted!r} is not a field path; write section.field, e.g. training.steps"
@@ -156,6 +157,9 @@ def assign(data: dict[str, Any], dotted: str, value: Any, where: str) -> None:
         if not isinstance(inner, dict):
             at = ".".join(parents[:depth])
             raise ConfigError(f"{where}: {dotted}: {at} is {inner!r}, not a section")
+        if has_free_keys(model, part):
+            inner[".".join([*parents[depth:], last])] = copy.deepcopy(value)
+            return
         kinds = kinds_in(model, part)
         model = kinds.model(kinds.of(inner))
         section = inner

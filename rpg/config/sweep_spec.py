@@ -586,7 +586,11 @@ def _fits(run: PlannedRun, values: dict[str, Any]) -> bool:
 
     def field(dotted: str) -> Any:
         value: Any = resolved
-        for name in dotted.split("."):
+        parts = dotted.split(".")
+        for i, name in enumerate(parts):
+            rest = ".".join(parts[i:])
+            if isinstance(value, dict) and rest in value:  # a key may be a dotted name
+                return value[rest]
             value = value.get(name, ...) if isinstance(value, dict) else ...
         return value
 

@@ -197,7 +197,13 @@ def _difference(manifest: Manifest, twin: Manifest) -> str:
 
 
 def _at(spec: Any, dotted: str) -> str:
-    for part in dotted.split("."):
+    """The value of a setting, as a text. A key may itself be a dotted name, as those of verl."""
+    parts = dotted.split(".")
+    for i, part in enumerate(parts):
+        rest = ".".join(parts[i:])
+        if isinstance(spec, Mapping) and rest in spec:
+            spec = spec[rest]
+            break
         if (
             isinstance(spec, list) and part.isdecimal() and int(part) < len(spec)
         ):  # one of several rewards

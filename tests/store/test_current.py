@@ -173,6 +173,11 @@ def rewards(*digests):
             "reward.0.digest=c655, now 65c0; reward.1.digest=f1, now null",
         ),
         (manifest({"a": 1}), [manifest({"a": 1}, data="e")], "other data"),
+        (
+            manifest({"verl": {"a.b": 1}}, **{"verl.a.b": 1}),
+            [manifest({"verl": {"a.b": 2}}, **{"verl.a.b": 2})],
+            "verl.a.b=1, now 2",
+        ),
     ],
 )
 def test_why_a_run_is_superseded(old, current, why):

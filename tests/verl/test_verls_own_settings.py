@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rpg.backends.verl.overrides import Paths, plan
 from rpg.config import verl_keys
 from rpg.config.errors import ConfigError
 from rpg.config.identity import identity
+from rpg.config.sweep_spec import load_sweep
 from rpg.config.verl_keys import derived, sections, unknown
 from tests.specs import load_run
 from tests.verl.test_gpu_resources import VLLM
@@ -104,6 +106,38 @@ def test_what_our_fields_decide_is_refused_by_their_names():
         of({"no": 1})
     with pytest.raises(ConfigError, match="expected a dotted key"):
         of({"trainer.x=1 +trainer.y": 1})
+
+
+def test_one_setting_is_set_by_its_dotted_name():
+    """As `--set`, as an axis, and beside others."""
+    seqs = f"{ROLLOUT}.max_num_seqs"
+    spec = of({seqs: 8, "global_profiler.tool": "torch"}, **{f"backend.verl.{seqs}": 16})
+    assert spec.backend.verl == {seqs: 16, "global_profiler.tool": "torch"}
+    assert of({}, **{f"backend.verl.{seqs}": 16}) == of({seqs: 16})
+    assert of({}, **{"backend.verl.+a.b": 1}).backend.verl == {"+a.b": 1}
+    with pytest.raises(ConfigError, match=r"trainer\.nnodes: cannot be set here; set backend\.nod"):
+        of({}, **{"backend.verl.trainer.nnodes": 2})
+
+
+def test_a_setting_may_be_an_axis_and_describe_the_baseline(tmp_path):
+    seqs = f"backend.verl.{ROLLOUT}.max_num_seqs"
+    path = tmp_path / "sweep.yaml"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "name": "seqs",
+                "base": str(CHAIN),
+                "set": VLLM,
+                "axes": {seqs: [32, 64]},
+                "baseline": f"grpo {seqs}=64",
+            }
+        )
+    )
+    runs = load_sweep(path, {}, lambda _: "data").runs
+    assert [run.spec.backend.verl for run in runs] == [
+        {f"{ROLLOUT}.max_num_seqs": 32},
+        {f"{ROLLOUT}.max_num_seqs": 64},
+    ]
 
 
 def test_our_list_names_keys_that_verl_has():
