@@ -5,6 +5,7 @@ import dataclasses
 import json
 import shlex
 from decimal import Decimal
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -492,6 +493,7 @@ def test_a_list_in_a_file_and_decimals_and_bytes_of_parquet_are_read(home):
 
 
 VERL = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_files=a.parquet "
+READING = SimpleNamespace(source="trl", subject=None)
 QUICK = """from datasets import load_dataset
 from trl import GRPOConfig, GRPOTrainer
 
@@ -568,6 +570,54 @@ def test_the_gradient_of_what_is_proposed_is_that_of_trl(home, settings):
     said = adopt(str(quick(home, settings)), "--no-samples").output
 
     assert "checked: the gradient equals that of trl" in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "A.use_kl_loss=True A.kl_loss_coef=0.02",
+        "A.policy_loss.loss_mode=gspo A.clip_ratio_low=0.01 A.clip_ratio_high=0.02",
+        "algorithm.use_kl_in_reward=True algorithm.kl_ctrl.kl_coef=0.02",
+        "A.use_kl_loss=True A.kl_loss_type=k3+ A.loss_agg_mode=seq-mean-token-sum",
+    ],
+)
+def test_the_gradient_of_what_is_proposed_is_that_of_verl(home, words):
+    pytest.importorskip("verl", reason="verl is not installed")
+    gsm8k(home / "sums.jsonl")
+    (home / "more.jsonl").write_text('{"question": "2?", "answer": "so #### 2"}')
+    command = VERL.replace("a.parquet", "sums.jsonl data.val_files=more.jsonl")
+    (home / "run.sh").write_text(command + words.replace("A.", "actor_rollout_ref.actor."))
+
+    said = adopt("run.sh", "--no-samples").output
+
+    assert "checked: the gradient equals that of verl" in said
+    assert "at drifts 0, 0.1, 0.4, clip included" in said
+
+
+def test_without_their_trainer_it_is_said_that_nothing_was_checked(home, monkeypatch):
+    def missing(_file, _given):
+        raise UserError("run.py is for trl, which is not installed")
+
+    monkeypatch.setattr("rpg.interop.adopting.loss_check.read_loss", missing)
+    gsm8k(home / "sums.jsonl")
+
+    said = adopt(str(quick(home, "loss_type='grpo'")), "--no-samples").output
+
+    assert "the loss was not checked: run.py is for trl, which is not installed" in said
+
+
+def test_a_proposal_with_another_gradient_leaves_nothing(home, monkeypatch):
+    def differs(*_):
+        raise ValueError("the gradient of grpo as proposed is 0.1 off that of trl")
+
+    monkeypatch.setattr("rpg.interop.adopting.loss_check.read_loss", lambda *_: READING)
+    monkeypatch.setattr("rpg.interop.adopting.loss_check.checked", differs)
+    gsm8k(home / "sums.jsonl")
+
+    with pytest.raises(UserError, match="off that of trl; nothing was proposed"):
+        adopt(str(quick(home, "loss_type='grpo'")), "--no-samples")
+
+    assert not (home / "quick").exists()
 
 
 @pytest.mark.parametrize(
