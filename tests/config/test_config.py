@@ -47,6 +47,7 @@ def test_shipped_sweeps_expand(path):
     assert len(set(map(tuple, seeds))) == 1, "seeds are paired across variants"
 
 
+@pytest.mark.component
 def test_resolved_form_resolves_to_itself():
     for run in load_sweep(CONFIGS / "sweeps/stress.yaml", {}, digest).runs:
         dumped = run.spec.model_dump(mode="json")

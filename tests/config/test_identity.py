@@ -205,6 +205,7 @@ def _planted_run(spec: RunSpec, training=0.5, run=0.5) -> RunSpec:
     )
 
 
+@pytest.mark.component
 def test_a_planted_field_with_a_default_keeps_every_identity_of_the_quickstart():
     sweep = load_file(CONFIGS / "sweeps/quickstart.yaml", {}, lambda spec: "d")
     kept = [identity(_planted_run(run.spec), "d") == run.run_id for run in sweep.runs]

@@ -116,6 +116,7 @@ def test_the_file_in_a_manifest_needs_no_other_file_and_gives_the_same_runs(comm
     assert other.runs[0].spec.backend.place.type == "ray"
 
 
+@pytest.mark.component
 def test_what_is_printed_can_run_there_or_what_it_lacks_is_said(command_line, tmp_path):
     on_cpus = "backend={type: verl, nodes: 2, ray: {type: address, address: auto}}"
     for words, why in (

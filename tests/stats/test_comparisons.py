@@ -160,6 +160,7 @@ def test_further_seeds_add_an_error_of_their_own(of_further):
     assert of_further.found.of_seeds.df[0] == pytest.approx(expected**2 / spread)
 
 
+@pytest.mark.component
 def test_intervals_of_further_seeds_cover():
     rng = np.random.default_rng(5)
     cell = error_rates.Cell(variants=4, seeds=3, further=6, spread=0.4, problems=(40,))
@@ -310,6 +311,7 @@ def restricted_likelihood(scores):
     return means[1] - means[0], math.sqrt(variance)
 
 
+@pytest.mark.component
 def test_the_mixed_model_is_that_of_restricted_maximum_likelihood():
     rng = np.random.default_rng(16)
     scores = 0.3 * rng.standard_normal((3, 4, 8)) + 0.4 * rng.standard_normal((3, 1, 8))

@@ -49,6 +49,7 @@ def test_intervals_cover_planted_curves(seeds):
     assert ((hits.mean(axis=0) > 0.88) & (hits.mean(axis=0) < 0.99)).all(), hits.mean(axis=0)
 
 
+@pytest.mark.component
 @pytest.mark.parametrize("name", WITHOUT)
 def test_what_does_not_saturate_is_refused(name):
     rng = np.random.default_rng(0)

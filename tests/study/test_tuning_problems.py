@@ -14,6 +14,7 @@ TASKS = [
 ]
 
 
+@pytest.mark.component
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.type)
 def test_tuning_problems_are_none_of_the_reported_or_trained_ones(task):
     splits = load_problems(task)

@@ -229,6 +229,7 @@ def nearest(script):
     return min(runs(), key=lambda r: len(differences(script, r)))
 
 
+@pytest.mark.component
 @needs_scripts
 def test_every_released_script_is_one_of_our_runs():
     assert len(scripts()) == len(runs()) == 60
