@@ -20,6 +20,7 @@ from rpg.store import Layout, RunFolder, StoreError, locks
 from rpg.store.atomic_files import atomic_folder, atomic_path, atomic_write_json, link, readable
 from rpg.store.run_folder import folders
 from rpg.store.run_writer import note_removed
+from rpg.store.samples import drift_path, write_fewer
 
 
 class Claims:
@@ -123,24 +124,37 @@ def take_over(folder: RunFolder, source: RunFolder) -> None:
             shutil.copyfile(source.metrics_path(attempt), temporary)
     mine = folder.read_manifest()
     theirs = source.read_manifest()
-    alike = mine.get("evaluation_id") == theirs.get("evaluation_id", mine.get("evaluation_id"))
-    fewer = theirs.get("samples", 0) < mine.get("samples", 0)
-    if alike:
+    if mine.get("evaluation_id") == theirs.get("evaluation_id", mine.get("evaluation_id")):
         note_removed(folder, source.removed_steps())
-    for benchmark in source.benchmarks() if alike else ():
-        for step in source.eval_steps(benchmark):
-            target = folder.eval_path(benchmark, step)
-            if fewer and (folder.checkpoint(step).exists() or source.checkpoint(step).exists()):
-                target = folder.fewer_path(benchmark, step)
-            if step in mine["eval_steps"] and not target.exists():
-                with readable("write", target):
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    link(source.eval_path(benchmark, step), target)
+        for benchmark in mine.get("benchmarks", source.benchmarks()):
+            for step in source.eval_steps(benchmark):
+                if step in mine["eval_steps"] and not folder.eval_path(benchmark, step).exists():
+                    _take_evaluation(folder, source, benchmark, step)
     for step in source.checkpoint_steps():
         if not folder.checkpoint(step).exists():
             _link_tree(source.checkpoint(step), folder.checkpoint(step))
     origin = {"sweep": source.sweep, "run": source.name, "time": time.time()}
     atomic_write_json(folder.path / "shared.json", origin)
+
+
+def _take_evaluation(folder: RunFolder, source: RunFolder, benchmark: str, step: int) -> None:
+    """An evaluation in the same way, with as many samples as this run asks for."""
+    wanted = folder.read_manifest().get("samples", 0)
+    drawn = source.read_manifest().get("samples", 0)
+    has_weights = folder.checkpoint(step).exists() or source.checkpoint(step).exists()
+    samples = source.eval_path(benchmark, step)
+    target = folder.eval_path(benchmark, step)
+    with readable("write", target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if drawn == wanted or (drawn < wanted and not has_weights):
+            if drift_path(samples).exists():  # before the samples, which say that all is there
+                link(drift_path(samples), drift_path(target))
+            link(samples, target)
+        elif drawn < wanted:
+            link(samples, folder.fewer_path(benchmark, step))
+        elif not has_weights:
+            write_fewer(samples, target, wanted)
+        # Else the evaluator takes the samples that are stored, and measures how far they moved.
 
 
 def _link_tree(source: Path, target: Path) -> None:

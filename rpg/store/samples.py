@@ -115,6 +115,15 @@ def read_samples(path: Path) -> pyarrow.Table:
         )
 
 
+def write_fewer(path: Path, target: Path, most: int) -> None:
+    """Write a file with the first `most` samples of each problem, atomically."""
+    with _reading(path) as file:
+        table = file.read()
+    with atomic_path(target) as temporary:
+        first = table.filter(pyarrow.array([n < most for n in table["sample"].to_pylist()]))
+        pyarrow.parquet.write_table(first, temporary, compression="zstd")
+
+
 def write_eval(
     folder: RunFolder,
     benchmark: str,

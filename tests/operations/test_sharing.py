@@ -13,7 +13,7 @@ from benchmarks.trivial import HOLD, SECONDS, SWEEP
 from flows.sweep.sharing import Claims, take_over
 from rpg.store import Layout
 from rpg.store.run_writer import append_metrics, write_manifest
-from rpg.store.samples import read_eval, write_eval
+from rpg.store.samples import drift_path, metadata, read_eval, write_eval
 from tests.operations.serving import ROOT
 from tests.waiting import HANG, until
 
@@ -105,6 +105,74 @@ def test_a_killed_sweep_is_taken_over_where_it_was(start, tmp_path):
     assert [row["step"] for row in metrics] == list(range(1, 13))
     taken = {row["step"] for row in metrics if row["attempt"] == 1}
     assert set(before) <= taken, "nothing that was finished is computed again"
+
+
+ROW = {
+    "problem_id": "p",
+    "problem": "?",
+    "answer": "?",
+    "response": "?",
+    "sample": 0,
+    "extracted": None,
+    "correct": True,
+    "reason": "",
+    "tokens": 1,
+    "truncated": False,
+}
+
+
+def evaluated(layout, sweep, samples, *, benchmarks=("b",), rows=None, weights=True):
+    """A run with one evaluated checkpoint."""
+    folder = layout.run(sweep, "x-s0-0123abcd")
+    manifest = {
+        "run_id": "0123abcd",
+        "variant": "x",
+        "algorithm": "x",
+        "seed": 0,
+        "spec": {},
+        "created": 0.0,
+        "steps": 2,
+        "samples": samples,
+        "eval_steps": [2],
+        "benchmarks": list(benchmarks),
+    }
+    write_manifest(folder, manifest)
+    for benchmark in benchmarks if rows else ():
+        write_eval(folder, benchmark, 2, [{**ROW, "sample": n} for n in range(rows)], "rules")
+        drift_path(folder.eval_path(benchmark, 2)).write_text("{}")
+    if rows and weights:
+        folder.checkpoint(2).mkdir(parents=True)
+        (folder.checkpoint(2) / "weights").write_text("2")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("wanted", "weights", "samples", "fewer", "drift"),
+    [
+        (4, True, 4, False, True),
+        (6, True, None, True, False),  # the evaluator adds two
+        (2, True, None, False, False),  # the evaluator takes two of those that are stored
+        (2, False, 2, False, False),
+        (6, False, 4, False, True),  # nobody can draw more
+    ],
+)
+def test_a_run_that_is_taken_over_has_the_samples_it_asks_for(
+    tmp_path, wanted, weights, samples, fewer, drift
+):
+    layout = Layout.at(tmp_path)
+    source = evaluated(layout, "theirs", 4, benchmarks=("a", "b"), rows=4, weights=weights)
+    folder = evaluated(layout, "ours", wanted)
+
+    take_over(folder, source)
+
+    path = folder.eval_path("b", 2)
+    assert folder.benchmarks() == ["b"], "the others are of no use here"
+    assert path.exists() == (samples is not None)
+    if samples:
+        assert read_eval(folder, "b", 2).num_rows == samples
+        assert metadata(path) == {"rules": "rules"}
+    assert folder.fewer_path("b", 2).exists() == fewer
+    assert drift_path(path).exists() == drift
 
 
 def test_taking_over_can_be_interrupted_anywhere_and_done_again(tmp_path, monkeypatch):
