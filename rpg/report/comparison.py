@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import pandas
 
 from rpg import stats
-from rpg.report import verdicts
+from rpg.report import earlier_looks, problem_scores, verdicts
+from rpg.report.problem_scores import Pairs, ProblemScores
 from rpg.report.selection import MEAN, Selection
-from rpg.report.verdicts import Difference, Pairs, ProblemScores
+from rpg.report.verdicts import Difference
 from rpg.store import queries
 from rpg.store.queries import Database
 
@@ -138,9 +139,9 @@ class _Verdicts:
 
 def judge(db: Database, selection: Selection, past: History) -> Comparison:
     """Measure the chosen checkpoints and test their differences from the baseline."""
-    pairs = verdicts.at_last(selection.chosen, selection.samples, selection.baseline)
+    pairs = problem_scores.at_last(selection.chosen, selection.samples, selection.baseline)
     evaluated = {(run, step) for step, runs in selection.chosen.values() for run in runs.values()}
-    problems = ProblemScores(db, selection.sweep, evaluated | verdicts.checkpoints(pairs))
+    problems = ProblemScores(db, selection.sweep, evaluated | problem_scores.checkpoints(pairs))
 
     table = _measured(selection, problems)
     parts = {name: selection.parts[name] for name in dict.fromkeys(table["benchmark"])}
@@ -223,7 +224,7 @@ def _row(
     """First, last and best of a variant's runs; None if only some of the benchmarks have
     samples."""
     last = curve[curve["step"] == step]
-    per_benchmark = [problems.array(name, verdicts.at_step(runs, step)) for name in parts]
+    per_benchmark = [problems.array(name, problem_scores.at_step(runs, step)) for name in parts]
     arrays = [array for array in per_benchmark if array is not None]
     if last.empty or 0 < len(arrays) < len(parts):
         return None
@@ -276,20 +277,20 @@ def _test(
         return _Verdicts({})
 
     # What this look is at: the same name and the same finished runs are the same look again.
-    steps = dict(sorted(verdicts.checkpoints(pairs)))
-    places = sorted({step for _, step in verdicts.checkpoints(pairs)})
+    steps = dict(sorted(problem_scores.checkpoints(pairs)))
+    places = sorted({step for _, step in problem_scores.checkpoints(pairs)})
     name = json.dumps([selection.baseline, sorted(pairs), places, sorted(parts)])
     runs = selection.runs
     reached = runs["run"].map(steps)
     is_finished = runs["state"].eq("done") | (reached >= runs["steps"])
     finished = sorted(runs["run"][reached.notna() & is_finished])
-    grown = list(verdicts.grown(looks, name, pairs, set(finished)))
+    grown = list(earlier_looks.grown(looks, name, pairs, set(finished)))
     earlier, planned, level = stats.next_look(grown, name, finished, len(runs))
 
     results: dict[tuple[str, str], Difference] = {}
     for of_mean in (True, False):
         results |= verdicts.compare(problems, pairs, _family(parts, of_mean), level)
-    results = verdicts.looked_at(results, earlier)
+    results = earlier_looks.looked_at(results, earlier)
     if all(result.verdict in verdicts.NO_VERDICT for result in results.values()):
         return _Verdicts(results)
     look = stats.Look(
@@ -300,7 +301,7 @@ def _test(
         level=level,
         benchmarks=[benchmark for benchmark in parts if benchmark != MEAN],
         spreads=None,
-        results=verdicts.outcomes(results),
+        results=earlier_looks.outcomes(results),
     )
     return _Verdicts(results, look, earlier)
 
@@ -330,7 +331,7 @@ def _leads(
         leader = part.loc[place, "variant"]
         of_mean = benchmark == MEAN
         if (leader, of_mean) not in against:
-            pairs = verdicts.at_last(selection.chosen, selection.samples, leader)
+            pairs = problem_scores.at_last(selection.chosen, selection.samples, leader)
             family = _family(parts, of_mean)
             against[leader, of_mean] = verdicts.compare(problems, pairs, family, level)
         others = {
@@ -352,10 +353,10 @@ def _leads(
 def _collapses(selection: Selection, problems: ProblemScores) -> list[stats.Collapse]:
     """Collapsed seeds, by what variants are judged by: the mean over benchmarks."""
     runs = {
-        variant: verdicts.at_step(of_variant, step)
+        variant: problem_scores.at_step(of_variant, step)
         for variant, (step, of_variant) in selection.chosen.items()
     }
-    return stats.collapsed(verdicts.seed_accuracies(problems, runs, selection.judged))
+    return stats.collapsed(problem_scores.seed_accuracies(problems, runs, selection.judged))
 
 
 def _add_collapses(
@@ -372,9 +373,9 @@ def _add_collapses(
     for place, row in table.iterrows():
         variant = row["variant"]
         step, runs = selection.chosen[variant]
-        of_variant = {variant: verdicts.at_step(runs, step)}
+        of_variant = {variant: problem_scores.at_step(runs, step)}
         parts = selection.parts[row["benchmark"]]
-        accuracies = verdicts.seed_accuracies(problems, of_variant, parts)[variant]
+        accuracies = problem_scores.seed_accuracies(problems, of_variant, parts)[variant]
         gone = seeds.get(variant, [])
         low, high = stats.share_collapsed(len(gone), len(runs))
         table.loc[place, "seed_accuracies"] = ", ".join(
@@ -395,7 +396,7 @@ def _add_without(
     table["without_verdict"] = ""
     if not without.collapses or selection.baseline is None:
         return
-    pairs = verdicts.without(without.pairs, selection.baseline, without.collapses)
+    pairs = problem_scores.without(without.pairs, selection.baseline, without.collapses)
     for of_mean in (True, False):
         results = verdicts.compare(problems, pairs, _family(parts, of_mean), without.level)
         for (variant, benchmark), result in results.items():

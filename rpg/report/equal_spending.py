@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rpg.report import verdicts
-from rpg.report.verdicts import Difference, Place, ProblemScores, Runs
+from rpg.report import problem_scores, verdicts
+from rpg.report.problem_scores import Place, ProblemScores, Runs
+from rpg.report.verdicts import Difference
 
 CLOSE = 0.1
 """How much the accuracy of a variant may change between the two checkpoints around a budget."""
@@ -149,7 +150,7 @@ def compare(
         else:
             close[name] = variant
 
-    def tested(pairs: verdicts.Pairs) -> dict[str, Difference]:
+    def tested(pairs: problem_scores.Pairs) -> dict[str, Difference]:
         results = verdicts.compare(problems, pairs, {"": benchmarks}, level)
         return {name: result for (name, _), result in results.items()}
 

@@ -12,7 +12,7 @@ import pandas
 
 from rpg.report.format import plural
 from rpg.report.labels import labels
-from rpg.report.verdicts import Checkpoints, Sampled
+from rpg.report.problem_scores import Checkpoints, Sampled
 from rpg.store import StoreError, queries
 from rpg.store.current import how_it_came, require_comparable
 from rpg.store.queries import Database

@@ -9,12 +9,13 @@ import pandas
 
 from rpg import stats
 from rpg.next_steps import command
-from rpg.report import equal_spending, verdicts
+from rpg.report import earlier_looks, equal_spending, problem_scores
 from rpg.report.comparison import SPENT, UNTESTED, Comparison, mean_curve
 from rpg.report.equal_spending import Around, Curve
 from rpg.report.format import plural
+from rpg.report.problem_scores import Checkpoints
 from rpg.report.selection import Selection
-from rpg.report.verdicts import NOT_MEASURED, Checkpoints, Difference
+from rpg.report.verdicts import NOT_MEASURED, Difference
 from rpg.store import Layout, queries
 from rpg.store.queries import Database
 
@@ -91,7 +92,7 @@ def price(
         equal.append(part)
         notes += refusals(part)
         if look:
-            look = look._replace(results={**look.results, **verdicts.outcomes(part.results)})
+            look = look._replace(results={**look.results, **earlier_looks.outcomes(part.results)})
     notes += short_of(planned, spent, selection.chosen, selection.labels)
     return Spending(
         table=table,
@@ -227,7 +228,7 @@ def _at_budget(
         )
         for variant in variants
     }
-    problems = verdicts.ProblemScores(db, selection.sweep, equal_spending.checkpoints(around))
+    problems = problem_scores.ProblemScores(db, selection.sweep, equal_spending.checkpoints(around))
     measured, refused = equal_spending.compare(
         problems, around, baseline, selection.judged, comparison.level
     )
@@ -274,7 +275,7 @@ def _with_earlier(
     measured: Mapping[str, Difference], axis: str, earlier: Sequence[stats.Look]
 ) -> dict[str, Difference]:
     named = {_key(variant, axis): difference for variant, difference in measured.items()}
-    seen = verdicts.looked_at(named, earlier)
+    seen = earlier_looks.looked_at(named, earlier)
     return {variant: difference for (variant, _), difference in seen.items()}
 
 

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from rpg import stats
 from rpg.metrics import shown as shown_metrics
-from rpg.report import charts, curves, tables, verdicts
+from rpg.report import charts, curves, problem_scores, tables
 from rpg.report.conclusion import conclusion
 from rpg.report.csv_text import csv_text
 from rpg.report.selection import MEAN
@@ -177,13 +177,13 @@ def score_curves(
         runs = scores.groupby(["variant", "step", "benchmark"])["run"].apply(list)
         drawn = curves[curves["sweep"] == sweep]
         shown = scores[scores["variant"].isin(drawn["variant"])]
-        problems = verdicts.ProblemScores(
+        problems = problem_scores.ProblemScores(
             db, sweep, set(zip(shown["run"], shown["step"], strict=True))
         )
         benchmarks = queries.benchmarks(db, [sweep])
         for place, row in drawn.iterrows():
             at = row["variant"], row["step"], row["name"]
-            seeds = verdicts.at_step(dict(enumerate(runs[at])), row["step"])
+            seeds = problem_scores.at_step(dict(enumerate(runs[at])), row["step"])
             # The mean is over the run's own benchmarks; one that was imported may bring others into
             # the sweep.
             parts = benchmarks if row["name"] == MEAN else [row["name"]]

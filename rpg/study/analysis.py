@@ -9,17 +9,10 @@ import numpy as np
 import pandas
 
 from rpg import stats
+from rpg.report.earlier_looks import looked_at, outcomes
+from rpg.report.problem_scores import ProblemScores, Runs
 from rpg.report.selection import MEAN
-from rpg.report.verdicts import (
-    TOO_FEW,
-    TOO_FEW_MOVE,
-    Difference,
-    ProblemScores,
-    Runs,
-    looked_at,
-    moves_too_little,
-    outcomes,
-)
+from rpg.report.verdicts import TOO_FEW, TOO_FEW_MOVE, Difference, moves_too_little
 from rpg.stats import searches
 from rpg.stats.variance_components import variance_components
 from rpg.store import queries

@@ -5,7 +5,7 @@ import pytest
 
 from rpg.report import equal_spending, verdicts
 from rpg.report.equal_spending import Bracket, around, bracket, compare
-from rpg.report.verdicts import ProblemScores
+from rpg.report.problem_scores import ProblemScores
 
 STEPS = 40
 

@@ -13,7 +13,7 @@ from rpg import stats
 from rpg.interop.importing import take_over
 from rpg.interop.importing.imported_runs import write_scores
 from rpg.interop.importing.trainer_logs import Log
-from rpg.report import charts, frontier, tables, verdicts
+from rpg.report import charts, earlier_looks, frontier, problem_scores, tables, verdicts
 from rpg.report.comparison import History
 from rpg.report.summary import history, summarise
 from rpg.store import StoreError
@@ -214,14 +214,14 @@ def test_what_is_left_for_a_look_is_what_earlier_ones_at_its_data_left():
 
     def level(variants, seeds, step=8, finished=True, baseline="0", prefix=""):
         of = {
-            v: verdicts.at_step({s: f"{prefix}{v}{s}" for s in range(seeds)}, step)
+            v: problem_scores.at_step({s: f"{prefix}{v}{s}" for s in range(seeds)}, step)
             for v in "0" + variants
         }
         pairs = {v: (of[v], of["0"]) for v in variants}
         name = json.dumps([baseline, list(variants), [step], ["mean"]])
         runs = [run for side in of.values() for run, _ in side.values()] * finished
         earlier, _, left = stats.next_look(
-            [*verdicts.grown(looks, name, pairs, {*runs})], name, runs, 9
+            [*earlier_looks.grown(looks, name, pairs, {*runs})], name, runs, 9
         )
         looks.append(stats.Look(name, runs, 9, 1, left, (), None, found))
         return left, [look.results for look in earlier]
