@@ -40,9 +40,8 @@ class Metric:
     title: str
     group: Group
     unit: str = ""
-    scale: Literal["linear", "log", "decades"] = (
-        "linear"  # decades: logarithmic if the values span several
-    )
+    scale: Literal["linear", "log", "decades"] = "linear"
+    """decades: logarithmic where the values span several."""
     axis: str = ""
     shown: bool = False  # in the report's figure and on the page of a run by default
     nightly: Band | None = None

@@ -153,9 +153,8 @@ def enter(folder: Path) -> None:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     os.environ["PYTHONPATH"] = str(folder)
-    os.environ["PYTHONDONTWRITEBYTECODE"] = (
-        "1"  # two versions of a file within one second look the same
-    )
+    # Two versions of a file within one second look the same to the cache of bytecode.
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True
     sys.path[:] = [
         str(folder),

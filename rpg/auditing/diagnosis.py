@@ -195,25 +195,32 @@ def projected(
 
 
 def _fewest(step: Tensor, columns: dict[str, Tensor], level: str) -> Projection:
-    # without what is zero, or parallel to an earlier term (where all responses are as long)
-    kept: dict[str, Tensor] = {}
-    for name, column in columns.items():
-        parallel = any(
-            abs(column @ k) > (1 - 1e-9) * column.norm() * k.norm() for k in kept.values()
-        )
-        if column.norm() > 1e-9 * step.norm() and not parallel:
-            kept[name] = column
+    """The fit of as few terms as explain about as much as the most that are tried."""
     if not step.norm() > 1e-14:  # NaN, or rounding alone, as in moments.relative
         return Projection({}, 0.0 if step.isfinite().all() else nan, level)
-    best = [
-        min(
-            (_fit(step, {n: kept[n] for n in names}, level) for names in combinations(kept, count)),
-            key=lambda f: f.rest,
-        )
-        for count in range(1, min(MOST_TERMS, len(kept)) + 1)
-    ]
-    enough = best[-1].rest * 1.1 + SMALL * (not best[-1].is_exact)
-    return next(fit for fit in best if fit.is_exact or fit.rest <= enough)
+
+    # Without what is zero, or parallel to an earlier term (where all responses are as long).
+    kept: dict[str, Tensor] = {}
+    for name, column in columns.items():
+        is_zero = not column.norm() > 1e-9 * step.norm()
+        if not is_zero and not any(_are_parallel(column, other) for other in kept.values()):
+            kept[name] = column
+
+    best_by_count = []
+    for count in range(1, min(MOST_TERMS, len(kept)) + 1):
+        fits = []
+        for names in combinations(kept, count):
+            fits.append(_fit(step, {name: kept[name] for name in names}, level))
+        best_by_count.append(min(fits, key=lambda fit: fit.rest))
+
+    enough = best_by_count[-1].rest * 1.1
+    if not best_by_count[-1].is_exact:
+        enough += SMALL
+    return next(fit for fit in best_by_count if fit.is_exact or fit.rest <= enough)
+
+
+def _are_parallel(a: Tensor, b: Tensor) -> bool:
+    return bool(abs(a @ b) > (1 - 1e-9) * a.norm() * b.norm())
 
 
 def _fit(step: Tensor, columns: dict[str, Tensor], level: str) -> Projection:
@@ -321,23 +328,44 @@ def _in_tokens(subject: Subject, scenes: list[Scene], on: Projection) -> Iterato
         return torch.cat([values(scene)[scene.world.mask] for scene in scenes])
 
     slope = tokens(lambda scene: scene.slopes(subject.loss))
-    facts = {
-        "w": tokens(Scene.ratio),
-        "advantage": tokens(lambda scene: scene.inputs["advantages"]),
-        "last": tokens(lambda scene: scene.world.mask.flip(-1).cumsum(-1).flip(-1) == 1),
-    }
-    asked = {} if subject.divergence == "none" else {subject.divergence: subject.beta}
+    ratio = tokens(Scene.ratio)
+    advantage = tokens(lambda scene: scene.inputs["advantages"])
+    last = tokens(lambda scene: _is_last(scene.world.mask))
+
+    asked_kls = {} if subject.divergence == "none" else {subject.divergence: subject.beta}
+    candidates = [
+        (on.coefficients.get("reward", 1.0), on.kls),  # as found on-policy
+        (1.0, asked_kls),
+    ]
     remarks = []
-    for reward_weight, kls in ((on.coefficients.get("reward", 1.0), on.kls), (1.0, asked)):
-        name, weight = next(iter(kls.items()), ("rkl", 0.0))
-        for form in (each for each, record in DIVERGENCES.items() if record.normalised == name):
-            reward, kl = tokens(partial(_exact_slopes, form)).unbind(-1)
-            facts |= {"reward": reward_weight * reward, "kl": weight * kl}
-            scale = float((slope / (facts["reward"] + facts["kl"])).nanmedian())
-            remarks.append(_difference(slope, **facts))
-            if scale and (remark := _difference(slope / scale, **facts)):
-                remarks.append(f"{remark} All others are rescaled by {scale:.4g}.")
+    for reward_weight, kls in candidates:
+        name, kl_weight = next(iter(kls.items()), ("rkl", 0.0))
+        forms = [form for form, record in DIVERGENCES.items() if record.normalised == name]
+        for form in forms:
+            exact_reward, exact_kl = tokens(partial(_exact_slopes, form)).unbind(-1)
+            difference = partial(
+                _difference,
+                reward=reward_weight * exact_reward,
+                kl=kl_weight * exact_kl,
+                w=ratio,
+                advantage=advantage,
+                last=last,
+            )
+            remarks.append(difference(slope))
+
+            exact = reward_weight * exact_reward + kl_weight * exact_kl
+            scale = float((slope / exact).nanmedian())
+            if scale:
+                remark = difference(slope / scale)
+                if remark:
+                    remarks.append(f"{remark} All others are rescaled by {scale:.4g}.")
     yield min(filter(None, remarks), key=lambda remark: "spread" in remark, default="")
+
+
+def _is_last(mask: Tensor) -> Tensor:
+    """(N, T) bool: the last unmasked token of each response."""
+    unmasked_from_here = mask.flip(-1).cumsum(-1).flip(-1)
+    return unmasked_from_here == 1
 
 
 def _difference(
@@ -410,16 +438,21 @@ def _equal_to(slope: Tensor, ways: dict[str, Tensor], size: Tensor) -> str:
 def _threshold(ratios: Tensor, edge: Tensor, below: bool) -> str:
     """The roundest number between a ratio and its neighbour, so that a threshold reads as somebody
     wrote it."""
-    others = ratios[ratios < edge - 1e-12] if below else ratios[ratios > edge + 1e-12]
-    neighbour = (
-        (others.max() if below else others.min())
-        if len(others)
-        else edge * (0.99 if below else 1.01)
-    )
+    if below:
+        others = ratios[ratios < edge - 1e-12]
+        neighbour = others.max() if len(others) else edge * 0.99
+    else:
+        others = ratios[ratios > edge + 1e-12]
+        neighbour = others.min() if len(others) else edge * 1.01
     low, high = sorted((float(edge), float(neighbour)))
-    steps = (each for digits in range(6) for each in (0.1**digits, 0.5 * 0.1**digits))
-    rounded = (round((low + high) / 2 / step) * step for step in steps)
-    return next((f"{number:g}" for number in rounded if low <= number <= high), f"{low:g}")
+
+    middle = (low + high) / 2
+    for digits in range(6):
+        for step in (0.1**digits, 0.5 * 0.1**digits):
+            number = round(middle / step) * step
+            if low <= number <= high:
+                return f"{number:g}"
+    return f"{low:g}"
 
 
 def _percent(share: float) -> str:

@@ -50,22 +50,28 @@ def agreement(blocks: Array, targets: Array, draws: int = 400) -> Agreement:
     def redrawn(count: int) -> Array:
         return np.bincount(rng.integers(count, size=count), minlength=count).astype(float)
 
-    sizes = len(blocks), len(targets)
-    points = [_point(*grams, *map(np.ones, sizes))]
-    points += [_point(*grams, *map(redrawn, sizes)) for _ in range(draws)]
-    values = np.array(points)
-    tail = (1 - LEVEL) / 2
-
-    def interval(column: int) -> tuple[float, float, float]:
-        finite = values[1:, column][np.isfinite(values[1:, column])]
-        low, high = (
-            np.quantile(finite, (tail, 1 - tail)) if len(finite) > draws / 2 else (np.nan, np.nan)
-        )
-        return float(values[0, column]), float(low), float(high)
+    estimate = _point(*grams, np.ones(len(blocks)), np.ones(len(targets)))
+    resampled = []
+    for _ in range(draws):
+        resampled.append(_point(*grams, redrawn(len(blocks)), redrawn(len(targets))))
+    cosines, biases = np.array(resampled).T
 
     # An estimate of products of different samples may lie outside of what a cosine can be.
-    cosine, low, high = np.clip(interval(0), -1.0, 1.0)
-    return Agreement((float(cosine), float(low), float(high)), interval(1))
+    cosine, low, high = np.clip((estimate[0], *_interval(cosines)), -1.0, 1.0)
+    return Agreement(
+        cosine=(float(cosine), float(low), float(high)),
+        bias=(estimate[1], *_interval(biases)),
+    )
+
+
+def _interval(resampled: Array) -> tuple[float, float]:
+    """The percentile interval of a bootstrap; NaN where fewer than half of its draws are finite."""
+    finite = resampled[np.isfinite(resampled)]
+    if len(finite) <= len(resampled) / 2:
+        return float("nan"), float("nan")
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(finite, (tail, 1 - tail))
+    return float(low), float(high)
 
 
 def _point(

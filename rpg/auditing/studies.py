@@ -18,7 +18,7 @@ from rpg.auditing.moments import LossFunction, Moments, batch_slopes, inputs_of,
 from rpg.auditing.objectives import gradients
 from rpg.auditing.subjects import Scene, Subject, spread
 from rpg.auditing.worlds import World, world
-from rpg.catalogue import algorithm, override
+from rpg.catalogue import Algorithm, algorithm, override
 from rpg.losses.advantages import advantages
 from rpg.losses.aggregation import Counts
 from rpg.losses.policy_loss import policy_loss, rollout_weights
@@ -79,22 +79,30 @@ def advantage_study(sizes: tuple[int, ...] = (2, 4, 8, 16)) -> list[StudyResult]
     for name, setting in ESTIMATORS.items():
         algo = algorithm("reinforce", advantage=setting)
         for n in sizes:
-            group = torch.arange(len(p)).repeat_interleave(n)
-            mask = torch.ones(len(group), 1)
-            mean = torch.zeros_like(p)
-            square = 0.0
-            for counts in product(range(n + 1), repeat=len(p)):
-                right = torch.cat([torch.arange(n) < k for k in counts])
-                a = advantages(algo, rewards=right.double(), group=group, response_mask=mask)[:, 0]
-                score = torch.where(right, 1 - p[group], -p[group])  # d log pi / d logit
-                step = torch.zeros_like(p).index_add(0, group, a * score) / len(group)
-                binomial = zip(counts, SUCCESS, strict=True)
-                chance = prod(comb(n, k) * q**k * (1 - q) ** (n - k) for k, q in binomial)
-                mean = mean + chance * step
-                square = square + chance * (step @ step).item()
-            moment = Moments(mean, square - (mean @ mean).item())
-            results.append(StudyResult.of("advantage", name, f"group of {n}", moment, exact))
+            estimated = _two_groups(algo, p, n)
+            results.append(StudyResult.of("advantage", name, f"group of {n}", estimated, exact))
     return results
+
+
+def _two_groups(algo: Algorithm, p: Tensor, n: int) -> Moments:
+    """The estimated gradient's moments over all outcomes of `n` responses to each prompt, which
+    are right with probabilities `p` (2,)."""
+    group = torch.arange(len(p)).repeat_interleave(n)
+    mask = torch.ones(len(group), 1)
+    mean = torch.zeros_like(p)
+    square = 0.0
+    for counts in product(range(n + 1), repeat=len(p)):
+        right = torch.cat([torch.arange(n) < k for k in counts])
+        found = advantages(algo, rewards=right.double(), group=group, response_mask=mask)
+        advantage = found[:, 0]
+        score = torch.where(right, 1 - p[group], -p[group])  # d log pi / d logit
+        step = torch.zeros_like(p).index_add(0, group, advantage * score) / len(group)
+        chance = prod(
+            comb(n, k) * q**k * (1 - q) ** (n - k) for k, q in zip(counts, SUCCESS, strict=True)
+        )
+        mean = mean + chance * step
+        square = square + chance * (step @ step).item()
+    return Moments(mean, square - (mean @ mean).item())
 
 
 @cache
@@ -135,9 +143,8 @@ CORRECTIONS: dict[str, dict[str, object]] = {
 }
 
 DRIFT = 0.2  # of the trained policy from old, where corrections are studied
-APART = (
-    0.7  # standard deviations of a logit between the sampler and old, where corrections are studied
-)
+# Standard deviations of a logit between the sampler and old, where corrections are studied.
+APART = 0.7
 Weigh = Callable[
     ..., Tensor | None
 ]  # called with old_log_prob, sampler_log_prob, response_mask; None: 1

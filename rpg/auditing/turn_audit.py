@@ -24,11 +24,9 @@ from rpg.auditing.worlds import World, of_responses
 BETA = 0.3
 DRIFTS = (0.0, 0.4)
 SEEDS = (0, 1)
-SYMBOLS, LENGTH, SAID = (
-    3,
-    4,
-    1,
-)  # of the language; of a response; the place of the environment's token
+SYMBOLS = 3  # of the language
+LENGTH = 4  # tokens of a response
+SAID = 1  # the place of the environment's token
 
 
 @cache
@@ -39,15 +37,24 @@ def turn_world(kind: str, seed: int = 0) -> World:
     chances = torch.randn(SYMBOLS, SYMBOLS, generator=g, dtype=torch.float64).log_softmax(-1)
     if kind == "deterministic":
         chances = torch.where(chances == chances.amax(-1, keepdim=True), 0.0, -torch.inf)
-    possible = [
-        r for r in product(range(SYMBOLS), repeat=LENGTH) if chances[r[0], r[SAID]].isfinite()
-    ]
-    ended = {r[: SAID + 1] if kind == "ends" and r[SAID] == 0 else r for r in possible}
-    base = of_responses(sorted(ended), SYMBOLS, LENGTH, seed)
+
+    responses = set()
+    for response in product(range(SYMBOLS), repeat=LENGTH):
+        first, said = response[0], response[SAID]
+        if not chances[first, said].isfinite():
+            continue
+        ends_here = kind == "ends" and said == 0
+        responses.add(response[: SAID + 1] if ends_here else response)
+    base = of_responses(sorted(responses), SYMBOLS, LENGTH, seed)
+
+    # The environment's token is drawn by its own chances, and no token of the policy.
     environment = torch.zeros(base.mask.shape, dtype=torch.float64)
     environment[:, SAID] = chances[base.tokens[:, 0], base.tokens[:, SAID]]
-    world = replace(base, mask=base.mask & (torch.arange(LENGTH) != SAID), environment=environment)
-    return replace(world, rewards=world.rewards - world.sampled() @ world.rewards)
+    of_policy = base.mask & (torch.arange(LENGTH) != SAID)
+    world = replace(base, mask=of_policy, environment=environment)
+
+    expected_reward = world.sampled() @ world.rewards
+    return replace(world, rewards=world.rewards - expected_reward)
 
 
 def leaky(world: World) -> World:

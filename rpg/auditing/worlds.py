@@ -95,14 +95,28 @@ def of_responses(
     responses: Sequence[tuple[int, ...]], vocabulary: int, length: int, seed: int
 ) -> World:
     """A world of these responses, with random logits and rewards."""
-    prefixes = dict.fromkeys(response[:t] for response in responses for t in range(len(response)))
-    index = {prefix: state for state, prefix in enumerate(prefixes)}
-    rows = [[(token, index[r[:t]], True) for t, token in enumerate(r)] for r in responses]
-    padded = [row + [(0, 0, False)] * (length - len(row)) for row in rows]
-    tokens, states, written = torch.tensor(padded).unbind(-1)
+    # A state is a prefix; states are numbered in the order in which they are met.
+    index: dict[tuple[int, ...], int] = {}
+    shape = (len(responses), length)
+    tokens = torch.zeros(shape, dtype=torch.long)
+    states = torch.zeros(shape, dtype=torch.long)
+    written = torch.zeros(shape, dtype=torch.bool)
+    for row, response in enumerate(responses):
+        for t, token in enumerate(response):
+            tokens[row, t] = token
+            states[row, t] = index.setdefault(response[:t], len(index))
+            written[row, t] = True
+
     g = torch.Generator().manual_seed(seed)
     old, apart, direction = torch.randn(3, len(index), vocabulary, generator=g, dtype=torch.float64)
-    ref = old + 0.7 * apart
     rewards = torch.randn(len(responses), generator=g, dtype=torch.float64)
-    world = World(tokens, states, written.bool(), rewards, old, ref, direction)
+    world = World(
+        tokens=tokens,
+        states=states,
+        mask=written,
+        rewards=rewards,
+        old=old,
+        ref=old + 0.7 * apart,
+        direction=direction,
+    )
     return replace(world, rewards=rewards - world.sampled() @ rewards)

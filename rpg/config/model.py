@@ -157,9 +157,8 @@ class KnownModel:
     member: str  # the GGUF file in its wheel
     sha256: str  # of that file
     parameters: int
-    pad_token: str | None = (
-        None  # if the file's own cannot be used, e.g. because it is also the end token.
-    )
+    pad_token: str | None = None
+    """Used where the file's own cannot be, for example because it is also the end token."""
     shape: tuple[int, int, int, int, int, int, int] | None = None
     """Layers, hidden size, heads, key-value heads, head size, feed-forward size, vocabulary
     (rpg.planning.model_shapes)."""

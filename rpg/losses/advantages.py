@@ -176,37 +176,41 @@ def _per_response(kind: Advantage, reward: Tensor, group: Tensor, lengths: Tenso
     if kind.type == "none":
         return reward
     ids, index = torch.unique(group, return_inverse=True)
-    zeros = reward.new_zeros(len(ids))
-    size = zeros.index_add(0, index, torch.ones_like(reward))
     if len(reward) > 1 and len(ids) == len(reward):
         warnings.warn(
             f"group: each of the {len(reward)} responses is a group of its own, so that "
-            "every advantage is 0 and nothing "
-            "is learned; give responses to the same prompt the same number",
+            "every advantage is 0 and nothing is learned; give responses to the same prompt "
+            "the same number",
             stacklevel=3,
         )
+    zeros = reward.new_zeros(len(ids))
+    size = zeros.index_add(0, index, torch.ones_like(reward))
+    others = (size - 1).clamp(min=1)
+    highest = zeros.scatter_reduce(0, index, reward, "amax", include_self=False)
+    lowest = zeros.scatter_reduce(0, index, reward, "amin", include_self=False)
+    differs = (highest > lowest)[index]
+
     mean = zeros.index_add(0, index, reward) / size
     if kind.type == "group" and kind.by_length:
         total = zeros.index_add(0, index, lengths.to(reward)).clamp(min=1)
         mean = zeros.index_add(0, index, reward * lengths) / total
+
     result = reward - mean[index]
-    highest = zeros.scatter_reduce(0, index, reward, "amax", include_self=False)
-    lowest = zeros.scatter_reduce(0, index, reward, "amin", include_self=False)
-    differs = (highest > lowest)[index]
     if kind.type == "best_of_group":
         # What the best response has above the second best; nothing where several are best.
         best = reward == highest[index]
-        others = torch.where(best, lowest[index], reward)
-        second = zeros.scatter_reduce(0, index, others, "amax", include_self=False)
+        without_best = torch.where(best, lowest[index], reward)
+        second = zeros.scatter_reduce(0, index, without_best, "amax", include_self=False)
         alone = zeros.index_add(0, index, best.to(reward))[index] == 1
         result = torch.where(best & alone, highest[index] - second[index], 0)
     if kind.type == "leave_one_out":
-        result = result * (size / (size - 1).clamp(min=1))[index]
+        result = result * (size / others)[index]
     elif kind.type in ("group", "best_of_group") and kind.std:
-        variance = zeros.index_add(0, index, (reward - mean[index]) ** 2) / (size - 1).clamp(min=1)
+        variance = zeros.index_add(0, index, (reward - mean[index]) ** 2) / others
         result = result / (variance.sqrt() + EPSILON)[index]
     if kind.type == "group" and kind.rescale:
         result = result * (len(reward) / differs.sum().clamp(min=1))
+
     return torch.where(differs, result, 0)  # rounding must not turn equal rewards into advantages
 
 

@@ -22,9 +22,8 @@ from rpg.losses.kl_terms import bounded_exp, estimator, k3
 from rpg.losses.surrogates import CLIPS, TokenInputs, TokenLoss, token_loss
 
 LOG_PROB_FLOOR = -1e4  # log 0 = -inf becomes this, so that it can be multiplied by a weight of zero
-POSITIVE = (
-    0.25  # log-probabilities are at most 0; bfloat16 rounds a difference of logits of 30 to eighths
-)
+# Log-probabilities are at most 0; bfloat16 rounds a difference of logits of 30 to eighths.
+POSITIVE = 0.25
 _CHUNK = 65_536  # tokens per pass on a CPU: the temporaries of a pass then stay in its cache
 
 
@@ -97,7 +96,10 @@ def policy_loss(
         if rollout_weights is not None:
             weights *= torch.where(mask, rollout_weights, 0)
         rows, tokens = mask.shape
-        size = max(1, _CHUNK // max(1, tokens) if log_prob.device.type == "cpu" else rows)
+        size = rows
+        if log_prob.device.type == "cpu":  # as many rows as fit into its caches
+            size = _CHUNK // max(1, tokens)
+        size = max(1, size)
         slope = torch.empty_like(weights)
         sums = weights.new_zeros(len(_SUMS))
         peaks = [weights.new_zeros(2)]
@@ -110,9 +112,8 @@ def policy_loss(
             sums += part_sums
             peaks.append(torch.stack([peak, highest]))
         # The next line is the only one that waits for the device.
-        *numbers, ratio_max, highest_log_prob = torch.cat(
-            [sums, torch.stack(peaks).amax(0)]
-        ).tolist()
+        on_host = torch.cat([sums, torch.stack(peaks).amax(0)]).tolist()
+        *numbers, ratio_max, highest_log_prob = on_host
     measured = dict(zip(_SUMS, numbers, strict=True))
     loss = cast(Tensor, _KnownSlope.apply(log_prob, sums[0], slope))  # type: ignore[no-untyped-call]
     if token_kl is not None:
@@ -197,8 +198,8 @@ def _highest(*log_probs: Tensor) -> Tensor:
 
 
 # --- metrics
-# -----------------------------------------------------------------------------------------
 
+# What _measure sums over the tokens of a batch, in the order of its tensor.
 _SUMS = (
     "loss",
     "tokens",
@@ -221,20 +222,32 @@ def _measure(x: TokenInputs, token: TokenLoss, loss: Tensor) -> tuple[Tensor, Te
     KL(p || q) = E_p[q/p - 1 - log(q/p)] (paper, Appendix D), its expectation carried over to
     samples from `old`.
     """
-    w = bounded_exp(x.log_w)
-    kls = [k3(x.log_w).sum(), (w * k3(-x.log_w)).sum()]
-    if x.log_v is None:
-        kls += kls
-    else:
-        kls += [(bounded_exp(x.log_v) * k3(x.d)).sum(), (w * k3(-x.d)).sum()]
-    whole = token.ratio.shape != x.mask.shape
-    counted = x.mask.any(-1, keepdim=True) if whole else x.mask
-    r = torch.where(counted, token.ratio, 0)
     zero = torch.zeros_like(loss)
-    cut = [(token.cuts[name] & x.mask).sum() if name in token.cuts else zero for name in CLIPS]
-    numbers = [loss, x.mask.sum(), *kls, counted.sum(), r.sum(), (r * r).sum(), *cut]
-    sums = torch.stack([number.to(loss.dtype) for number in numbers])
-    return sums, r.max() if r.numel() else zero
+    named = {"loss": loss, "tokens": x.mask.sum()}
+
+    w = bounded_exp(x.log_w)
+    named["kl_old_to_policy"] = k3(x.log_w).sum()
+    named["kl_policy_to_old"] = (w * k3(-x.log_w)).sum()
+    if x.log_v is None:  # the reference is `old`
+        named["kl_ref_to_policy"] = named["kl_old_to_policy"]
+        named["kl_policy_to_ref"] = named["kl_policy_to_old"]
+    else:
+        named["kl_ref_to_policy"] = (bounded_exp(x.log_v) * k3(x.d)).sum()
+        named["kl_policy_to_ref"] = (w * k3(-x.d)).sum()
+
+    one_per_response = token.ratio.shape != x.mask.shape
+    counted = x.mask.any(-1, keepdim=True) if one_per_response else x.mask
+    ratio = torch.where(counted, token.ratio, 0)
+    named["ratios"] = counted.sum()
+    named["ratio"] = ratio.sum()
+    named["ratio_squared"] = (ratio * ratio).sum()
+
+    for name in CLIPS:
+        cut = token.cuts.get(name)
+        named[f"clip_fraction_{name}"] = zero if cut is None else (cut & x.mask).sum()
+
+    sums = torch.stack([named[name].to(loss.dtype) for name in _SUMS])
+    return sums, ratio.max() if ratio.numel() else zero
 
 
 def _metrics(sums: dict[str, float], ratio_max: float) -> dict[str, float]:
@@ -252,7 +265,6 @@ def _metrics(sums: dict[str, float], ratio_max: float) -> dict[str, float]:
 
 
 # --- clear errors
-# ------------------------------------------------------------------------------------
 
 
 def _require_token_kl(algo: Algorithm, token_kl: Tensor | None) -> None:
@@ -336,9 +348,8 @@ def rollout_weights(
         given = {"old_log_prob": old_log_prob, "sampler_log_prob": sampler_log_prob}
         old, sampler = (x.to(dtype).clamp(min=LOG_PROB_FLOOR) for x in given.values())
         log_ratio = torch.where(mask, old - sampler, 0)
-        if (
-            not log_ratio.isfinite().all()
-        ):  # a comparison with a bound would take NaN for outside of it
+        if not log_ratio.isfinite().all():
+            # A comparison with a bound would take NaN for outside of it.
             raise _explain_not_finite(float("nan"), given, mask)
         if isinstance(setting, RejectedSamples):
             return _kept(setting, log_ratio, mask).to(log_ratio.dtype)

@@ -180,8 +180,9 @@ def _gmpo(x: TokenInputs, clip: Clip | None) -> TokenLoss:
     negative = x.advantages < 0
     upper = (x.log_w > high) & ~negative
     lower = (x.log_w < -low) & negative
-    log_w = torch.where(upper, high, torch.where(lower, -low, x.log_w)).where(x.mask, 0)
-    w = bounded_exp(log_w.sum(-1, keepdim=True) / x.lengths)
+    clipped = x.log_w.masked_fill(upper, high).masked_fill(lower, -low)
+    clipped = torch.where(x.mask, clipped, 0)
+    w = bounded_exp(clipped.sum(-1, keepdim=True) / x.lengths)
     value = -w * x.advantages
     slope = value.masked_fill(upper | lower, 0)
     return TokenLoss(value, slope, w, {"upper": upper & (value < 0), "lower": lower})

@@ -162,9 +162,8 @@ AT_ONCE = 1.2e9
 class Memory:
     """Bytes of one training."""
 
-    fixed: (
-        float  # the process, weights, gradients, moments, and policies other than the trained one
-    )
+    fixed: float
+    """The process, weights, gradients, moments, and policies other than the trained one."""
     rollout: float
     """Keys and values of the responses drawn at a time, if all have the maximum length; copied
     weights; logits."""
