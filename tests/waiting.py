@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-HANG = 480.0
+HANG = 900.0
 """Seconds after which something will not happen any more, also on a machine with much else to do.
 """
 
@@ -23,7 +23,8 @@ def until(condition, what="it", unless=lambda: False, pause=0.05):
         over = unless()
         if over and (found := condition()):
             break
-        assert not over and time.monotonic() < deadline, f"{what} never happened"
+        assert not over, f"{what} never happened, and what would do it is over"
+        assert time.monotonic() < deadline, f"{what} did not happen in {HANG:g} s"
         time.sleep(pause)
     return found
 

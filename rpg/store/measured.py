@@ -35,6 +35,8 @@ def metric_curves(
 ) -> pandas.DataFrame:
     """Curves of metrics: mean and 95 % t interval over seeds.
 
+    Seeds are added up in their order: the same runs give the same digits from any database.
+
     Columns: metric, sweep, variant, x, step, mean, low, high, seeds, width. Runs longer than
     `points` steps are averaged over `width` neighbouring steps first; None keeps every step. Where
     a seed's value is not finite the mean is null. `each_seed`: a curve for every seed instead, with
@@ -62,11 +64,12 @@ def metric_curves(
               SELECT metric, sweep, variant, seed, run, width, (step - 1) // width AS bin,
                      avg(step) AS step, avg("x axis") AS x,
                      CASE WHEN bool_and(isfinite(value))
-                          THEN avg(value) FILTER (isfinite(value)) END AS value
+                          THEN avg(value ORDER BY step) FILTER (isfinite(value)) END AS value
               FROM long, wide GROUP BY metric, sweep, variant, seed, run, width, bin)
             SELECT metric, sweep, variant{seed}, avg(x) AS x, avg(step) AS step,
-                   CASE WHEN count(value) = count(*) THEN avg(value) END AS mean,
-                   stddev_samp(value) AS spread, min(value) AS lowest, max(value) AS highest,
+                   CASE WHEN count(value) = count(*) THEN avg(value ORDER BY seed, run) END AS mean,
+                   stddev_samp(value ORDER BY seed, run) AS spread,
+                   min(value) AS lowest, max(value) AS highest,
                    count(*)::INTEGER AS seeds, any_value(width) AS width
             FROM thin GROUP BY metric, sweep, variant{seed}, bin
             ORDER BY metric, sweep, variant{seed}, bin""",
@@ -98,7 +101,8 @@ def score_curves(
               WINDOW w AS (PARTITION BY m.sweep, m.run ORDER BY m.step))
             SELECT s.benchmark, s.sweep, s.variant{seed}, s.step,
                    avg(CASE WHEN s.step = 0 THEN 0 ELSE a.x END) AS x,
-                   avg(s.accuracy) AS mean, stddev_samp(s.accuracy) AS spread,
+                   avg(s.accuracy ORDER BY s.seed, s.run) AS mean,
+                   stddev_samp(s.accuracy ORDER BY s.seed, s.run) AS spread,
                    min(s.accuracy) AS lowest, max(s.accuracy) AS highest, count(*)::INTEGER AS seeds
             FROM every_score s JOIN chosen USING (sweep, variant)
                                LEFT JOIN axis a USING (sweep, run, step)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import free_port, until
+from tests.waiting import HANG, free_port, until
 
 QUIET = "--include-log-monitor=false"
 """No process that watches what the workers print, to tell a driver who does not ask for it."""
@@ -55,7 +55,9 @@ def ray_head(cpus: int = 2, dashboard: int | None = None):
 
     With a port for its `dashboard` the cluster takes jobs there. Ray's control server listens on
     every interface, whatever it is told: unless RAY_AUTH_MODE says otherwise it asks for a token,
-    which Ray makes.
+    which Ray makes. Whatever is started while it is up inherits that a worker may take long to
+    start, as it does beside other tests: after its 60 seconds Ray ends it and starts another, which
+    takes as long.
     """
     port = free_port()
     folder = Path(
@@ -80,6 +82,8 @@ def ray_head(cpus: int = 2, dashboard: int | None = None):
         f"--runtime-env-agent-port={free_port()}",
         f"--ray-client-server-port={free_port()}",
     ]
+    patience = pytest.MonkeyPatch()
+    patience.setenv("RAY_worker_register_timeout_seconds", str(int(HANG)))
     with open(folder / "head.log", "wb") as log:
         head = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     try:
@@ -94,6 +98,7 @@ def ray_head(cpus: int = 2, dashboard: int | None = None):
         until(started, "Ray's head", ended)
         yield f"127.0.0.1:{port}"
     finally:
+        patience.undo()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(head.pid, signal.SIGKILL)  # its workers end when they miss it
         head.wait()

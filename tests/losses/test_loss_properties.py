@@ -71,6 +71,7 @@ def test_padding_changes_neither_loss_nor_gradient(case, width, left):
     same(torch.tensor(list(a.metrics.values())), torch.tensor(list(b.metrics.values())))
 
 
+@pytest.mark.component
 @settings(max_examples=80, deadline=None)
 @given(cases(), st.integers(1, 4))
 def test_sharding_into_micro_batches(case, size):
