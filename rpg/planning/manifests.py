@@ -15,6 +15,8 @@ from rpg.config.backend import BackendSection, OnSlurm, VerlBackend
 from rpg.config.errors import ConfigError
 
 HERE_DOCUMENT = "END_OF_THE_SWEEP"
+RAY_SECONDS = 300
+"""How long a batch script waits for the head of its Ray."""
 
 
 @dataclass(frozen=True)
@@ -88,12 +90,19 @@ def slurm_script(job: Job) -> str:
         more = on_its_cluster(job)
         lines += [
             'head=$(hostname --all-ip-addresses | cut --delimiter=" " --fields=1)',
+            # Another job of ours on this node has another port.
+            "port=$((20000 + SLURM_JOB_ID % 12000))",
             'srun --overlap --nodes=1 --ntasks=1 --nodelist="$(hostname --short)" \\',
-            '  ray start --head --block --node-ip-address="$head" --port=6379 &',
-            "sleep 20",
+            '  ray start --head --block --node-ip-address="$head" --port="$port" &',
+            f"for second in $(seq {RAY_SECONDS}); do",
+            '  ray status --address="$head:$port" > /dev/null 2>&1 && break',
+            f'  [ "$second" -lt {RAY_SECONDS} ] || {{ echo "Ray did not start" >&2; exit 1; }}',
+            "  sleep 1",
+            "done",
             "srun --overlap --nodes=$((SLURM_JOB_NUM_NODES - 1)) "
             "--ntasks=$((SLURM_JOB_NUM_NODES - 1)) \\",
-            '  --exclude="$(hostname --short)" ray start --block --address="$head:6379" &',
+            '  --exclude="$(hostname --short)" ray start --block --address="$head:$port" &',
+            'export RAY_ADDRESS="$head:$port"  # what `auto` means below',
         ]
     # No exec: Slurm sends its signals to every process of the job, and Ray ends with the script.
     lines.append(shlex.join(job.words(job.file, job.home, more)))

@@ -100,6 +100,41 @@ def test_a_batch_script_brings_a_ray_of_its_own_for_several_nodes():
     assert skypilot(job(VERL))["resources"]["accelerators"] == "H100:8"
 
 
+@pytest.mark.component
+def test_a_batch_script_waits_for_its_ray_on_a_port_of_its_own(tmp_path):
+    """With stand-ins for Slurm's and Ray's commands; the head answers when it is asked for the
+    second time."""
+    commands = {
+        "hostname": "echo 10.0.0.1",
+        "srun": 'echo "$@" >> calls',
+        "sleep": "true",
+        "ray": "echo asked >> asked; [ $(wc -l < asked) -gt 1 ]",
+        "rpg": 'cat asked > asked-before-rpg; echo "$RAY_ADDRESS" > used\n'
+        "until grep --quiet address=10 calls; do /bin/sleep 0.05; done",
+    }
+    for name, line in commands.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "SLURM_JOB_ID": "12345",
+        "SLURM_JOB_NUM_NODES": "2",
+    }
+    subprocess.run(
+        ["bash"],
+        input=slurm_script(job(VERL)),
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env=environment,
+        timeout=60,
+    )
+    assert (tmp_path / "asked-before-rpg").read_text() == "asked\nasked\n"
+    assert (tmp_path / "used").read_text() == "10.0.0.1:20345\n"
+    calls = (tmp_path / "calls").read_text()
+    assert "--port=20345" in calls and "--address=10.0.0.1:20345" in calls
+
+
 def test_the_file_in_a_manifest_needs_no_other_file_and_gives_the_same_runs(command_line, tmp_path):
     file = CONFIGS / "sweeps/quickstart.yaml"
     assert "base:" in file.read_text()
