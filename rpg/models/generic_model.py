@@ -46,19 +46,16 @@ class CacheEngine:
             raise ModelError(f"model.path: {type(self.model).__name__} has no cache to sample with")
         if self.only_states:
             raise ModelError(
-                f"model.path: {type(self.model).__name__} with linear attention in every "
-                "layer cannot "
-                "be sampled from: transformers has no cache that counts its tokens"
+                f"model.path: {type(self.model).__name__} with linear attention in every layer "
+                "cannot be sampled from: transformers has no cache that counts its tokens"
             )
         longest = max(map(len, prompts))
         places = _learned_positions(self.model)
         if places is not None and longest + max_new_tokens > places:
             raise ModelError(
-                f"model.path: {type(self.model).__name__} has {places} positions, too few "
-                "for a prompt of "
-                f"{longest} tokens and {max_new_tokens} of a response; lower "
-                "rollout.max_prompt_tokens or "
-                "max_response_tokens"
+                f"model.path: {type(self.model).__name__} has {places} positions, too few for a "
+                f"prompt of {longest} tokens and {max_new_tokens} of a response; lower "
+                "rollout.max_prompt_tokens or max_response_tokens"
             )
         ids, seen = padded_left(prompts, longest)
         attend = seen.long().to(self.device)

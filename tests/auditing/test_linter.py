@@ -298,3 +298,37 @@ def test_the_command_reports_on_a_file_of_another_trainer(tmp_path):
     result = CliRunner().invoke(load(), ["audit", "--config", str(tmp_path / "run.yaml"), "--json"])
     assert result.exit_code == 0, result.output
     assert hit(json.loads(result.stdout), "On- and off-policy: 1 of the reward's gradient")
+
+
+def test_settings_of_megatron_are_known(tmp_path):
+    actor = "actor_rollout_ref.actor."
+    sentences = said(
+        tmp_path,
+        "python3 -m verl.trainer.main_ppo --config-name=ppo_megatron_trainer.yaml "
+        f"algorithm.adv_estimator=grpo {actor}megatron.expert_model_parallel_size=4 "
+        f"actor_rollout_ref.ref.megatron.param_offload=True {actor}megatron.no_such_size=2 "
+        f"{actor}megatron.override_transformer_config.moe_aux_loss_coeff=0.1",
+    )
+
+    [unknown] = [line for line in sentences if "has no such keys" in line]
+    assert "no_such_size" in unknown
+    assert "expert_model_parallel_size" not in unknown and "param_offload" not in unknown
+
+
+def test_a_command_of_verl_before_its_switch_of_the_kl_is_refused(tmp_path):
+    command = (
+        "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=gae "
+        "critic.model.fsdp_config.grad_offload=True algorithm.kl_ctrl.kl_coef=0.003"
+    )
+
+    with pytest.raises(UserError, match=r"verl before 0\.3, whose defaults were others"):
+        said(tmp_path, command)
+
+
+def test_a_coefficient_without_its_switch_stands_at_the_top(tmp_path):
+    command = (
+        "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo "
+        "algorithm.kl_ctrl.kl_coef=0.003"
+    )
+
+    assert "use_kl_in_reward could not be resolved" in said(tmp_path, command)[1]

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from transformers import AutoConfig, LlamaConfig, MistralConfig, Qwen3_5TextConfig
+from transformers import AutoConfig, LlamaConfig, MistralConfig, Qwen3_5TextConfig, Qwen3NextConfig
 
 from rpg.models import generic_model, lean, lean_caches, lean_decoding
 from rpg.models.decoding import Batch, SamplingPlan, draw
@@ -75,6 +75,14 @@ def test_greedy_is_the_model_s_own_greedy_generation(kind):
             pad_token_id=0,
         )[0, len(prompt) :]
         assert found.batch.tokens[row, : found.batch.lengths[row]].tolist() == out.tolist()
+
+
+@pytest.mark.parametrize("family", [Qwen3NextConfig, Qwen3_5TextConfig])
+def test_a_model_with_states_alone_is_refused_in_a_sentence(family):
+    lm = model(family=family, layer_types=["linear_attention"] * 2, **sizes)
+
+    with pytest.raises(ModelError, match="linear attention in every layer cannot be sampled"):
+        sample(generic_model.CacheEngine(lm), None, group_size=1)
 
 
 def test_lengths_and_truncation():
