@@ -97,17 +97,20 @@ def unit_token(tokens: Sequence[Token]) -> list[Token]:
 def compound(first: Sequence[Token], second: Sequence[Token]) -> tuple[Token, ...] | None:
     """`5 feet 6 inches`, `6 dollars and 25 cents` as one value in the first unit; None where they
     are none."""
-    whole = [token for token in first if token.kind != "edge"]
-    part = [token for token in second if token.kind != "edge"]
-    if whole[-1].kind != "unit" or [token.kind for token in part] != ["number", "unit"]:
+    *number, large_unit = [token for token in first if token.kind != "edge"]
+    rest = [token for token in second if token.kind != "edge"]
+    if large_unit.kind != "unit" or [token.kind for token in rest] != ["number", "unit"]:
         return None
-    large, dimension = unit(whole[-1].text) or (Fraction(1), {})
-    small, other = unit(part[-1].text) or (Fraction(1), {})
-    share = value_of(part[0].text) * small / large
-    if dimension != other or not dimension or share >= 1:
+    rest_number, small_unit = rest
+    large, dimension = unit(large_unit.text) or (Fraction(1), {})
+    small, small_dimension = unit(small_unit.text) or (Fraction(1), {})
+    # 6 inches are half a foot; 15 inches behind 5 feet are no rest.
+    share = value_of(rest_number.text) * small / large
+    if not dimension or small_dimension != dimension or share >= 1:
         return None
-    number = whole[:-1]
-    return (*tokens_of("{"), *number, *tokens_of(f"+{share}}}"), whole[-1])
+    opened = tokens_of("{")
+    added = tokens_of(f"+{share}}}")
+    return (*opened, *number, *added, large_unit)
 
 
 def is_unit(token: Token) -> bool:

@@ -57,12 +57,12 @@ def variants(gold: str) -> list[str]:
 
 def candidates(golds: Sequence[str], marker: str) -> dict[str, Verifier]:
     """The verifiers that the form of the answers admits, from the simplest to the most general."""
-    forms = [_NUMBER.fullmatch(gold.strip()) is not None for gold in golds]
-    mathematical = [_MATHEMATICS.search(gold) is not None for gold in golds]
+    numbers = [gold for gold in golds if _NUMBER.fullmatch(gold.strip())]
+    mathematical = [gold for gold in golds if _MATHEMATICS.search(gold)]
     found: dict[str, Verifier] = {}
-    if sum(forms) >= _MOSTLY * len(golds):
+    if len(numbers) >= _MOSTLY * len(golds):
         found["number"] = MarkerVerifier(marker=marker, match="number")
-    if any(mathematical):
+    if mathematical:
         found["math"] = MathVerifier(fallback="boxed")
     found["text"] = MarkerVerifier(marker=marker)
     return found
@@ -72,18 +72,18 @@ def tried(verifier: Verifier, golds: Sequence[str]) -> Tried:
     """How a verifier judges the answers as they may be written, and other answers of the data."""
     step = max(1, len(golds) // TRIED)
     chosen = list(golds[::step])
-    right = [(text, gold) for gold in chosen for text in variants(gold)]
-    others = [*chosen[1:], *chosen[:1]]
-    wrong = [
-        (other, gold)
-        for other, gold in zip(others, chosen, strict=True)
-        if other.strip() != gold.strip()
-    ]
-    items = [Item(verifier.written(text), gold) for text, gold in [*right, *wrong]]
+    right = [Item(verifier.written(text), gold) for gold in chosen for text in variants(gold)]
+    # As a wrong answer, that of the next row.
+    wrong = list[Item]()
+    for gold, other in zip(chosen, [*chosen[1:], *chosen[:1]], strict=True):
+        if other.strip() != gold.strip():
+            wrong.append(Item(verifier.written(other), gold))
     with grader_for(verifier) as grader:
-        verdicts = [grade.correct for grade in grader.grade(items)]
-    accepted = sum(verdicts[: len(right)]) / len(right)
-    refused = 1 - sum(verdicts[len(right) :]) / max(1, len(wrong))
+        verdicts = [grade.correct for grade in grader.grade([*right, *wrong])]
+    right_verdicts = verdicts[: len(right)]
+    wrong_verdicts = verdicts[len(right) :]
+    accepted = sum(right_verdicts) / len(right)
+    refused = 1 - sum(wrong_verdicts) / max(1, len(wrong))
     return Tried(verifier, accepted, refused)
 
 

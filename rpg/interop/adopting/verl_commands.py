@@ -120,10 +120,13 @@ def _note_untranslated(source: Source) -> None:
             source.untranslated.append(f"{key} ({why})")
     read = {*TABLES["verl"], *TABLES["read"]["verl"]}
     for key, value in values.items():
-        decides = value is not None and key not in read and _DECIDES.match(key)
-        if decides and value not in _TRANSLATED.get(key, ()):
-            source.untranslated.append(f"{key}={value}")
-        if value is not None and key in _ONLY and value not in _ONLY[key]:
+        if value is None or key in read:
+            continue
+        if key in _ONLY:
+            is_taken = value in _ONLY[key]
+        else:
+            is_taken = not _DECIDES.match(key) or value in _TRANSLATED.get(key, ())
+        if not is_taken:
             source.untranslated.append(f"{key}={value}")
     if values.get(f"{_ACTOR}use_kl_loss") and values.get(_IN_REWARD):
         source.untranslated.append("a KL in the loss and one in the reward")

@@ -39,6 +39,10 @@ from rpg.store.run_folder import RunFolder, is_step
 from rpg.store.samples import CLUSTER, EVAL_COLUMNS, read_eval, write_eval
 
 _DEFAULTS = {"answer": "", "extracted": None, "reason": "", "tokens": 0, "truncated": False}
+_NAMES = {**{f"train/{name}": ours for name, ours in TRL.items()}, **VERL, **TRL}
+"""Names of TRL and verl -> ours; TRL's tracker puts `train/` before its own."""
+_OWN = COUNTED - {"optimizer_step"}
+"""What is counted here, whatever a trainer counts."""
 
 
 class Recording:
@@ -257,15 +261,22 @@ class Recording:
     def _ours(self, values: Mapping[str, Any]) -> dict[str, float]:
         """The values under our names; a name that is taken, or counts something here, gets `their_`
         before it."""
-        parsed = {name: self._number(name, value) for name, value in values.items()}
-        numbers = {name: number for name, number in parsed.items() if number is not None}
-        table = {**{f"train/{name}": ours for name, ours in TRL.items()}, **VERL, **TRL}
-        ours = {theirs: name for name, theirs in columns_of(table, numbers).items()} | self._names
+        numbers: dict[str, float] = {}
+        for name, value in values.items():
+            number = self._number(name, value)
+            if number is not None:
+                numbers[name] = number
+        columns = columns_of(_NAMES, numbers)
+        ours = {theirs: name for name, theirs in columns.items()} | self._names
+        # Names that we know come first: they take theirs before another column does.
+        known = [name for name in numbers if name in ours]
+        others = [name for name in numbers if name not in ours]
         row: dict[str, float] = {}
-        for name in sorted(numbers, key=lambda name: name not in ours):
+        for name in [*known, *others]:
             target = ours.get(name, name)
-            taken = target in COUNTED - {"optimizer_step"} or target.lower() in map(str.lower, row)
-            row[f"their_{target}" if taken else target] = numbers[name]
+            if target in _OWN or target.lower() in {taken.lower() for taken in row}:
+                target = f"their_{target}"
+            row[target] = numbers[name]
         return row
 
     def _number(self, name: str, value: Any) -> float | None:

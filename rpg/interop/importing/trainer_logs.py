@@ -162,18 +162,21 @@ def _require(path: Path, names: Iterable[str], columns: Iterable[str]) -> None:
 def _require_measured(path: Path, rows: list[Row], column: str, *, once: bool) -> None:
     """Raises LogError if the column has no number; or different ones at a step, where it should
     have `once` one."""
-    found: dict[int, Any] = {}
+    first: dict[int, Any] = {}
     for row in rows:
         step = row["step"]
         value = row.get(column)
-        if _is_logged(value) and str(found.setdefault(step, value)) != str(value) and once:
-            raise LogError(f"{path}: step {step}: {column} is both {found[step]} and {value}")
-    if not found:
-        texts = [row.get(column) for row in rows]
-        number = next((number for number, text in enumerate(texts, 1) if text not in (None, "")), 1)
-        raise LogError(
-            f"{path}: column {column!r} has no number (row {number}: {texts[number - 1]!r})"
-        )
+        if not _is_logged(value):
+            continue
+        before = first.setdefault(step, value)
+        if once and str(before) != str(value):
+            raise LogError(f"{path}: step {step}: {column} is both {before} and {value}")
+    if first:
+        return
+    texts = [row.get(column) for row in rows]
+    filled = [number for number, text in enumerate(texts, 1) if text not in (None, "")]
+    number = filled[0] if filled else 1
+    raise LogError(f"{path}: column {column!r} has no number (row {number}: {texts[number - 1]!r})")
 
 
 def _scores(path: Path, rows: Iterable[Row], column: str, updates: int) -> dict[int, float]:
@@ -273,9 +276,20 @@ def _verl(text: str, path: Path) -> Iterable[Row]:
             row = _json(line, path, number)
             if isinstance(row.get("data"), dict) and is_step(row.get("step")):
                 yield {**row["data"], "step": row["step"]}
-        elif match := _CONSOLE.search(line):
-            pairs = (_PAIR.fullmatch(_WRAPPED.sub("", part)) for part in match[2].split(" - "))
-            yield {**{pair[1]: float(pair[2]) for pair in pairs if pair}, "step": int(match[1])}
+            continue
+        printed = _CONSOLE.search(line)
+        if printed:
+            yield {**_printed_numbers(printed[2]), "step": int(printed[1])}
+
+
+def _printed_numbers(text: str) -> Row:
+    """The numbers of `actor/lr:1e-06 - critic/score:np.float64(0.5)`."""
+    numbers: Row = {}
+    for part in text.split(" - "):
+        pair = _PAIR.fullmatch(_WRAPPED.sub("", part))
+        if pair:
+            numbers[pair[1]] = float(pair[2])
+    return numbers
 
 
 def _table(text: str, path: Path) -> Iterable[Row]:
