@@ -17,8 +17,8 @@ from rpg import stats
 from rpg.report.problem_scores import Pairs, ProblemScores
 
 REAL = ("better", "worse")
-TOO_FEW = "too few seeds"
-TOO_FEW_MOVE = "too few problems move"
+TOO_FEW = stats.TOO_FEW_SEEDS
+TOO_FEW_MOVE = stats.TOO_FEW_MOVE
 NOT_MEASURED = "not measured"
 """At equal spending: the checkpoints of a variant do not carry a verdict."""
 NO_VERDICT = (TOO_FEW, TOO_FEW_MOVE, NOT_MEASURED, stats.NOT_TESTABLE)

@@ -13,9 +13,12 @@ from rpg.stats.comparisons import (
     NOT_TESTABLE,
     OTHERS,
     THESE,
+    TOO_FEW_MOVE,
+    TOO_FEW_SEEDS,
     Family,
     family,
     holm,
+    units,
     verdict,
 )
 from rpg.stats.estimates import (
@@ -38,6 +41,13 @@ from rpg.stats.power import (
     sentence,
     spreads,
 )
+from rpg.stats.sampled import (
+    Answers,
+    problems_needed,
+    sampled_family,
+    samples_needed,
+    smallest_found,
+)
 from rpg.stats.sequential import Look, next_look
 
 __all__ = [
@@ -49,6 +59,9 @@ __all__ = [
     "NOT_TESTABLE",
     "OTHERS",
     "THESE",
+    "TOO_FEW_MOVE",
+    "TOO_FEW_SEEDS",
+    "Answers",
     "Collapse",
     "Design",
     "Estimate",
@@ -67,9 +80,14 @@ __all__ = [
     "majority_at_k",
     "next_look",
     "pass_at_k",
+    "problems_needed",
+    "sampled_family",
+    "samples_needed",
     "sentence",
     "share_collapsed",
+    "smallest_found",
     "spreads",
     "t_quantile",
+    "units",
     "verdict",
 ]

@@ -34,6 +34,8 @@ BETTER = "better"
 WORSE = "worse"
 WITHIN_NOISE = "within noise"
 NOT_TESTABLE = "not testable"
+TOO_FEW_SEEDS = "too few seeds"
+TOO_FEW_MOVE = "too few problems move"
 
 _ROUNDING = 1e-20
 """Variances below this are of rounding: scores are between 0 and 1."""
