@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rpg.config.errors import ConfigError
+from rpg.config.evaluation import Evaluation
 from rpg.config.identity import identities
 from rpg.config.load import spec_of
 from rpg.store import Layout, RunFolder, StoreError
@@ -73,6 +74,8 @@ def renew(folder: RunFolder, wanted: Mapping[str, Any]) -> None:
     manifest = folder.read_manifest()
     began = ("versions", "git_revision", "machine", "created")
     fresh = {name: value for name, value in wanted.items() if name not in began}
+    if not manifest["spec"].get("evaluation", {}).get("early", False):
+        fresh = without_early_evaluations(fresh)
     before = manifest.get("evaluation_id", fresh["evaluation_id"])
     if before != fresh["evaluation_id"]:
         _swap_evaluations(folder, before, fresh["evaluation_id"])
@@ -83,6 +86,15 @@ def renew(folder: RunFolder, wanted: Mapping[str, Any]) -> None:
         write_manifest(folder, {**manifest, **fresh})
     if folder.done_path.exists() and (pending_evaluations(folder) or unreadable(folder.done_path)):
         reopen(folder)
+
+
+def without_early_evaluations(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest of a run that began without evaluations of its first steps, as runs did before
+    these were the default: it owes none of them, even if their checkpoints are there."""
+    given = {**manifest["spec"]["evaluation"], "early": False}
+    steps = Evaluation.model_validate(given).steps(manifest["steps"])
+    spec = {**manifest["spec"], "evaluation": given}
+    return {**manifest, "spec": spec, "eval_steps": list(steps)}
 
 
 def _possible(folder: RunFolder, manifest: Mapping[str, Any], wanted: list[int]) -> list[int]:

@@ -19,7 +19,7 @@ from flows.machine.disk_space import WaitingNote
 from rpg.store import Layout, RunFolder, StoreError, locks
 from rpg.store.atomic_files import atomic_folder, atomic_path, atomic_write_json, link, readable
 from rpg.store.run_folder import folders
-from rpg.store.run_writer import note_removed
+from rpg.store.run_writer import note_removed, write_manifest
 from rpg.store.samples import drift_path, write_fewer
 
 
@@ -133,6 +133,7 @@ def take_over(folder: RunFolder, source: RunFolder) -> None:
     for step in source.checkpoint_steps():
         if not folder.checkpoint(step).exists():
             _link_tree(source.checkpoint(step), folder.checkpoint(step))
+    _promise_what_is_there(folder, source)
     origin = {"sweep": source.sweep, "run": source.name, "time": time.time()}
     atomic_write_json(folder.path / "shared.json", origin)
 
@@ -155,6 +156,17 @@ def _take_evaluation(folder: RunFolder, source: RunFolder, benchmark: str, step:
         elif not has_weights:
             write_fewer(samples, target, wanted)
         # Else the evaluator takes the samples that are stored, and measures how far they moved.
+
+
+def _promise_what_is_there(folder: RunFolder, source: RunFolder) -> None:
+    """Take from the manifest the evaluations of checkpoints that `source` did not keep because it
+    had not been asked to evaluate them: they would have to be trained again."""
+    manifest = folder.read_manifest()
+    newest = max(source.checkpoint_steps(), default=-1)
+    kept = {*folder.checkpoint_steps(), *source.read_manifest().get("eval_steps", [])}
+    steps = [step for step in manifest["eval_steps"] if step > newest or step in kept]
+    if steps != manifest["eval_steps"]:
+        write_manifest(folder, {**manifest, "eval_steps": steps})
 
 
 def _link_tree(source: Path, target: Path) -> None:

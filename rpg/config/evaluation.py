@@ -98,11 +98,19 @@ class OnRay(Section):
 Place = Annotated[ThisMachine | OnRay, _BY_TYPE, default_type("here")]
 
 
+SPARSE = 4
+"""Steps between evaluations from which on the first steps get evaluations of their own."""
+
+
 class Evaluation(Section):
     """Checkpoints 0, every, 2*every, ... and the last are evaluated on the task's benchmarks as
-    they appear."""
+    they appear, and some of the first steps."""
 
     every: Annotated[Positive, ADDS, INTERVAL] = 10
+    early: Annotated[bool, ADDS] = True
+    """Where `every` is 4 or more: evaluate steps 1, 2, 4, ... up to half of it, too. Accuracies
+    change most there, and a comparison at equal tokens needs them. A run that began without these
+    evaluations does not owe them."""
     samples_per_problem: Annotated[Positive, ADDS, SAMPLES_PER_PROBLEM] = 4
     """The k of mean@k (the paper uses 32)."""
     temperature: Annotated[float, Field(ge=0), EVALUATES] = 1.0
@@ -118,6 +126,17 @@ class Evaluation(Section):
     """What produces the responses."""
     place: Annotated[Place, OPERATES] = ThisMachine()
     """Where evaluation runs, and its limits. It may change between two calls of the same sweep."""
+
+    def steps(self, last: int) -> tuple[int, ...]:
+        """The steps to evaluate of a run of `last` steps. A longer run evaluates the same early
+        steps as a shorter one, which it may continue."""
+        evaluated = {*range(0, last, self.every), last}
+        if self.early and self.every >= SPARSE:
+            step = 1
+            while 2 * step <= self.every:
+                evaluated.add(step)
+                step *= 2
+        return tuple(sorted(step for step in evaluated if step <= last))
 
     @property
     def samples(self) -> int:

@@ -291,7 +291,9 @@ class RunSpec(Section):
             return None
         every = self.evaluation.every
         for step in self.training.keep_checkpoints:
-            if step != steps and step % every:  # beyond the end it may be for a longer run
+            # Beyond the end it may be for a longer run.
+            is_evaluated = step == steps or step in self.evaluation.steps(step + 1)
+            if not is_evaluated:
                 return (
                     f"training.keep_checkpoints {step}: only evaluated steps are kept, "
                     f"every {every} and {steps}"
@@ -339,7 +341,6 @@ class RunSpec(Section):
         return self.training.prompts_per_step * self.rollout.group_size
 
     def eval_steps(self) -> tuple[int, ...]:
-        """Rollout steps whose checkpoints are evaluated: 0, every, 2*every, ..., and the last."""
-        return tuple(
-            sorted({*range(0, self.training.steps, self.evaluation.every), self.training.steps})
-        )
+        """Rollout steps whose checkpoints are evaluated: 0, early ones, every, 2*every, ..., and
+        the last."""
+        return self.evaluation.steps(self.training.steps)

@@ -110,6 +110,38 @@ def test_another_interval_adds_what_can_be_had_without_training_again(sweep, lay
     assert {step for _, step in pending_evaluations(folder)} == {3}
 
 
+LONG = {"training.steps": 24, "evaluation.every": 12}
+
+
+def begun_before_early_evaluations(layout, sweep):
+    """A finished run as an older version left it: its manifest does not know `early`."""
+    [folder, _] = finished(layout, sweep(**{**LONG, "evaluation.early": False}))
+    manifest = folder.read_manifest()
+    del manifest["spec"]["evaluation"]["early"]
+    write_manifest(folder, manifest)
+    return folder
+
+
+def test_first_steps_are_evaluated_by_default_and_finished_runs_owe_nothing(sweep, layout):
+    folder = begun_before_early_evaluations(layout, sweep)
+    folder.checkpoint(2).mkdir()
+    for _ in range(2):
+        [again, new] = register(sweep(**LONG), layout)
+        assert again == folder and folder.state() == "done"
+        assert folder.read_manifest()["eval_steps"] == [0, 12, 24], "not even where weights are"
+    shutil.rmtree(new.path)
+    [_, new] = register(sweep(**LONG), layout)
+    assert new.read_manifest()["eval_steps"] == [0, 1, 2, 4, 12, 24]
+
+
+def test_a_longer_run_does_not_owe_what_the_shorter_one_did_not_keep(sweep, layout):
+    short = begun_before_early_evaluations(layout, sweep)
+    [folder, _] = register(sweep(**{**LONG, "training.steps": 36}), layout)
+    assert folder.read_manifest()["eval_steps"] == [0, 1, 2, 4, 12, 24, 36]
+    take_over(folder, short)
+    assert folder.read_manifest()["eval_steps"] == [0, 12, 24, 36]
+
+
 def test_fewer_benchmarks_and_more_of_them_again(sweep, layout):
     few = {"evaluation.benchmarks": ["chain-one"]}
     [folder, _] = finished(layout, sweep(**few))

@@ -215,7 +215,8 @@ def test_past_policies_are_links_to_those_of_the_checkpoint_before(home):
 
 
 def test_a_rare_checkpoint_is_enough(home):
-    spec = make_spec(training={"steps": 5, "checkpoint_every": 3}, evaluation={"every": 5})
+    evaluation = {"every": 5, "early": False}
+    spec = make_spec(training={"steps": 5, "checkpoint_every": 3}, evaluation=evaluation)
     whole, parts = make_run(home, "rare-whole", spec), make_run(home, "rare-parts", spec)
     train(whole, home, quiet)
     assert whole.checkpoint_steps() == [0, 3, 5]

@@ -3,83 +3,17 @@
 import numpy as np
 import pytest
 
+from benchmarks.spacings import Simulated, simulate
 from rpg.report import equal_spending, verdicts
 from rpg.report.equal_spending import Bracket, around, bracket, compare
-from rpg.report.problem_scores import ProblemScores
-
-STEPS = 40
-
-
-class Simulated(ProblemScores):
-    """Scores of one benchmark in memory."""
-
-    def __init__(self, index, values):
-        self._tables = {"only": (index, np.array(values))}
-        self._clusters = {"only": np.arange(len(values[0]) if values else 0)}
-
-
-class Pair:
-    """Two variants with concave curves, three seeds each, evaluated on the same problems at every
-    step."""
-
-    def __init__(self, rng, problems=100, samples=4):
-        self.runs = {"base": {}, "ours": {}}
-        self.spent = {}
-        self.accuracies = {}
-        start = rng.uniform(0.05, 0.25)
-        difficulty = rng.normal(0, 1.5, problems)
-        index = {}
-        values = []
-        for name, runs in self.runs.items():
-            end = rng.uniform(0.35, 0.95)
-            scale = rng.uniform(2, 30)
-            cost = 100 if name == "base" else 100 * rng.uniform(0.4, 3)
-            spread = rng.uniform(0.05, 0.3)
-            for seed in range(3):
-                run = runs[seed] = f"{name}{seed}"
-                per_step = cost * rng.uniform(0.95, 1.05, STEPS)
-                self.spent[run] = dict(enumerate(np.concatenate([[0], per_step.cumsum()])))
-                self.accuracies[run] = {}
-                seed_effect = rng.normal(0, spread) + rng.normal(0, 0.5, problems)
-                for step in range(STEPS + 1):
-                    mean = start + (end - start) * (1 - np.exp(-step / scale))
-                    ability = 1.35 * np.log(mean / (1 - mean)) + min(1, step / 5) * seed_effect
-                    right = rng.binomial(samples, 1 / (1 + np.exp(-ability - difficulty)))
-                    index[run, step] = len(values)
-                    values.append(right / samples)
-                    self.accuracies[run][step] = values[-1].mean()
-        self.problems = Simulated(index, values)
-
-    def verdict(self, spacing):
-        """At equal tokens, if every `spacing` steps and at the end were evaluated."""
-        steps = {*range(0, STEPS, spacing), STEPS}
-        spent = {run: _at(curve, steps) for run, curve in self.spent.items()}
-        accuracies = {run: _at(curve, steps) for run, curve in self.accuracies.items()}
-        budget = min(curve[STEPS] for curve in spent.values())
-        variants = {
-            name: around(runs, spent, accuracies, budget) for name, runs in self.runs.items()
-        }
-        differences, refused = compare(self.problems, variants, "base", ["only"], 0.05)
-        assert set(differences) | set(refused) == {"ours"}
-        return differences["ours"].verdict if differences else "refused"
-
-
-def _at(curve, steps):
-    return {step: value for step, value in curve.items() if step in steps}
 
 
 @pytest.mark.component
 def test_no_spacing_says_the_opposite_of_every_step():
-    rng = np.random.default_rng(11)
-    found = []
-    for _ in range(12):
-        pair = Pair(rng)
-        found += [(pair.verdict(1), pair.verdict(spacing)) for spacing in (4, 10)]
-    assert not {("better", "worse"), ("worse", "better")} & set(found)
-    against_noise = [pair for pair in found if "within noise" in pair and len(set(pair)) > 1]
-    unlike = [pair for pair in against_noise if "refused" not in pair]
-    assert len(unlike) <= 0.05 * len(found)
-    assert sum(second != "refused" for _, second in found) > len(found) / 3, "most is decided"
+    for found in simulate(12, (4, 10), seed=11):
+        assert found.opposite == 0
+        assert found.against_noise <= 0.05 * found.pairs
+        assert found.refused < 2 / 3 * found.pairs, "most is decided"
 
 
 def test_a_straight_line_from_the_start_gives_no_verdict():

@@ -112,7 +112,7 @@ def test_what_a_run_says_reaches_verl():
     assert (o["trainer.nnodes"], o["trainer.n_gpus_per_node"]) == (2, 8)
     assert o["actor_rollout_ref.rollout.tensor_model_parallel_size"] == 2
     assert o["actor_rollout_ref.actor.ulysses_sequence_parallel_size"] == 4
-    assert o["trainer.save_freq"] == 20 and o["rpg.save_steps"] == [15, 30, 40], (
+    assert o["trainer.save_freq"] == 20 and o["rpg.save_steps"] == [1, 2, 4, 15, 30, 40], (
         "none is needed at step 0"
     )
     assert o["trainer.total_training_steps"] == 40
