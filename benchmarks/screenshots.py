@@ -31,6 +31,7 @@ VIEWS = {
     "studies": "studies",
     "study": "studies?part=Comparison",
     "compute": "studies?part=Over+compute",
+    "runs": "runs?sweeps={sweep}",
     "run": "run?sweep={sweep}",
     "evaluations": "evaluations",
 }

@@ -5,6 +5,7 @@ import os
 import sys
 from importlib import import_module
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import streamlit as st
 
@@ -14,12 +15,23 @@ sys.path.insert(
 
 from dashboard.view import freeze_imports, with_results
 
-# Name of a page in its address -> its title; the function `page` of dashboard/<name>_page.py draws
-# it. (A comment, since Streamlit shows strings that stand alone in the script that it runs.)
-NAMES = (
-    "overview compare table frontier problems why tokens paper run studies evaluations nightly"
-).split()
-PAGES = {name: name.capitalize() for name in NAMES} | {"nightly": "Nightly runs"}
+# A page of the navigation -> its sections: name in the address -> title. The function `page` of
+# dashboard/<name>_page.py draws a section. (A comment, since Streamlit shows strings that stand
+# alone in the script that it runs.)
+SECTIONS = {
+    "Overview": {"overview": "Overview"},
+    "Compare": {
+        "compare": "Curves",
+        "table": "Table",
+        "frontier": "Frontier",
+        "why": "Why",
+        "paper": "Paper",
+    },
+    "Samples": {"problems": "Problems", "tokens": "Tokens", "evaluations": "Evaluations"},
+    "Runs": {"runs": "All runs", "run": "One run"},
+    "Studies": {"studies": "Studies"},
+    "Nights": {"nightly": "Nights"},
+}
 
 STYLE = """
 /* For screen readers: the eye finds the same in the tabs above and the selection below. */
@@ -40,23 +52,38 @@ STYLE = """
 
 
 def main() -> None:
-    drawn_by = {name: import_module(f"dashboard.{name}_page").page for name in PAGES}
+    names = [name for sections in SECTIONS.values() for name in sections]
+    drawn_by = {name: import_module(f"dashboard.{name}_page").page for name in names}
     freeze_imports()
     st.set_page_config(layout="wide", initial_sidebar_state="auto")
     st.html(f"<style>{STYLE}</style>")
-    pages = [
-        st.Page(
-            with_results(drawn_by[name], title),
-            title=title,
-            url_path=name,
-            default=name == "overview",
-        )
-        for name, title in PAGES.items()
-    ]
+    requested = urlsplit(st.context.url or "").path.rpartition("/")[2]
+    pages = {}
+    for title, sections in SECTIONS.items():
+        # The navigation marks the section that is shown, so that it has to be the page's own.
+        front = requested if requested in sections else next(iter(sections))
+        for name, section in sections.items():
+            pages[name] = st.Page(
+                with_results(drawn_by[name], section),
+                title=title,
+                url_path=name,
+                default=name == "overview",
+                visibility="visible" if name == front else "hidden",
+            )
     logout = os.environ.get("RPG_LOGOUT")
     if logout:
         st.sidebar.link_button("Log out", logout)
-    st.navigation(pages, position="top").run()
+    current = st.navigation(list(pages.values()), position="top")
+    _link_sections(SECTIONS[current.title], pages)
+    current.run()
+
+
+def _link_sections(sections: dict[str, str], pages: dict[str, st.Page]) -> None:
+    if len(sections) < 2:
+        return
+    with st.container(horizontal=True, key="sections"):
+        for name, title in sections.items():
+            st.page_link(pages[name], label=title, width="content")
 
 
 main()

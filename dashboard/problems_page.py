@@ -1,7 +1,8 @@
 """The problems that a variant answers better or worse than another one, or than itself before, and
 both their responses."""
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pandas
 import streamlit as st
@@ -103,38 +104,63 @@ def compared(mine: pandas.DataFrame, other: pandas.DataFrame) -> pandas.DataFram
 
 
 def _responses(view: View, sweep: str, sides: list[Side], benchmark: str, problem: str) -> None:
-    above = st.container()
-    problem_shown = False
+    samples = [_samples(view, sweep, side, benchmark, problem) for side in sides]
+    shown = next((each[0] for each in samples if each), None)
+    if shown is not None:
+        show_text(shown["problem"])
+        st.text(f"expected: {shown['answer']}")
+    first = where_they_differ(*samples)
     for number, (column, side) in enumerate(zip(st.columns(2), sides, strict=True)):
-        samples = []
-        for run in side.runs:
-            try:
-                folder = view.layout.run(sweep, run)
-                rows = stored.read(folder.eval_path(benchmark, side.step))
-            except StoreError as error:
-                notice(str(error))
-                continue
-            samples += rows[rows["problem_id"] == problem].assign(run=run).to_dict("records")
-        if samples and not problem_shown:
-            problem_shown = True
-            with above:
-                show_text(samples[0]["problem"])
-                st.text(f"expected: {samples[0]['answer']}")
         with column:
             st.text(side.label)
-            if not samples:
-                st.text("no sample")
-                continue
-            names = [
-                f"{sample['run']}, sample {sample['sample']}: "
-                f"{'right' if sample['correct'] else 'wrong'}"
-                for sample in samples
-            ]
-            name = st.selectbox(
-                "Sample", names, key=f"sample of side {number}", label_visibility="collapsed"
-            )
-            sample = samples[names.index(name)]
-            st.text(
-                f"extracted {sample['extracted']!r} ({sample['reason']}), {sample['tokens']} tokens"
-            )
-            show_text(sample["response"])
+            _choose_response(samples[number], first[number], f"sample of side {number}")
+
+
+def _samples(
+    view: View, sweep: str, side: Side, benchmark: str, problem: str
+) -> list[dict[str, Any]]:
+    """Of all runs of a side, in their order."""
+    samples = []
+    for run in side.runs:
+        try:
+            rows = stored.read(view.layout.run(sweep, run).eval_path(benchmark, side.step))
+        except StoreError as error:
+            notice(str(error))
+            continue
+        samples += rows[rows["problem_id"] == problem].assign(run=run).to_dict("records")
+    return samples
+
+
+def where_they_differ(
+    mine: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]
+) -> tuple[int, int]:
+    """The places of a right and of a wrong sample: a right one of the side that is right more
+    often. The first sample of a side that has none such."""
+    better = _share_right(mine) >= _share_right(other)
+    return _first(mine, right=better), _first(other, right=not better)
+
+
+def _share_right(samples: Sequence[Mapping[str, Any]]) -> float:
+    if not samples:
+        return 0.0
+    return sum(bool(sample["correct"]) for sample in samples) / len(samples)
+
+
+def _first(samples: Sequence[Mapping[str, Any]], *, right: bool) -> int:
+    verdicts = [bool(sample["correct"]) for sample in samples]
+    return verdicts.index(right) if right in verdicts else 0
+
+
+def _choose_response(samples: Sequence[Mapping[str, Any]], first: int, key: str) -> None:
+    """A side's samples of the problem, and the chosen one's response; `first`: at the beginning."""
+    if not samples:
+        st.text("no sample")
+        return
+    names = []
+    for sample in samples:
+        verdict = "right" if sample["correct"] else "wrong"
+        names.append(f"{sample['run']}, sample {sample['sample']}: {verdict}")
+    name = st.selectbox("Sample", names, index=first, key=key, label_visibility="collapsed")
+    sample = samples[names.index(name)]
+    st.text(f"extracted {sample['extracted']!r} ({sample['reason']}), {sample['tokens']} tokens")
+    show_text(sample["response"])

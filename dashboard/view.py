@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import duckdb
 import streamlit as st
 
+from dashboard import exporting
 from dashboard.widgets import Nothing, choose, fragment, notice, show_element, show_notices
 from rpg.next_steps import command
 from rpg.report import labels, summary
@@ -114,6 +115,7 @@ def with_results(page: Callable[[View], None], title: str = "") -> Callable[[], 
     @functools.wraps(page)
     def run() -> None:
         heading = st.empty()
+        exporting.begin()
         for problem in read_problems(Layout.at().home):
             notice(f"rpg serve: {problem}")
         view = newest_view()
@@ -129,6 +131,7 @@ def with_results(page: Callable[[View], None], title: str = "") -> Callable[[], 
                 build(
                     view.layout, damaged=Path(view.version)
                 )  # of which the line below shows the page
+        exporting.offer()
         _entitle(title, heading)
         rerun_when_changed(lambda: str(usable(Layout.at()) or ""), view.version if view else "")
 

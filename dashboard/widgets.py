@@ -16,6 +16,7 @@ import jinja2
 import pandas
 import streamlit as st
 
+from dashboard import exporting
 from rpg.report import theme
 from rpg.report.curves import X_TITLES
 from rpg.report.sweep_report import Section
@@ -81,7 +82,9 @@ def show_chart(chart: Any, key: str) -> None:
     canvas = {
         "embedOptions": {"renderer": "canvas"}
     }  # thousands of SVG elements take seconds to paint
-    spec = {"usermeta": canvas} | chart.to_dict(validate=False) | {"config": theme.THEME}
+    drawn = chart.to_dict(validate=False)
+    exporting.remember(exporting.chart_name(key, drawn), drawn)
+    spec = {"usermeta": canvas} | drawn | {"config": theme.THEME}
     st.vega_lite_chart(
         spec=theme.on_dark(spec) if dark() else spec, theme=None, key=key, width="stretch"
     )
@@ -220,6 +223,7 @@ def show_table(
     frame: pandas.DataFrame, most: int, columns: Mapping[str, Any] | None = None, **options: Any
 ) -> Any:
     """A data frame without its index, as high as its rows are, but at most `most` pixels."""
+    exporting.remember(f"table: {', '.join(map(str, frame.columns[:4]))}", frame)
     height = "content" if 38 + 35 * len(frame) <= most else most
     return st.dataframe(frame, hide_index=True, height=height, column_config=columns, **options)
 
@@ -260,6 +264,7 @@ def show_text(text: str, markdown_of: Callable[[str], str] | None = None) -> boo
 
 def show_grid(grid: Grid, links: Mapping[str, str] | None = None) -> None:
     """A table with all text escaped. `links`: targets of first cells."""
+    exporting.remember(f"table: {grid.title}", grid)
     kinds = {"better": "better", "worse": "worse", "within noise": "noise"}
     show_element("grid", grid=grid, kinds=kinds, dark=dark(), links=links or {})
 

@@ -130,9 +130,18 @@ def test_navigation_keeps_the_selection(page, address):
     settled(page)
     page.locator("table.rpg").first.wait_for()
     assert [name for name, *_ in cells(page)] == ["GRPO", HOSTILE]
-    for title in ("Why", "Run", "Paper", "Overview", "Table"):
+    places = {
+        "Why": "/why",
+        "Paper": "/paper",
+        "Runs": "/runs",
+        "One run": r"/run\?",
+        "Overview": "/(overview)?",
+        "Compare": "/compare",
+        "Table": "/table",
+    }
+    for title, path in places.items():
         page.get_by_role("link", name=title, exact=True).click()
-        page.wait_for_url(re.compile(title.lower() if title != "Overview" else "/(overview)?"))
+        page.wait_for_url(re.compile(path))
         settled(page)
     assert "hostile" in page.locator("[data-testid=stSelectbox]").first.inner_text() + page.url
 
@@ -266,8 +275,11 @@ def test_with_a_password_a_sweep_is_renamed_noted_and_hidden_and_without_one_it_
         settled(page)
         page.get_by_text("Show what is hidden from lists (sweeps: 1, runs: 0)").click()
         settled(page)
-        page.get_by_role("link", name="Run", exact=True).click()
-        page.wait_for_url(re.compile("/run"))
+        page.get_by_role("link", name="Runs", exact=True).click()
+        page.wait_for_url(re.compile("/runs"))
+        settled(page)
+        page.get_by_role("link", name="One run", exact=True).click()
+        page.wait_for_url(re.compile(r"/run\b"))
         settled(page)
         pick(page, "Sweep", f"{HOSTILE} (demo)")
         assert "sweep=demo" in page.url and page.evaluate("window.pwned") is None
