@@ -257,7 +257,8 @@ def _power(paired: Paired, matters: float) -> str:
     factor = float(stats.samples_needed(family, matters).max())
     if math.isinf(factor):
         return f"{text}; more samples alone do not find them."
-    return f"{text}, or {factor:.2g} times as many samples."
+    times = f"{factor:,.0f}" if factor >= 10 else f"{factor:.2g}"
+    return f"{text}, or {times} times as many samples."
 
 
 def _notes(paired: Paired) -> list[str]:
