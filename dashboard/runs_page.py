@@ -22,6 +22,7 @@ from rpg.report import labels
 from rpg.report.format import plural
 from rpg.store.current import flat
 
+ANY = "all runs"
 NONE = "nothing"
 FACTS = "sweep variant algorithm seed state".split()
 """What every run has, whatever its settings."""
@@ -40,8 +41,8 @@ def page(view: View) -> None:
     fields = [*FACTS, *varied]
     values = pandas.concat([table, frame_of(settings, varied, table.index)], axis=1)
     first, second, third = st.columns(3)
-    field = choose("Only where", [NONE, *fields], "where", NONE, column=first)
-    if field != NONE:
+    field = choose("Only", [ANY, *fields], "where", ANY, column=first)
+    if field != ANY:
         options = sorted({str(value) for value in values[field]})
         kept = choose_many(field, options, "is", options, column=second)
         values = values[values[field].map(str).isin(kept)]
@@ -138,7 +139,9 @@ def grouped(runs: pandas.DataFrame, field: str) -> pandas.DataFrame:
 
 def _choose_runs(runs: pandas.DataFrame, fields: Sequence[str]) -> list[str]:
     """The table, and the names of its selected rows."""
-    shown = [field for field in fields if field not in ("sweep", "algorithm")]
+    # The variant names the algorithm.
+    named = ("sweep", "algorithm", "algorithm.name")
+    shown = [field for field in fields if field not in named]
     table = runs[["run", *shown, "progress", "accuracy", "hours", "log", "flow"]].copy()
     where = list(zip(runs["sweep"], runs["run"], strict=True))
     table["run"] = [address("run", sweep=sweep, run=run) for sweep, run in where]
