@@ -111,14 +111,22 @@ def read_gold(text: str) -> tuple[tuple[Tree, ...], tuple[str, ...]]:
     statements = read_line(text)
     if len(statements) != 1:
         raise Unreadable("several statements")
-    trees = rewriting.unfolded([read(_measured(f)) for f in statements[0].formulas])
-    trees = [_without_membership(tree) for tree in trees]
+    (statement,) = statements
+    formulas = [read(_measured(formula)) for formula in statement.formulas]
+    trees = [_without_membership(tree) for tree in rewriting.unfolded(formulas)]
+
+    # `x = 1, y = 2` is the tuple (1, 2) with named entries.
     pairs = [named(tree) for tree in trees]
     names = tuple(name for name, _ in pairs if name)
-    if len(set(names)) == len(names) == len(trees) > 1:
-        return (Bracketed("()", tuple(value for _, value in pairs)),), names
-    if statements[0].alternatives and all(map(identity_testing.is_order, trees)):
-        return (Union(tuple(identity_testing.as_set(tree) for tree in trees)),), ()
+    every_entry_is_named = len(set(names)) == len(names) == len(trees)
+    if every_entry_is_named and len(trees) > 1:
+        entries = tuple(value for _, value in pairs)
+        return (Bracketed("()", entries),), names
+
+    # `x < 1 or x > 2` is one set.
+    if statement.alternatives and all(identity_testing.is_order(tree) for tree in trees):
+        sets = tuple(identity_testing.as_set(tree) for tree in trees)
+        return (Union(sets),), ()
     return tuple(elements_of(trees)), ()
 
 

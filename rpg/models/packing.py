@@ -212,6 +212,8 @@ class _Paths:
     def of(cls, batch: Batch, first_node: int) -> Self:
         device = batch.tokens.device
         column = torch.arange(batch.tokens.shape[1] - 1, device=device)
+
+        # A row for each distinct response: its prompt, its tokens, and -1 behind them.
         inside = column < (batch.lengths - 1)[:, None]
         responses = torch.where(inside, batch.tokens[:, :-1], -1)
         table = torch.cat([batch.prompt_of[:, None], responses], 1)
@@ -219,18 +221,32 @@ class _Paths:
         prompt = table[:, 0]
         tokens = table[:, 1:]
         size = (tokens >= 0).sum(-1)
+
         # A path sorts before those that it is a prefix of, and -1 never equals a token that
-        # follows.
+        # follows: what it shares with earlier paths, it shares with the one before it.
         same = (table[1:] == table[:-1]) & (table[1:] >= 0)
-        alike = same.long().cumprod(-1).sum(-1) - 1  # without the column of prompts
-        shared = torch.cat([alike.new_zeros(1), alike.clamp(min=0)])
-        new = (column >= shared[:, None]) & (column < size[:, None])
+        columns_alike = same.long().cumprod(-1).sum(-1)
+        tokens_alike = (columns_alike - 1).clamp(min=0)  # the first column is the prompt
+        shared = torch.cat([tokens_alike.new_zeros(1), tokens_alike])
+
+        # New tokens get the next free nodes, path by path.
+        is_own = column >= shared[:, None]
+        new = is_own & (column < size[:, None])
         number = (new.flatten().cumsum(0) - 1).view(new.shape) + first_node
+
         # Token t of path i was packed for the last path up to i that does not share it.
         row = torch.arange(len(size), device=device)[:, None].expand(new.shape)
-        owner = torch.where(column >= shared[:, None], row, 0).cummax(0).values
+        owner = torch.where(is_own, row, 0).cummax(0).values
         nodes = number.gather(0, owner) if len(column) else number
-        return cls(prompt, tokens, size, shared, new, nodes, path_of)
+        return cls(
+            prompt=prompt,
+            tokens=tokens,
+            size=size,
+            shared=shared,
+            new=new,
+            nodes=nodes,
+            path_of=path_of,
+        )
 
 
 def _similar(new: Tensor, keys: int) -> list[Tensor]:

@@ -37,12 +37,18 @@ def measured(
     """
     score = MEAN if len(benchmarks) > 1 else benchmarks[0]
     rows = queries.score_curves(db, list(labels), [score], x, each_seed=True)
-    names = [labels[key] for key in map(queries.Series, rows["sweep"], rows["variant"])]
+    series = zip(rows["sweep"], rows["variant"], strict=True)
+    names = [labels[queries.Series(sweep, variant)] for sweep, variant in series]
     rows = rows.assign(label=names).dropna(subset=["x", "mean"])
-    each = rows.groupby(["label", "seed", "step"], sort=False)[["x", "mean"]].mean().reset_index()
-    each = each[each.groupby(["label", "seed"])["x"].transform("max") > 0]
-    seeds = each.groupby("label")["seed"].transform("nunique")
-    return each[each.groupby(["label", "step"])["seed"].transform("nunique") == seeds]
+
+    points = rows.groupby(["label", "seed", "step"], sort=False)[["x", "mean"]].mean()
+    points = points.reset_index()
+    spent = points.groupby(["label", "seed"])["x"].transform("max")
+    points = points[spent > 0]
+
+    seeds_of_label = points.groupby("label")["seed"].transform("nunique")
+    seeds_at_step = points.groupby(["label", "step"])["seed"].transform("nunique")
+    return points[seeds_at_step == seeds_of_label]
 
 
 def fits(data: pandas.DataFrame, labels: Sequence[str]) -> dict[str, ComputeFit]:
@@ -107,10 +113,19 @@ def chart(
     points = data[data["x"] > 0]
     lines = []
     for label, each in fitted.items():
-        amount = np.geomspace(points["x"].min(), each.budget * (1 if each.refusal else FAR), 200)
-        mean, low, high = (np.clip(part, 0, 1) for part in each.at(amount))
-        low, high = (np.where(each.refusal, np.nan, part) for part in (low, high))
-        columns = {"label": label, "x": amount, "mean": mean, "low": low, "high": high}
-        lines.append(pandas.DataFrame(columns | {"beyond": amount > each.budget}))
+        furthest = each.budget if each.refusal else FAR * each.budget
+        amount = np.geomspace(points["x"].min(), furthest, 200)
+        mean, low, high = each.at(amount)
+        line = pandas.DataFrame(
+            {
+                "label": label,
+                "x": amount,
+                "mean": np.clip(mean, 0, 1),
+                "low": np.nan if each.refusal else np.clip(low, 0, 1),
+                "high": np.nan if each.refusal else np.clip(high, 0, 1),
+                "beyond": amount > each.budget,
+            }
+        )
+        lines.append(line)
     drawn = pandas.concat(lines, ignore_index=True)
     return study_charts.curves(drawn, labels, x=X_TITLES[x], y="accuracy", log=True, points=points)

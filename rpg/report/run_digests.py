@@ -7,6 +7,7 @@ grade changes some digit long before it moves a mean over seeds out of its band.
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -72,16 +73,26 @@ def compare_digests(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> st
     """How many of the runs that two nights have in common differ, and where the earliest difference
     is; None if they are equal, but for metrics that only tonight's have."""
     common = [name for name in tonight if name in before]
-    changed = {
-        run: difference for run in common if (difference := _difference(tonight[run], before[run]))
-    }
+    changed: dict[str, tuple[int | None, list[str]]] = {}
+    for run in common:
+        difference = _difference(tonight[run], before[run])
+        if difference is not None:
+            changed[run] = difference
     if not changed:
         return None
-    first = min(changed, key=lambda run: (changed[run][0] is None, changed[run][0] or 0))
+
+    def earliest(run: str) -> float:
+        step, _ = changed[run]
+        return math.inf if step is None else step
+
+    first = min(changed, key=earliest)
     step, names = changed[first]
-    where = f"first: {names[0]}" if step is None else f"first at step {step}, metric {names[0]}"
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"{len(changed)} of {len(common)} runs, {where}{more} ({first})"
+    where = f"first: {names[0]}"
+    if step is not None:
+        where = f"first at step {step}, metric {names[0]}"
+    if len(names) > 1:
+        where += f" and {len(names) - 1} more"
+    return f"{len(changed)} of {len(common)} runs, {where} ({first})"
 
 
 def _difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[int | None, list[str]] | None:

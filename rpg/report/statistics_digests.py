@@ -131,13 +131,14 @@ def _parts(frame: pandas.DataFrame, runs: Mapping[str, str]) -> dict[str, str]:
         frame = frame.assign(run=frame["run"].map(runs))
     kept = [name for name in map(str, frame) if name not in _OF_A_NIGHT and not by_clock(name)]
     frame = frame[kept].sort_values([name for name in _KEYS if name in kept])
-    by = next((name for name in ("metric", "name") if name in kept), None)
-    if by is None:
+    names_of_metrics = [name for name in ("metric", "name") if name in kept]
+    if not names_of_metrics:
         return {name: digest(frame[name]) for name in kept}
-    each = ((str(name), part) for name, part in frame.groupby(by))
-    return {
-        name: digest([part[column] for column in part]) for name, part in each if not by_clock(name)
-    }
+    parts = {}
+    for metric, part in frame.groupby(names_of_metrics[0]):
+        if not by_clock(str(metric)):
+            parts[str(metric)] = digest([part[column] for column in part])
+    return parts
 
 
 def _functions() -> dict[str, str]:

@@ -112,27 +112,38 @@ def components(strata: Sequence[np.ndarray]) -> Components:
     size = strata[0].shape[-2]
     parts = len(strata)
     per_seed = np.asarray(sum(array.mean(axis=-1) for array in strata)) / parts
-    of_problems = []
-    of_both = []
+    problems = problems_spread = np.zeros(per_seed.shape[:-1])
+    both = both_spread = np.zeros(per_seed.shape[:-1])
     for array in strata:
         count = array.shape[-1]
-        means = array.mean(axis=-2, keepdims=True)
-        with np.errstate(invalid="ignore"):
-            v = ((means - means.mean(axis=-1, keepdims=True)) ** 2).sum(axis=(-2, -1)) / np.float64(
-                count - 1
-            )
-        of_problems.append((v / count / parts**2, count - 1))
-        interaction = (
-            array - means - array.mean(axis=-1, keepdims=True) + means.mean(axis=-1, keepdims=True)
-        )
+        of_seeds = array.mean(axis=-1, keepdims=True)
+        of_problems = array.mean(axis=-2, keepdims=True)
+        whole = of_problems.mean(axis=-1, keepdims=True)
+
+        squares = ((of_problems - whole) ** 2).sum(axis=(-2, -1))
+        with np.errstate(invalid="ignore"):  # NaN for one problem
+            variance = squares / np.float64(count - 1)
+        part = variance / count / parts**2
+        problems = problems + part
+        problems_spread = problems_spread + part**2 / max(count - 1, 1)
+
+        interaction = array - of_problems - of_seeds + whole
         df = max((size - 1) * (count - 1), 1)
-        of_both.append(((interaction**2).sum(axis=(-2, -1)) / df / (size * count) / parts**2, df))
-    problems, both = (np.asarray(sum(v for v, _ in each)) for each in (of_problems, of_both))
-    spreads = (
-        np.asarray(sum(v**2 / max(df, 1) for v, df in each)) for each in (of_problems, of_both)
+        part = (interaction**2).sum(axis=(-2, -1)) / df / (size * count) / parts**2
+        both = both + part
+        both_spread = both_spread + part**2 / df
+
+    seeds = np.zeros(per_seed.shape[:-1])
+    if size > 1:
+        seeds = per_seed.var(axis=-1, ddof=1) / size
+    return Components(
+        mean=per_seed.mean(axis=-1),
+        problems=problems,
+        seeds=seeds,
+        both=both,
+        problems_spread=problems_spread,
+        both_spread=both_spread,
     )
-    seeds = per_seed.var(axis=-1, ddof=1) / size if size > 1 else np.zeros(per_seed.shape[:-1])
-    return Components(per_seed.mean(axis=-1), problems, seeds, both, *spreads)
 
 
 def problems_df(problems: ArrayLike) -> float:

@@ -51,19 +51,32 @@ def judged(batch: Sequence[Trial], halving: bool) -> tuple[list[Trial], list[tup
     """
     seeds = len(batch[0].outcomes) if batch else 0
     left = list(range(len(batch)))
+    due: list[tuple[int, int]] = []
     if not halving:
-        return list(batch), [
-            (at, seed) for at in left for seed in range(seeds) if _due(batch[at], seed)
-        ]
+        for at in left:
+            due += [(at, seed) for seed in range(seeds) if _due(batch[at], seed)]
+        return list(batch), due
+
     for seed in range(seeds):
         due = [(at, seed) for at in left if _due(batch[at], seed)]
         if due:
-            return [replace(trial, pruned=at not in left) for at, trial in enumerate(batch)], due
+            break
         left = [at for at in left if batch[at].state != "failed"]
-        if seed < seeds - 1:
-            means = {at: sum(o or 0.0 for o in batch[at].outcomes[: seed + 1]) for at in left}
-            left = sorted(sorted(left, key=lambda at: -means[at])[: math.ceil(len(left) / 2)])
-    return [replace(trial, pruned=at not in left) for at, trial in enumerate(batch)], []
+        is_last = seed == seeds - 1
+        if not is_last:
+            left = _better_half(batch, left, seed + 1)
+    marked = [replace(trial, pruned=at not in left) for at, trial in enumerate(batch)]
+    return marked, due
+
+
+def _better_half(batch: Sequence[Trial], left: Sequence[int], seeds: int) -> list[int]:
+    """The places of the better half, by the sum over the first `seeds` seeds."""
+
+    def total(at: int) -> float:
+        return sum(outcome or 0.0 for outcome in batch[at].outcomes[:seeds])
+
+    best_first = sorted(left, key=total, reverse=True)
+    return sorted(best_first[: math.ceil(len(left) / 2)])
 
 
 def _due(trial: Trial, seed: int) -> bool:
