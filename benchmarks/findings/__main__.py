@@ -6,9 +6,10 @@
     python -m benchmarks.findings [--home DIR]
 
 Draws docs/findings/<sweep or study>.png and writes the tables between the marks of
-docs/findings.md; of a study, record and trials are kept in docs/results/studies/. Sweeps and
-studies that the data folder does not hold are left as they are. Prose is written by hand: read it
-again when a number changes.
+docs/findings.md. Of a study, record and trials are kept in docs/results/studies/; of some sweeps
+accuracy and metrics by step in docs/results, which `python -m benchmarks.paired_seeds` compares.
+Sweeps and studies that the data folder does not hold are left as they are. Prose is written by
+hand: read it again when a number changes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,15 @@ from benchmarks.findings.distillation import distillation
 from benchmarks.findings.diversity import diversity
 from benchmarks.findings.kl_frontier import frontier
 from benchmarks.findings.old_samples import clip, staleness
-from benchmarks.findings.shared import PAGE, PICTURES, ROOT, Found, forest_of, spending
+from benchmarks.findings.shared import (
+    PAGE,
+    PICTURES,
+    ROOT,
+    Found,
+    by_step,
+    forest_of,
+    spending,
+)
 from rpg.report import tables, theme
 from rpg.report.summary import history, summarise
 from rpg.store import Layout
@@ -36,6 +45,7 @@ from rpg.store.database import build, connect
 from rpg.study import study_report
 from rpg.study.trials import studies
 
+_URKL = "rpg-reinforce-urkl"
 SWEEPS: dict[str, Callable[[duckdb.DuckDBPyConnection], Found]] = {
     "weighting": forest_of(
         "weighting",
@@ -98,7 +108,42 @@ SWEEPS: dict[str, Callable[[duckdb.DuckDBPyConnection], Found]] = {
             ),
         ],
     ),
+    "on-policy": forest_of("on-policy", "The RPG losses with one optimizer step per rollout"),
+    "kl-weighting": forest_of(
+        "kl-weighting",
+        "The importance weight of GRPO's KL, sixteen optimizer steps per rollout",
+        [
+            ("grpo(kl=loss(estimator=k3,weighted=score))", "grpo(kl=loss(estimator=k2))"),
+            ("grpo", "grpo(kl=loss(estimator=k2))"),
+            ("grpo", "grpo(kl=loss(estimator=k3,weighted=score))"),
+        ],
+    ),
+    "clip-noise": forest_of(
+        "clip-noise",
+        "RPG-Style Clip at a tuned rate, RPG-REINFORCE-URKL",
+        [(f"{_URKL} clip=(low=0.1,high=0.1,c=10)", f"{_URKL} clip=none")],
+    ),
+    "normalised": forest_of(
+        "normalised",
+        "Normalised and unnormalised KL where the reference is renewed, β = 0.5",
+        [
+            (f"rpg-reinforce-{one} reference={kind}", f"rpg-reinforce-{other} reference={kind}")
+            for kind in ("old", "every_k(k=16)")
+            for one, other in (("fkl", "ufkl"), ("rkl", "urkl"), ("urkl", "ufkl"))
+        ],
+    ),
+    "ratio-levels": forest_of(
+        "ratio-levels",
+        "The importance ratio of a token, a prefix and a response",
+        [
+            (f"{_URKL} ratio=sequence", f"{_URKL} ratio=prefix"),
+            (f"{_URKL}(clip=none) ratio=prefix", f"{_URKL}(clip=none) ratio=token"),
+            (f"{_URKL}(clip=none) ratio=sequence", f"{_URKL}(clip=none) ratio=token"),
+        ],
+    ),
 }
+BY_STEP = ("on-policy", "kl-weighting", "clip-noise", "normalised", "ratio-levels")
+"""Sweeps whose accuracies and metrics are kept in docs/results, a file for each."""
 
 
 STUDIES = (
@@ -109,7 +154,8 @@ STUDIES = (
     "old-samples-tools",
     "kl-forms-words",
 )
-KEPT = ROOT / "docs" / "results" / "studies"
+RESULTS = ROOT / "docs" / "results"
+KEPT = RESULTS / "studies"
 
 
 def of_study(db: duckdb.DuckDBPyConnection, layout: Layout, study: str) -> str:
@@ -161,6 +207,8 @@ def main(arguments: Iterable[str] | None = None) -> None:
             drawing = vl_convert.vegalite_to_png(theme.themed(found.figure).to_dict(), scale=2)
             (PICTURES / f"{sweep}.png").write_bytes(drawing)
             page = insert(page, sweep, found.text + "\n" + spending(summarise(db, sweep)))
+            if sweep in BY_STEP:
+                by_step(db, sweep).to_csv(RESULTS / f"{sweep}.csv", index=False)
             print(f"{sweep}: written")
         for study in sorted(set(STUDIES) & set(studies(layout))):
             if mark(study) in page:

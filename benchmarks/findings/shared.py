@@ -39,6 +39,8 @@ def spending(summary: Summary) -> str:
         return f"\nEqual spending: {tokens.min():,.0f} to {tokens.max():,.0f} tokens each."
     if equal is None:
         return f"\n{summary.spending}"
+    if (equal.table["verdict"].isin(["", "not measured"])).all():
+        return f"\n{summary.spending} No checkpoint allows a comparison at equal tokens."
     wanted = summary.table.drop_duplicates("variant", keep="last").set_index("variant")["verdict"]
     changed = [
         f"{row.label} ({row.difference:+.3f}, {row.verdict})"
@@ -100,6 +102,25 @@ def differences(heads: tuple[str, str], tests: Sequence[Test]) -> list[str]:
             f"| {one} | {other} | {difference:+.3f} [{low:+.3f}, {high:+.3f}] | {below(p)} |"
         )
     return lines
+
+
+def by_step(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
+    """A row for each variant, seed and step: the mean accuracy, where the step was evaluated;
+    entropy and length of the responses that it trained on."""
+    rows = """
+        select variant, seed, step, round(accuracy, 6) as accuracy,
+               round(entropy, 6) as entropy, round(response_length, 3) as response_length
+        from (
+            select run, step, entropy, response_length from metrics where sweep = $sweep
+        ) full join (
+            select run, step, accuracy from scores where sweep = $sweep and benchmark = $mean
+        ) using (run, step)
+        join (
+            select run, variant, seed from runs where sweep = $sweep and superseded is null
+        ) using (run)
+        order by variant, seed, step
+    """
+    return db.execute(rows, {"sweep": sweep, "mean": MEAN}).df()
 
 
 def short(label: str) -> str:

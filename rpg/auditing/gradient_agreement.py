@@ -21,12 +21,14 @@ class Agreement(NamedTuple):
     """Estimates about two gradients, each with a bootstrap interval over blocks: (estimate, low,
     high).
 
-    cosine: between their expectations. bias: |expectation - target| / |target|. NaN if the blocks
-    are too few or too noisy to distinguish a gradient from zero.
+    cosine: between their expectations. bias: |expectation - target| / |target|. noise: the standard
+    deviation of a block, over |target|. NaN if the blocks are too few or too noisy to distinguish a
+    gradient from zero.
     """
 
     cosine: tuple[float, float, float]
     bias: tuple[float, float, float]
+    noise: tuple[float, float, float]
 
     @property
     def needs_more_samples(self) -> bool:
@@ -54,13 +56,14 @@ def agreement(blocks: Array, targets: Array, draws: int = 400) -> Agreement:
     resampled = []
     for _ in range(draws):
         resampled.append(_point(*grams, redrawn(len(blocks)), redrawn(len(targets))))
-    cosines, biases = np.array(resampled).T
+    cosines, biases, noises = np.array(resampled).T
 
     # An estimate of products of different samples may lie outside of what a cosine can be.
     cosine, low, high = np.clip((estimate[0], *_interval(cosines)), -1.0, 1.0)
     return Agreement(
         cosine=(float(cosine), float(low), float(high)),
         bias=(estimate[1], *_interval(biases)),
+        noise=(estimate[2], *_interval(noises)),
     )
 
 
@@ -76,15 +79,18 @@ def _interval(resampled: Array) -> tuple[float, float]:
 
 def _point(
     block_gram: Array, cross: Array, target_gram: Array, a: Array, b: Array
-) -> tuple[float, float]:
-    """(cosine, bias) with blocks counted `a` and targets counted `b` times."""
+) -> tuple[float, float, float]:
+    """(cosine, bias, noise) with blocks counted `a` and targets counted `b` times."""
     size = _squared(block_gram, a)
     target = _squared(target_gram, b)
     product = float(a @ cross @ b / (a.sum() * b.sum()))
     if target <= 0:
-        return float("nan"), float("nan")
+        return float("nan"), float("nan"), float("nan")
     cosine = product / (size * target) ** 0.5 if size > 0 else float("nan")
-    return cosine, max(size - 2 * product + target, 0.0) ** 0.5 / target**0.5
+    bias = max(size - 2 * product + target, 0.0) ** 0.5 / target**0.5
+    # The variance over all coordinates: the mean squared length less the squared mean.
+    variance = float(a @ np.diag(block_gram) / a.sum()) - size
+    return cosine, bias, max(variance, 0.0) ** 0.5 / target**0.5
 
 
 def _squared(gram: Array, counts: Array) -> float:

@@ -2,6 +2,7 @@
 the published tables."""
 
 import json
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -296,10 +297,13 @@ def _fidelity_table(measured: "Fidelity") -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in measured.rows:
         objective = "R" + ("" if row.divergence == "none" else f"−β{row.divergence.upper()}")
-        estimates = (*row.unclipped, *(row.clipped or ()))
-        shown = (
-            "?" if at != at else f"{at:.2f} [{low:.2f}, {high:.2f}]" for at, low, high in estimates
-        )
+        estimates = [row.unclipped.cosine, row.unclipped.bias]
+        if row.clipped is not None:
+            estimates += [row.clipped.cosine, row.clipped.bias]
+        shown = [
+            "?" if math.isnan(at) else f"{at:.2f} [{low:.2f}, {high:.2f}]"
+            for at, low, high in estimates
+        ]
         table.add_row(row.name, objective, *shown)
     return table
 

@@ -42,6 +42,16 @@ def test_noise_does_not_hide_the_direction(cosine, length):
     assert hits >= 15
 
 
+def test_noise_is_the_deviation_of_a_block():
+    """2,000 coordinates of deviation 0.25 around a target of length 1: 0.25 * 2000^(1/2) = 11.2."""
+    target = np.zeros(2000)
+    target[0] = 1.0
+    right = blocks(target, 400, 0.01, seed=0)
+    noise, low, high = agreement(blocks(target, 60, 0.25, seed=1), right, draws=200).noise
+    assert noise == pytest.approx(11.2, rel=0.02)
+    assert low < noise < high
+
+
 def test_too_few_blocks_are_said():
     with pytest.raises(ValueError, match="1 blocks and 4 targets"):
         agreement(np.ones((1, 3)), np.ones((4, 3)))
@@ -52,7 +62,7 @@ def test_each_loss_is_held_against_its_own_objective():
     assert found["rpg-ufkl"] == found["rpg-fkl"] == "fkl" and found["rpg-reinforce-urkl"] == "rkl"
     assert found["grpo"] == found["reinforce-pp"] == "rkl" and found["dapo"] == "none"
     assert divergence_of(algorithm("rpg-urkl", beta=0.0)) == "none"
-    made = _losses((), 0.3)
+    made = _losses(Settings(), 0.3)
     limited = {name for name, algo in made.items() if algo.clip or algo.mask or algo.drift_penalty}
     assert limited == {name.removesuffix(_UNCLIPPED) for name in made if name.endswith(_UNCLIPPED)}
 
@@ -80,6 +90,18 @@ def test_on_policy_exact_losses_point_where_they_should(home, run):
         cosine, low, high = rows[name].unclipped.cosine
         assert low < 1.0 and high > 0.9 and cosine > 0.7, (name, cosine, low, high)
     assert rows["reinforce"].clipped is None and rows["rpg-urkl"].clipped is not None
+
+
+def test_losses_that_are_given_are_measured_under_their_own_names(home, run):
+    losses = {
+        "narrow": algorithm("rpg-urkl", clip={"low": 0.01, "high": 0.01}),
+        "wide": algorithm("rpg-urkl", clip={"low": 0.9, "high": 9.0}),
+    }
+    settings = Settings(staleness=1, beta=0.5, losses=losses, blocks=4, prompts=4)
+    narrow, wide = fidelity(run, 2, home, settings, say=quiet).rows
+    assert (narrow.name, wide.name) == ("narrow", "wide")
+    assert narrow.unclipped == wide.unclipped
+    assert narrow.clipped != wide.clipped
 
 
 def test_old_samples_are_those_of_the_checkpoint_and_the_policy_is_trained_on(home, run):

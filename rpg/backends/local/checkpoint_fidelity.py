@@ -7,7 +7,7 @@ same beta, the initial model as reference, and a mean over responses of sums ove
 have one scale and differ only as losses.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,9 @@ class Settings:
     beta: float | None = None
     """Coefficient of every KL; by default the run's, or 0.3 where it has none."""
     names: Sequence[str] = ()
-    """Losses; by default the whole catalogue."""
+    """Losses of the catalogue; by default all."""
+    losses: Mapping[str, Algorithm] | None = None
+    """Losses in place of `names`, under names of their own."""
     blocks: int = 16
     prompts: int = 16
 
@@ -112,7 +114,7 @@ def fidelity(
         say(f"training further: step {further}")
         trainer.step(further)
 
-    losses = _losses(settings.names, beta)
+    losses = _losses(settings, beta)
     targets = _targets(losses, beta)
     roller = Roller(_undropped(spec, settings.prompts), problems, sources)
     gradients = _Gradients(spec, trainer.policy, initial_policy(spec, home, say))
@@ -202,11 +204,14 @@ _UNCLIPPED = " without clip"
 _SHARED: dict[str, Any] = {"loss_agg_mode": "seq-mean-token-sum", "reference": {"type": "fixed"}}
 
 
-def _losses(names: Sequence[str], beta: float) -> Losses:
+def _losses(settings: Settings, beta: float) -> Losses:
     """Losses by name, each as it is and again without clip, mask and drift penalty."""
+    asked = settings.losses
+    if asked is None:
+        rewarded = [name for name, algo in algorithms().items() if algo.rewarded]
+        asked = {name: algorithm(name) for name in settings.names or rewarded}
     losses = {}
-    for name in names or [name for name, algo in algorithms().items() if algo.rewarded]:
-        algo = algorithm(name)
+    for name, algo in asked.items():
         if not algo.rewarded:
             raise ModelError(
                 f"--checkpoint compares losses with rewards, and {name} does not train on them"
