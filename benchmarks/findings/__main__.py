@@ -35,6 +35,7 @@ from benchmarks.findings.shared import (
     ROOT,
     Found,
     by_step,
+    compact,
     forest_of,
     spending,
 )
@@ -206,7 +207,8 @@ def main(arguments: Iterable[str] | None = None) -> None:
             found = find(db)
             drawing = vl_convert.vegalite_to_png(theme.themed(found.figure).to_dict(), scale=2)
             (PICTURES / f"{sweep}.png").write_bytes(drawing)
-            page = insert(page, sweep, found.text + "\n" + spending(summarise(db, sweep)))
+            text = compact(found.text + "\n" + spending(summarise(db, sweep)))
+            page = insert(page, sweep, text)
             if sweep in BY_STEP:
                 by_step(db, sweep).to_csv(RESULTS / f"{sweep}.csv", index=False)
             print(f"{sweep}: written")

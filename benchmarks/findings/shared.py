@@ -123,6 +123,14 @@ def by_step(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
     return db.execute(rows, {"sweep": sweep, "mean": MEAN}).df()
 
 
+def compact(text: str) -> str:
+    """Bounds of clips as low/high/c."""
+    number = r"(\d+(?:\.\d+)?)"
+    return re.sub(
+        rf"clip low {number}, clip high {number}, dual clip {number}", r"clip \1/\2/\3", text
+    )
+
+
 def short(label: str) -> str:
     """A variant's label as a figure has room for."""
     label = re.sub(r"\(advantage=gae\(.*\)\)", ", critic", label)
