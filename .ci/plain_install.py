@@ -1,8 +1,12 @@
-"""`python .ci/plain_install.py [--newest | --lowest]`: the wheel as a stranger installs it.
+"""`python .ci/plain_install.py [--newest | --lowest | --compare]`: the wheel as a stranger installs
+it.
 
 Builds the wheel, installs it into an empty environment without constraints.txt, and uses it in an
 empty folder: two steps of a training, the report, the dashboard's health, `rpg doctor`. Says which
 of these failed and which installed releases are outside of what was tested.
+
+With `--compare` it is the small one, with the extra `compare` only: `rpg compare` judges two files,
+without torch, and writes its page.
 
 By default an installer may take the newest releases that the metadata allows. `--newest` lifts the
 metadata's upper bounds, too (weekly: what will break when they are raised?); `--lowest` takes the
@@ -98,9 +102,11 @@ def install(wheel: Path, environment: Path, which: str) -> None:
         overrides = environment / "overrides.txt"
         overrides.write_text("\n".join(without_upper_bounds()) + "\n")
         command += ["--override", str(overrides)]
-    with suppress(PackageNotFoundError):
-        command.append(f"torch=={version('torch').partition('+')[0]}")
-    done = run([*command, f"{wheel}[all]"], environment, INSTALL["uv_environment"](settings))
+    extra = "compare" if which == "compare" else "all"
+    if extra == "all":
+        with suppress(PackageNotFoundError):
+            command.append(f"torch=={version('torch').partition('+')[0]}")
+    done = run([*command, f"{wheel}[{extra}]"], environment, INSTALL["uv_environment"](settings))
     if done.returncode != 0:
         raise Failed(f"installing:\n{done.stdout}{done.stderr}")
 
@@ -143,6 +149,29 @@ def use(environment: Path, folder: Path) -> list[str]:
     return problems
 
 
+def use_compare(environment: Path, folder: Path) -> list[str]:
+    """Compare two models of thirty problems and eight samples in an environment with the extra
+    `compare` only; the problems that were found."""
+    for name, shift in (("first", 0), ("second", 3)):
+        rows = ["problem,sample,score"]
+        for problem in range(30):
+            for sample in range(8):
+                right = int((7 * problem + 3 * sample) % 11 < 4 + shift)
+                rows.append(f"p{problem},{sample},{right}")
+        (folder / f"{name}.csv").write_text("\n".join(rows) + "\n", "utf-8")
+    rpg = str(environment / "bin" / "rpg")
+    problems = []
+    done = run([rpg, "compare", "first.csv", "second.csv", "--out", "page"], folder)
+    printed = done.stdout + done.stderr
+    if done.returncode != 0 or "for others like them: better" not in printed:
+        problems.append(f"rpg compare ended with code {done.returncode}:\n{printed}")
+    if not (folder / "page" / "compare.html").is_file():
+        problems.append("rpg compare wrote no page")
+    if any(environment.rglob("site-packages/torch/__init__.py")):
+        problems.append("the extra `compare` brings torch")
+    return problems
+
+
 def dashboard_problem(rpg: str, folder: Path) -> str | None:
     """What keeps the dashboard from answering; None if it does."""
     with socket.socket() as probe:
@@ -173,6 +202,7 @@ def main() -> int:
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument("--newest", dest="which", action="store_const", const="newest")
     choice.add_argument("--lowest", dest="which", action="store_const", const="lowest")
+    choice.add_argument("--compare", dest="which", action="store_const", const="compare")
     which = parser.parse_args().which or "allowed"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -180,7 +210,8 @@ def main() -> int:
         (folder / "empty").mkdir()
         try:
             install(build_wheel(folder), environment, which)
-            problems = use(environment, folder / "empty")
+            tried = use_compare if which == "compare" else use
+            problems = tried(environment, folder / "empty")
         except Failed as error:
             problems = [str(error)]
     for problem in problems:

@@ -6,6 +6,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from rpg.errors import install_command as _install_command
+
 if (
     TYPE_CHECKING
 ):  # what users' type checkers see; at run time __getattr__ imports what is asked for
@@ -40,10 +42,20 @@ __all__ = sorted(_HOMES)
 
 def __getattr__(name: str) -> object:
     if name == "testing":
-        return import_module("rpg.testing")
+        return _module("rpg.testing")
     if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+        return getattr(_module(_HOMES[name]), name)
     raise AttributeError(f"module 'rpg' has no attribute {name!r}")
+
+
+def _module(name: str) -> object:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        why = f"rpg needs torch here; install it with: {_install_command('losses')}"
+        raise ModuleNotFoundError(why, name="torch") from None
 
 
 def __dir__() -> list[str]:

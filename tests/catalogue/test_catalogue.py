@@ -35,6 +35,14 @@ def test_import_is_light():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.component
+def test_what_needs_torch_says_so_where_it_is_missing():
+    code = "import sys; sys.modules['torch'] = None; import rpg; rpg.policy_loss"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    *_, said = done.stderr.splitlines()
+    assert "rpg needs torch here; install it with: " in said and "losses" in said
+
+
 def test_overrides_merge_into_nested_settings():
     changes = {
         "beta": 1e-3,
