@@ -36,21 +36,34 @@ class Collapse:
 def collapsed(accuracies: Mapping[str, Mapping[int, float]]) -> list[Collapse]:
     """The collapsed seeds, by accuracies of variant -> seed."""
     judged = {name: seeds for name, seeds in accuracies.items() if len(seeds) > SIBLINGS}
-    total = sum(map(len, judged.values()))
+    total = sum(len(seeds) for seeds in judged.values())
     spreads = {name: _without_lowest(list(seeds.values())) for name, seeds in judged.items()}
     found = []
     for name, seeds in judged.items():
+        elsewhere = [spread for other, spread in spreads.items() if other != name]
         for seed, value in seeds.items():
-            siblings = [other for key, other in seeds.items() if key != seed]
-            mean = float(np.mean(siblings))
-            if value > (1 - LOST) * mean or mean <= 0:
-                continue
-            others = [spread for key, spread in spreads.items() if key != name]
-            variance, df = _pooled([_spread(siblings), *others])
-            limit = special.stdtrit(df, 1 - FALSE_ALARM / total)
-            if mean - value > limit * math.sqrt(variance * (1 + 1 / len(siblings))):
-                found.append(Collapse(name, seed, value, mean))
+            siblings = [accuracy for other, accuracy in seeds.items() if other != seed]
+            if _is_far_below(value, siblings, elsewhere, FALSE_ALARM / total):
+                mean = float(np.mean(siblings))
+                found.append(Collapse(name, seed, accuracy=value, siblings=mean))
     return found
+
+
+def _is_far_below(
+    value: float,
+    siblings: Sequence[float],
+    elsewhere: Sequence[tuple[float, int]],
+    false_alarm: float,
+) -> bool:
+    """Whether a seed has lost half of what its siblings reach, and is below them by more than the
+    spread of all other seeds allows."""
+    mean = float(np.mean(siblings))
+    if value > (1 - LOST) * mean or mean <= 0:
+        return False
+    variance, df = _pooled([_spread(siblings), *elsewhere])
+    error = math.sqrt(variance * (1 + 1 / len(siblings)))
+    limit = special.stdtrit(df, 1 - false_alarm)
+    return bool(mean - value > limit * error)
 
 
 def share_collapsed(collapses: int, seeds: int, level: float = 0.95) -> tuple[float, float]:

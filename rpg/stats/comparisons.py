@@ -62,6 +62,11 @@ class Part:
     variance: np.ndarray
     df: np.ndarray
 
+    @property
+    def spread(self) -> np.ndarray:
+        """What it adds to the denominator of Satterthwaite's formula."""
+        return self.variance**2 / self.df
+
 
 @dataclass(frozen=True)
 class Family:
@@ -221,12 +226,13 @@ def kish(accuracies: Tables, labels: Sequence[Sequence[object] | None] = ()) -> 
     labels = list(labels) or [None] * len(accuracies)
     weights = []
     for accuracy, label in zip(accuracies, labels, strict=True):
-        moves = units(accuracy * (1 - accuracy), label)
-        weights.append(np.maximum(moves, 0.0) / moves.shape[-1])
+        moves = np.maximum(units(accuracy * (1 - accuracy), label), 0.0)
+        weights.append(moves / moves.shape[-1])
     together = np.concatenate(weights, axis=-1)
+    total = together.sum(axis=-1)
     squares = (together**2).sum(axis=-1)
     number = np.zeros_like(squares)
-    np.divide(together.sum(axis=-1) ** 2, squares, out=number, where=squares > 0)
+    np.divide(total**2, squares, out=number, where=squares > 0)
     return np.asarray(number)
 
 
@@ -281,8 +287,11 @@ def _further_weight(means: np.ndarray, more: int) -> np.ndarray:
     per_seed = means.mean(axis=1)
     between = variants * per_seed.var(axis=1, ddof=1)
     whole = between + (variants - 1) * within
-    shared = np.divide(between - within, whole, out=np.zeros(tables), where=whole > _ROUNDING)
-    return np.asarray(more / (seeds + more) * (1 - np.maximum(shared, 0.0)))
+    correlation = np.zeros(tables)
+    np.divide(between - within, whole, out=correlation, where=whole > _ROUNDING)
+    correlation = np.maximum(correlation, 0.0)
+    share = more / (seeds + more)
+    return np.asarray(share * (1 - correlation))
 
 
 def _of_seeds(means: np.ndarray, more_means: np.ndarray, weight: np.ndarray, answers: Part) -> Part:
@@ -303,7 +312,7 @@ def _of_seeds(means: np.ndarray, more_means: np.ndarray, weight: np.ndarray, ans
     baseline = _moderated(own[:, :1], towards=others, prior=prior / 4, seeds=seeds)
     variant = _moderated(own[:, 1:], towards=everyone, prior=prior, seeds=seeds)
     variance = baseline.variance + variant.variance
-    spread = baseline.variance**2 / baseline.df + variant.variance**2 / variant.df
+    spread = baseline.spread + variant.spread
 
     # Two rows of a doubly centred table have the correlation -1 / (V - 1).
     together = baseline.variance * variant.variance / (variants - 1) ** 2
@@ -312,7 +321,7 @@ def _of_seeds(means: np.ndarray, more_means: np.ndarray, weight: np.ndarray, ans
     if more_means.shape[1]:
         further = _of_further(means, more_means, weight)
         variance = variance + further.variance
-        spread = spread + further.variance**2 / further.df
+        spread = spread + further.spread
     df = _satterthwaite(variance, spread)
     # No seeds differ by less than their sampled answers do.
     return Part(np.maximum(variance, answers.variance), df)
@@ -337,69 +346,102 @@ def _problems_and_answers(tables: Tables, extra: Tables, weight: np.ndarray) -> 
     """Of paired differences: the variance of their means over problems, and the part of it that
     sampled answers (and seeds by problems) make, which the variance over seeds has, too."""
     seeds = tables[0].shape[2]
-    more = extra[0].shape[1]
     share = 1 / len(tables) ** 2
-    scale = weight[:, None, None, None]
     over_problems = []
     of_answers = []
     for table, other in zip(tables, extra, strict=True):
         problems = table.shape[3]
-        pairs = table[:, 1:] - (1 - scale) * table[:, :1]
-        means = pairs.mean(axis=2)
-        noise = interaction(pairs) / (seeds * problems)
-        if more:
-            means = means - scale[..., 0] * other.mean(axis=1)[:, None]
-            noise = noise + (weight**2 * interaction(other) / (more * problems))[:, None]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            spread = ((means - means.mean(axis=2, keepdims=True)) ** 2).sum(axis=2)
-            over_problems.append(
-                (share * spread / np.float64(problems - 1) / problems, problems - 1)
-            )
+        means, noise = _paired(table, other, weight)
+        centred = means - means.mean(axis=2, keepdims=True)
+        squares = (centred**2).sum(axis=2)
+        with np.errstate(invalid="ignore", divide="ignore"):  # NaN for one problem
+            variance = share * squares / np.float64(problems - 1) / problems
+        over_problems.append((variance, problems - 1))
         of_answers.append((share * noise, (seeds - 1) * (problems - 1)))
     return _summed(over_problems), _summed(of_answers)
+
+
+def _paired(
+    table: np.ndarray, further: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Paired differences (N, m, P) of one benchmark, means over seeds; and the variance (N, m)
+    that sampled answers make of their mean over problems."""
+    seeds, problems = table.shape[2:]
+    more = further.shape[1]
+    scale = weight[:, None, None]
+    pairs = table[:, 1:] - (1 - scale[..., None]) * table[:, :1]
+    means = pairs.mean(axis=2)
+    noise = interaction(pairs) / (seeds * problems)
+    if more:
+        means = means - scale * further.mean(axis=1)[:, None]
+        of_further = weight**2 * interaction(further) / (more * problems)
+        noise = noise + of_further[:, None]
+    return means, noise
 
 
 def _mixed(tables: Tables, means: np.ndarray, more_means: np.ndarray, weight: np.ndarray) -> Part:
     """Variance (N, 1) of any difference in the crossed mixed model with pooled variances, by the
     method of moments; degrees of freedom after Satterthwaite (1946)."""
-    _, variants, seeds = means.shape
-    more = more_means.shape[1]
-    differences = variants - 1
+    seeds = means.shape[2]
+    problems = _pooled_problems(tables)
+    answers = _pooled_answers(tables)
+    if seeds == 1:
+        return Part(problems.variance[:, None], problems.df[:, None])
+    of_seeds = _pooled_seeds(means, more_means, weight, at_least=answers.variance)
+    added = np.maximum(problems.variance - answers.variance, 0.0)
+    variance = of_seeds.variance + added
+    spread = of_seeds.spread + problems.spread + answers.spread
+    return Part(variance[:, None], _satterthwaite(variance, spread)[:, None])
+
+
+def _pooled_problems(tables: Tables) -> Part:
+    """Variant by problem, with the answers' part of it."""
     share = 2 / len(tables) ** 2
-    of_problems = []
-    of_answers = []
+    parts = []
     for table in tables:
+        variants = table.shape[1]
         problems = table.shape[3]
         rows = table.mean(axis=2)
         rows = rows - rows.mean(axis=1, keepdims=True)
         rows = rows - rows.mean(axis=2, keepdims=True)
-        df = differences * (problems - 1)
+        df = (variants - 1) * (problems - 1)
         mean_square = (rows**2).sum(axis=(1, 2)) / max(df, 1)
-        of_problems.append((share * mean_square / problems, df))
+        parts.append((share * mean_square / problems, df))
+    return _summed(parts)
+
+
+def _pooled_answers(tables: Tables) -> Part:
+    """Variant by seed by problem: sampled answers, and what else is in single cells."""
+    share = 2 / len(tables) ** 2
+    parts = []
+    for table in tables:
+        _, variants, seeds, problems = table.shape
         rows = table - table.mean(axis=1, keepdims=True)
-        df = differences * (seeds - 1) * (problems - 1)
-        mean_square = interaction(rows).sum(axis=1) / differences
-        of_answers.append((share * mean_square / (seeds * problems), df))
-    problems_part = _summed(of_problems)
-    answers = _summed(of_answers)
-    if seeds == 1:
-        return Part(problems_part.variance[:, None], problems_part.df[:, None])
-    pooled = centred_squares(means).mean(axis=1)
+        df = (variants - 1) * (seeds - 1) * (problems - 1)
+        mean_square = interaction(rows).sum(axis=1) / (variants - 1)
+        parts.append((share * mean_square / (seeds * problems), df))
+    return _summed(parts)
+
+
+def _pooled_seeds(
+    means: np.ndarray, more_means: np.ndarray, weight: np.ndarray, at_least: np.ndarray
+) -> Part:
+    """Variant by seed, and the baseline's further seeds."""
+    _, variants, seeds = means.shape
+    differences = variants - 1
+    more = more_means.shape[1]
     df = differences * (seeds - 1) + more
-    factor = 2 / seeds
+    pooled = centred_squares(means).mean(axis=1)
     if more:
         all_seeds = np.concatenate([means[:, 0], more_means], axis=1).var(axis=1, ddof=1)
         alone = weight * (seeds + more) / more  # 1 - r, r the correlation of a shared seed
         pooled = (pooled * differences * (seeds - 1) + more * alone * all_seeds) / df
         factor = 1 / seeds + (1 - weight) ** 2 / seeds + weight**2 / more
         shared = all_seeds * (1 - alone) * weight**2 * (1 / seeds + 1 / more)
+        variance = factor * pooled + shared
     else:
-        shared = 0.0
-    of_seeds = np.maximum(factor * pooled + shared, answers.variance)
-    variance = of_seeds + np.maximum(problems_part.variance - answers.variance, 0.0)
-    spread = of_seeds**2 / df + problems_part.variance**2 / problems_part.df
-    spread = spread + answers.variance**2 / answers.df
-    return Part(variance[:, None], _satterthwaite(variance, spread)[:, None])
+        variance = 2 / seeds * pooled
+    return Part(np.maximum(variance, at_least), np.asarray(float(df)))
 
 
 def interaction(rows: np.ndarray) -> np.ndarray:

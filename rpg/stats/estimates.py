@@ -76,17 +76,26 @@ def accuracy(strata: Sequence[ArrayLike]) -> Estimate:
     error = estimate.standard_error
     if error == 0 and mean in (0.0, 1.0):
         slack = 1 - ((1 - LEVEL) / 2) ** (1 / estimate.problems)
-        low, high = (0.0, slack) if mean == 0 else (1 - slack, 1.0)
+        low = 0.0 if mean == 0 else 1 - slack
+        high = slack if mean == 0 else 1.0
     elif error > 0 and 0 < mean < 1:
-        spread = mean * (1 - mean)
-        # quantile^2 / effective number of trials
-        weight = (float(t_quantile(estimate.df)) * error) ** 2 / spread
-        center = (mean + weight / 2) / (1 + weight)
-        half = math.sqrt(weight * (spread + weight / 4)) / (1 + weight)
-        low, high = max(0.0, center - half), min(1.0, center + half)
+        center, half = _wilson(mean, error, quantile=float(t_quantile(estimate.df)))
+        low = center - half
+        high = center + half
     else:
-        low, high = max(0.0, estimate.low), min(1.0, estimate.high)
-    return estimate._replace(low=low, high=high)
+        low = estimate.low
+        high = estimate.high
+    return estimate._replace(low=max(0.0, low), high=min(1.0, high))
+
+
+def _wilson(mean: float, error: float, quantile: float) -> tuple[float, float]:
+    """Centre and half width of Wilson's interval for the number of independent trials that would
+    have this standard error."""
+    spread = mean * (1 - mean)
+    weight = (quantile * error) ** 2 / spread  # quantile^2 / number of trials
+    center = (mean + weight / 2) / (1 + weight)
+    half = math.sqrt(weight * (spread + weight / 4)) / (1 + weight)
+    return center, half
 
 
 class Components(NamedTuple):
@@ -161,18 +170,38 @@ def crossed(strata: Sequence[ArrayLike]) -> Estimate:
     other shapes. Degrees of freedom after Satterthwaite (1946).
     """
     arrays = [np.asarray(array, float) for array in strata]
-    seeds = {array.shape[0] for array in arrays if array.ndim == 2}
-    if not arrays or any(array.ndim != 2 or array.size == 0 for array in arrays) or len(seeds) != 1:
-        raise ValueError(
-            "expected non-empty arrays (seeds, problems) with the same number of seeds"
-        )
-    size = seeds.pop()
+    seeds = _seeds_of(arrays)
     problems = sum(array.shape[1] for array in arrays)
     parts = components(arrays)
-    variance = float(max(parts.problems + parts.seeds - parts.both, parts.problems, parts.seeds))
-    spread = float(parts.problems_spread + parts.both_spread + parts.seeds**2 / max(size - 1, 1))
-    df = max(1.0, variance**2 / spread) if spread > 0 else float(problems - len(arrays))
+
+    both_ways = parts.problems + parts.seeds - parts.both
+    variance = float(max(both_ways, parts.problems, parts.seeds))
+    seeds_spread = parts.seeds**2 / max(seeds - 1, 1)
+    spread = float(parts.problems_spread + parts.both_spread + seeds_spread)
+    df = float(problems - len(arrays))
+    if spread > 0:
+        df = max(1.0, variance**2 / spread)
+
     mean = float(parts.mean)
     error = math.sqrt(variance)
     half = float(t_quantile(df)) * error
-    return Estimate(mean, error, df, mean - half, mean + half, size, problems)
+    return Estimate(
+        mean=mean,
+        standard_error=error,
+        df=df,
+        low=mean - half,
+        high=mean + half,
+        seeds=seeds,
+        problems=problems,
+    )
+
+
+def _seeds_of(arrays: Sequence[np.ndarray]) -> int:
+    """The number of seeds, the same in every array (S, P)."""
+    are_tables = all(array.ndim == 2 and array.size > 0 for array in arrays)
+    seeds = {len(array) for array in arrays} if are_tables else set()
+    if len(seeds) != 1:
+        raise ValueError(
+            "expected non-empty arrays (seeds, problems) with the same number of seeds"
+        )
+    return seeds.pop()

@@ -110,34 +110,46 @@ def detectable(design: Design, spread: Spreads) -> float:
     The variance and the degrees of freedom are those that the test expects if the spreads are as
     they are given, alike for all variants, and seeds have nothing in common.
     """
+    if design.seeds < 2 or design.variants < 2:
+        return math.nan
+    of_seeds, df_of_seeds = _expected_of_seeds(design, spread)
+    of_problems = 2 * spread.problems**2 * _per_problem(design.problems)
+    total = of_seeds + of_problems
+
+    # As Family.error weights them.
+    share = of_seeds / max(total, 1e-300)
+    df = 1 / (share / df_of_seeds + (1 - share) / problems_df(design.problems))
+
+    correlation = design.seeds / (2 * design.seeds + design.further)
+    p = many_to_one.single(ERROR, design.variants - 1, correlation)
+    quantiles = special.stdtrit(df, 1 - p / 2) + special.stdtrit(df, POWER)
+    return float(min(quantiles * math.sqrt(total), 1.0))
+
+
+def _expected_of_seeds(design: Design, spread: Spreads) -> tuple[float, float]:
+    """Variance of a difference over seeds, and its degrees of freedom."""
     differences = design.variants - 1
     seeds = design.seeds
     further = design.further
-    if seeds < 2 or differences < 1:
-        return math.nan
     noise = spread.answers**2 * _per_problem(design.problems) / design.samples
     of_seed = spread.seeds**2 + noise
     weight = further / (seeds + further)
     prior = prior_df(differences, seeds)
-    parts = [
-        (of_seed / seeds, prior + seeds - 1),
-        (of_seed * (1 - weight) ** 2 / seeds, prior / 4 + seeds - 1),
-    ]
+
+    variant = of_seed / seeds
+    variant_df = prior + seeds - 1
+    baseline = of_seed * (1 - weight) ** 2 / seeds
+    baseline_df = prior / 4 + seeds - 1
+    variance = variant + baseline
+    squares = variant**2 / variant_df + baseline**2 / baseline_df
     if further:
-        parts.append((of_seed * weight**2 / further, seeds + further - 1))
-    of_seeds = sum(part for part, _ in parts)
-    (variant, variant_df), (baseline, baseline_df) = parts[:2]
+        added = of_seed * weight**2 / further
+        variance += added
+        squares += added**2 / (seeds + further - 1)
     together = variant * baseline / differences**2 / math.sqrt(variant_df * baseline_df)
-    squares = sum(part**2 / df for part, df in parts) + 2 * together
-    df = of_seeds**2 / squares if squares > 0 else 1.0
-    of_problems = 2 * spread.problems**2 * _per_problem(design.problems)
-    total = of_seeds + of_problems
-    share = of_seeds / max(total, 1e-300)
-    df = 1 / (share / df + (1 - share) / problems_df(design.problems))
-    correlation = seeds / (2 * seeds + further)
-    p = many_to_one.single(ERROR, differences, correlation)
-    quantiles = special.stdtrit(df, 1 - p / 2) + special.stdtrit(df, POWER)
-    return float(min(quantiles * math.sqrt(total), 1.0))
+    squares += 2 * together
+    df = variance**2 / squares if squares > 0 else 1.0
+    return variance, df
 
 
 def seeds_needed(design: Design, spread: Spreads, difference: float) -> int | None:

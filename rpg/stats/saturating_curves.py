@@ -100,27 +100,45 @@ def curve(parameters: np.ndarray, compute: np.ndarray) -> np.ndarray:
 def fit(compute: ArrayLike, accuracy: ArrayLike) -> ComputeFit:
     """The curve of one variant from arrays (seeds, checkpoints), compute ascending. ValueError:
     shapes differ, or a value is not finite."""
-    x, y = np.asarray(compute, float), np.asarray(accuracy, float)
+    x = np.asarray(compute, float)
+    y = np.asarray(accuracy, float)
     if x.shape != y.shape or x.ndim != 2 or not x.size or not np.isfinite([x, y]).all():
         raise ValueError("expected finite arrays (seeds, checkpoints) of one shape")
     seeds, checkpoints = x.shape
     budget = float(x[:, -1].mean())
-    first = int((x.mean(axis=0) <= budget / 2).sum())
-    fitted = ComputeFit(seeds, budget, "", np.nan, np.full(4, np.nan), np.full((seeds, 4), np.nan))
+    in_first_half = x.mean(axis=0) <= budget / 2
+    first = int(in_first_half.sum())
+    fitted = ComputeFit(
+        seeds=seeds,
+        budget=budget,
+        refusal="",
+        held_out=np.nan,
+        parameters=np.full(4, np.nan),
+        deviations=np.full((seeds, 4), np.nan),
+    )
     if not FIRST_HALF <= first < checkpoints:
-        of = f"{first} of {checkpoints} checkpoints lie in the first half of the budget"
-        return fitted._replace(refusal=f"{of}; a fit takes at least {FIRST_HALF} there")
+        refusal = (
+            f"{first} of {checkpoints} checkpoints lie in the first half of the budget; "
+            f"a fit takes at least {FIRST_HALF} there"
+        )
+        return fitted._replace(refusal=refusal)
     fitted = fitted._replace(parameters=_least_squares(x, y))
     if seeds < MINIMUM_SEEDS:
-        return fitted._replace(
-            refusal=f"intervals take {MINIMUM_SEEDS} seeds, and there are {seeds}"
-        )
-    predicted = curve(_least_squares(x[:, :first], y[:, :first]), x[:, first:])
+        refusal = f"intervals take {MINIMUM_SEEDS} seeds, and there are {seeds}"
+        return fitted._replace(refusal=refusal)
     fitted = fitted._replace(
-        deviations=_gauss_newton(fitted.parameters, x, y),
-        held_out=float(np.sqrt(((y[:, first:] - predicted).mean(axis=0) ** 2).mean())),
+        deviations=_gauss_newton(fitted.parameters, x, y), held_out=_held_out(x, y, first)
     )
     return fitted._replace(refusal=_refusal(fitted, y))
+
+
+def _held_out(x: np.ndarray, y: np.ndarray, first: int) -> float:
+    """Root mean square error of the seeds' mean after the `first` checkpoints, predicted from
+    them."""
+    parameters = _least_squares(x[:, :first], y[:, :first])
+    predicted = curve(parameters, x[:, first:])
+    errors = (y[:, first:] - predicted).mean(axis=0)
+    return float(np.sqrt((errors**2).mean()))
 
 
 def _refusal(fitted: ComputeFit, y: np.ndarray) -> str:
@@ -170,24 +188,17 @@ def _slopes(parameters: np.ndarray, compute: np.ndarray) -> np.ndarray:
 
 
 def _least_squares(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Parameters (4,) of one curve through all points, from the best of a grid: given midpoint and
-    slope it is linear."""
-    x, y = x.ravel(), y.ravel()
+    """Parameters (4,) of one curve through all points, from the best of a grid."""
+    x = x.ravel()
+    y = y.ravel()
     near = np.log(x[x > 0].min())
     far = np.log(x.max())
-    midpoints = np.linspace(near - 1, far + 1.5, _GRID[0])
-    slopes = np.linspace(np.log(0.3), np.log(8), _GRID[1])
-    places = np.stack(np.meshgrid(midpoints, slopes, indexing="ij")).reshape(2, -1, 1)
-    share = special.expit(_logit((0, 0, *places), x))
-    centred = share - share.mean(axis=1, keepdims=True)
-    wanted = y - y.mean()
-    rises = centred @ wanted / np.maximum((centred**2).sum(axis=1), 1e-9)
-    best = ((wanted - rises[:, None] * centred) ** 2).sum(axis=1).argmin()
-    begin = [y.mean() - rises[best] * share[best].mean(), rises[best], *places[:, best, 0]]
-    low, high = [-1, -3, near - 3, np.log(_SLOPES[0])], [2, 3, far + 3, np.log(_SLOPES[1])]
+    low = [-1, -3, near - 3, np.log(_SLOPES[0])]
+    high = [2, 3, far + 3, np.log(_SLOPES[1])]
+    inside = np.clip(_best_of_grid(x, y, near, far), np.add(low, 1e-6), np.subtract(high, 1e-6))
     solution = optimize.least_squares(
         lambda parameters: curve(parameters, x) - y,
-        np.clip(begin, np.add(low, 1e-6), np.subtract(high, 1e-6)),
+        inside,
         jac=lambda parameters: _slopes(parameters, x),
         bounds=(low, high),
         x_scale=[0.1, 0.3, 0.5, 0.5],
@@ -196,6 +207,23 @@ def _least_squares(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         max_nfev=100,
     )
     return np.asarray(solution.x)
+
+
+def _best_of_grid(x: np.ndarray, y: np.ndarray, near: float, far: float) -> np.ndarray:
+    """Parameters (4,) of the best curve whose midpoint and slope are on a grid: given these, it is
+    a linear regression. near, far: logarithms of the least and the most compute."""
+    midpoints = np.linspace(near - 1, far + 1.5, _GRID[0])
+    slopes = np.linspace(np.log(0.3), np.log(8), _GRID[1])
+    places = np.stack(np.meshgrid(midpoints, slopes, indexing="ij")).reshape(2, -1, 1)
+    share = special.expit(_logit((0, 0, *places), x))
+    centred = share - share.mean(axis=1, keepdims=True)
+    wanted = y - y.mean()
+    rises = centred @ wanted / np.maximum((centred**2).sum(axis=1), 1e-9)
+    residuals = wanted - rises[:, None] * centred
+    best = (residuals**2).sum(axis=1).argmin()
+    start = y.mean() - rises[best] * share[best].mean()
+    midpoint, slope = places[:, best, 0]
+    return np.array([start, rises[best], midpoint, slope])
 
 
 def _gauss_newton(parameters: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
