@@ -10,6 +10,7 @@ of the initial model say about that policy's gradient, under each clip. Bias and
 """
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -35,20 +36,20 @@ BOUNDS = [
 BETA = 0.1
 
 
-def measure(home: Path, blocks: int, prompts: int) -> pd.DataFrame:
-    """A row for each seed and clip."""
+def measure(home: Path, blocks: int, prompts: int) -> Iterator[pd.DataFrame]:
+    """For each seed, a row for each clip."""
     losses = {}
     for low, high, c in BOUNDS:
         clip = {"low": low, "high": high, "c": c}
         losses[f"{low}/{high}/{c}"] = algorithm("rpg-reinforce-urkl", clip=clip)
     settings = Settings(staleness=1, beta=BETA, losses=losses, blocks=blocks, prompts=prompts)
-    rows = []
     for folder in current_runs(Layout.at(home), SWEEP):
         spec = folder.read_manifest()["spec"]
         if spec["algorithm"]["clip"] != {"low": 0.2, "high": 0.28, "c": 10.0, "gradient": "exact"}:
             continue
         measured = fidelity(folder, 0, home, settings)
         bare = measured.rows[0].unclipped
+        rows = []
         by_clip = {row.name: row.clipped for row in measured.rows} | {NO_CLIP: bare}
         for clip, found in by_clip.items():
             assert found is not None
@@ -61,7 +62,7 @@ def measure(home: Path, blocks: int, prompts: int) -> pd.DataFrame:
                     "kl": measured.kl,
                 }
             )
-    return pd.DataFrame(rows)
+        yield pd.DataFrame(rows)
 
 
 def table(measured: pd.DataFrame) -> str:
@@ -87,8 +88,11 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=16)
     options = parser.parse_args()
     if options.home is not None:
-        measured = measure(options.home, options.blocks, options.prompts)
-        measured.sort_values(["seed", "clip"]).round(5).to_csv(KEPT, index=False)
+        seeds = []
+        for seed in measure(options.home, options.blocks, options.prompts):
+            seeds.append(seed)
+            measured = pd.concat(seeds).sort_values(["seed", "clip"])
+            measured.round(5).to_csv(KEPT, index=False)
     print(table(pd.read_csv(KEPT)))
 
 

@@ -3,7 +3,7 @@
     # a table; exit 1 if a sentence lacks one of them
     python -m benchmarks.findings.claims
 
-Predictions are left out, and the introduction, which explains the method. A sentence has the
+Predictions and questions are left out, and what explains the method. A sentence has the
 numbers that it names, or else those of its chapter's tables. Its test is the one that it names, or
 that of the tables; its command makes the results. Both are those of the sweeps that it names, else
 of its chapter, of the chapters that this links to, or of the chapter above it.
@@ -25,6 +25,7 @@ COMPARES = re.compile(
 NUMBER = re.compile(r"[+−-]?\d+\.\d+(?: ± \d+\.\d+)?|\b\d+ %")
 COMMAND = re.compile(r"^(?:rpg|python -m benchmarks)\b[^#\n]*", re.MULTILINE)
 INLINE = re.compile(r"`((?:rpg|python -m benchmarks)\b[^`]*)`")
+RUNS = re.compile(r"rpg (?:sweep|study) (?:configs/\w+/)?([\w-]+)")
 LINK = re.compile(r"\]\(#([\w-]+)\)")
 RESULTS = re.compile(r"<!-- results: ([\w-]+) -->")
 SWEEP = re.compile(r"`([\w-]+)`")
@@ -39,6 +40,11 @@ TESTS = {
 }
 
 
+OF_TABLES = ("p, corrected", "| p | Verdict")
+NO_CLAIMS = ("|", "![", "**Question:**", "**Words.**")
+"""How paragraphs begin that claim nothing."""
+
+
 def named_test(text: str) -> str:
     return next((test for words, test in TESTS.items() if words in text), "")
 
@@ -50,17 +56,26 @@ class Chapter:
     text: str = ""
     above: "Chapter | None" = None
     linked: list["Chapter"] = field(default_factory=list)
+    runs: dict[str, str] = field(default_factory=dict)
+    """The page's commands that run a sweep or a study, by its name."""
 
     @property
     def anchor(self) -> str:
         return re.sub(r"[^\w\- ]", "", self.title.lower()).replace(" ", "-")
 
     def own_test(self) -> str:
-        return named_test(self.text)
+        """That of its tables, else the one that it names."""
+        of_tables = [TESTS[words] for words in OF_TABLES if words in self.text]
+        return of_tables[0] if of_tables else named_test(self.text)
 
     def own_command(self) -> str:
+        """The one that makes its tables, wherever the page has it, else the first of its text."""
+        for name in RESULTS.findall(self.text):
+            if name in self.runs:
+                return self.runs[name]
         found = [*COMMAND.findall(self.text), *INLINE.findall(self.text)]
-        return found[0].strip() if found else ""
+        measuring = [command for command in found if not command.startswith("rpg model ")]
+        return measuring[0].strip() if measuring else ""
 
     def own_numbers(self) -> list[str]:
         rows = [line for line in self.text.splitlines() if line.startswith("|")]
@@ -100,8 +115,15 @@ def chapters(page: str) -> list[Chapter]:
             result.append(Chapter(heading[2], level, above=above))
         else:
             result[-1].text += line + "\n"
+    commands = [line.strip() for line in [*COMMAND.findall(page), *INLINE.findall(page)]]
+    runs = {}
+    for command in commands:
+        named = RUNS.match(command)
+        if named:
+            runs.setdefault(named[1], command)
     by_anchor = {chapter.anchor: chapter for chapter in result}
     for chapter in result:
+        chapter.runs = runs
         anchors = LINK.findall(chapter.text)
         chapter.linked = [by_anchor[anchor] for anchor in anchors if anchor in by_anchor]
     return result
@@ -112,7 +134,7 @@ def sentences(text: str) -> Iterator[str]:
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
     for paragraph in text.split("\n\n"):
-        if paragraph.lstrip().startswith(("|", "![")):
+        if paragraph.lstrip().startswith(NO_CLAIMS):
             continue
         yield from re.split(r"(?<=[.!?])[)*]*\s+(?=[A-Z(*`-])", " ".join(paragraph.split()))
 

@@ -39,6 +39,27 @@ def test_a_comparison_without_numbers_a_test_or_a_command_is_found():
     assert not claim.is_whole and (claim.numbers, claim.test, claim.command) == ("", "", "")
 
 
+def test_the_command_of_a_chapter_is_the_one_that_makes_its_tables():
+    others = "## Another\n\n`rpg sweep other` ran before.\n\n"
+    results = "It follows [another](#another).\n\n<!-- results: first -->\n\n**Found:**"
+    block = CHAPTER[CHAPTER.index("```sh") :]
+    page = CHAPTER.replace(block, "").replace("**Found:**", results)
+    [claim] = claims(page + others + block)
+    assert claim.command == "rpg sweep first --home lab"
+
+
+def test_questions_and_the_meaning_of_words_are_no_claims():
+    asked = "**Question:** what does a clip cost?\n\n**Words.** *Found*: ahead by 0.5 or more.\n\n"
+    [claim] = claims(CHAPTER.replace("**Found:**", asked + "**Found:**"))
+    assert claim.sentence.startswith("**Found:**")
+
+
+def test_a_sentence_that_names_no_test_has_that_of_its_tables():
+    text = "A test of equivalence says nothing here.\n\n**Found:**"
+    tests = [claim.test for claim in claims(CHAPTER.replace("**Found:**", text))]
+    assert len(tests) == 1 and "one family" in tests[0]
+
+
 def test_the_command_lists_them():
     run = subprocess.run(
         [sys.executable, "-m", "benchmarks.findings.claims"],
