@@ -51,12 +51,12 @@ def measure(home: Path, blocks: int, prompts: int) -> Iterator[pd.DataFrame]:
         bare = measured.rows[0].unclipped
         rows = []
         by_clip = {row.name: row.clipped for row in measured.rows} | {NO_CLIP: bare}
-        for clip, found in by_clip.items():
+        for name, found in by_clip.items():
             assert found is not None
             rows.append(
                 {
                     "seed": spec["seed"],
-                    "clip": clip,
+                    "clip": name,
                     "bias": found.bias[0],
                     "noise": found.noise[0],
                     "kl": measured.kl,

@@ -116,7 +116,7 @@ def chapters(page: str) -> list[Chapter]:
         else:
             result[-1].text += line + "\n"
     commands = [line.strip() for line in [*COMMAND.findall(page), *INLINE.findall(page)]]
-    runs = {}
+    runs: dict[str, str] = {}
     for command in commands:
         named = RUNS.match(command)
         if named:

@@ -65,7 +65,7 @@ class Part:
     @property
     def spread(self) -> np.ndarray:
         """What it adds to the denominator of Satterthwaite's formula."""
-        return self.variance**2 / self.df
+        return np.asarray(self.variance**2 / self.df)
 
 
 @dataclass(frozen=True)
