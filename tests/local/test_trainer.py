@@ -502,7 +502,7 @@ def test_a_reward_that_fails_ends_the_step_before_anything_changed(home, tmp_pat
 def test_schedules_are_transformers_after_a_warm_up_that_reaches_the_rate(schedule):
     from transformers import get_scheduler
 
-    from rpg.backends.optimizer_steps import rate_factor
+    from rpg.backends.learning_rates import rate_factor
 
     theirs = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
     name = schedule if schedule != "constant" else "constant_with_warmup"

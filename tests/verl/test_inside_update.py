@@ -6,7 +6,7 @@ import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 import rpg
-from rpg.backends.optimizer_steps import ReferenceSchedule
+from rpg.backends.reference_schedule import ReferenceSchedule
 from rpg.models.decoding import Batch
 from rpg.models.micro_batches import Limits
 from rpg.store.token_records import VALUES

@@ -15,7 +15,7 @@ import torch
 from schedulefree import AdamWScheduleFree
 from torch import Tensor, nn
 
-from rpg.backends.optimizer_steps import rate_factor
+from rpg.backends.learning_rates import rate_factor
 from rpg.config.training import AdamW, ScheduleFreeAdamW
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rpg.backends.local.next_tokens import token_kl
-from rpg.backends.optimizer_steps import ReferenceSchedule
+from rpg.backends.reference_schedule import ReferenceSchedule
 from rpg.catalogue import Algorithm, DistributionKL, EMAReference
 from rpg.models.decoding import Batch, Scored
 from rpg.models.lora import adapted, adapters

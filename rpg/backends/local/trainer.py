@@ -20,7 +20,7 @@ from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Graded, Roller, Rollout
 from rpg.backends.local.roundings import export_gap, first_rows
 from rpg.backends.local.sampler import Sampler, Weights
-from rpg.backends.optimizer_steps import Meter
+from rpg.backends.step_metrics import Meter
 from rpg.backends.token_recorder import Recorder, token_values
 from rpg.catalogue import GAE, DistributionKL
 from rpg.config.run_spec import RunSpec

@@ -28,8 +28,8 @@ from verl.utils.debug import marked_timer
 from verl.utils.tensordict_utils import get_tensordict
 from verl.workers.utils.padding import response_to_nested
 
-from rpg.backends.optimizer_steps import ReferenceSchedule
 from rpg.backends.progress_reporter import Progress, Reporter
+from rpg.backends.reference_schedule import ReferenceSchedule
 from rpg.backends.token_recorder import Recorder
 from rpg.backends.verl import rollout
 from rpg.backends.verl.checkpoints import State, newest

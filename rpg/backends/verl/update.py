@@ -21,7 +21,8 @@ from verl.utils.device import get_device_id
 from verl.workers.engine_workers import TrainingWorker
 from verl.workers.utils.padding import no_padding_2_padding
 
-from rpg.backends.optimizer_steps import Meter, rate_factor
+from rpg.backends.learning_rates import rate_factor
+from rpg.backends.step_metrics import Meter
 from rpg.backends.token_recorder import Values, token_values
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.catalogue import Algorithm
