@@ -129,6 +129,11 @@ def _show_responses(shown: Mapping[str, Mapping[str, Any]], field: str, heading:
         "Wavy: clipped, without a "
         "gradient from the advantage. Point at a token for its numbers."
     )
+    if field == "kl":
+        st.text(
+            "The KL of a token is its importance ratio times k3, an estimate; with a KL of whole "
+            "distributions it is the sum over the vocabulary."
+        )
 
 
 def _values(row: Mapping[str, Any], field: str) -> Sequence[float]:

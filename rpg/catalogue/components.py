@@ -208,8 +208,9 @@ class EveryK(Frozen):
 
 
 class KLAbove(Frozen):
-    """A copy of the policy, renewed when the moving average of the token KL exceeds kappa (nats per
-    token)."""
+    """A copy of the policy, renewed when the moving average of the metric `kl_policy_to_ref`
+    exceeds kappa (nats per token): k3 of the sampled tokens, or a sum over the vocabulary with a KL
+    of whole distributions."""
 
     type: Literal["kl_above"] = "kl_above"
     kappa: float = Field(default=0.01, gt=0)

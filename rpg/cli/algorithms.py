@@ -282,7 +282,7 @@ def _fidelity_table(measured: "Fidelity") -> Table:
     table = _titled(
         f"{measured.run}: policy of step {measured.policy_step}, samples of step "
         f"{measured.sampler_step}, "
-        f"KL(sampler‖policy) {measured.kl:.2g} nats per token",
+        f"KL(sampler‖policy) {measured.kl:.2g} nats per token (k3)",
         f"against the on-policy gradient of the same objective, β = {measured.beta:g}, "
         "reference: initial model; "
         f"{measured.responses} responses on either side in {measured.blocks} blocks, "

@@ -15,6 +15,7 @@ from rpg.metrics import METRICS, Metric
 from rpg.report import alternative_text
 from rpg.report.selection import MEAN
 from rpg.report.theme import THEME, encodings
+from rpg.store.queries import WHOLE
 
 BANDS = {"interval": ("low", "high"), "range": ("lowest", "highest")}
 X_TITLES = {
@@ -36,9 +37,18 @@ def title(panel: str) -> str:
     """The heading of a panel, which is named after a metric or a benchmark."""
     metric = metric_of(panel)
     reference = panel.partition(REFERENCE)[2]
-    if metric is not None:
-        return metric.heading + (f" · reference: {reference}" if reference else "")
-    return "Mean accuracy" if panel == MEAN else panel
+    if metric is None:
+        return "Mean accuracy" if panel == MEAN else panel
+    if reference:
+        return f"{metric.heading} · reference: {_estimated(reference)}"
+    return metric.heading
+
+
+def _estimated(reference: str) -> str:
+    """A reference, and how the KL to it was estimated; imported runs do not say."""
+    if reference == "unknown" or reference.endswith(WHOLE):
+        return reference
+    return f"{reference}, k3"
 
 
 def by_reference(

@@ -180,7 +180,7 @@ def _starved(rows: Rows) -> Iterator[Finding]:
 def _exploding(rows: Rows) -> Iterator[Finding]:
     """At most one finding of each rule."""
     smaller = "a smaller learning rate, fewer updates on a rollout, "
-    high = "KL(policy || {}) was above {:g} nats per token"
+    high = "the estimate of KL(policy || {}) was above {:g} nats per token"
     kl = "KL exploding", high, f"{smaller}clipping, or a larger beta"
     ratio = "ratio exploding", "{} was above {:g}", f"{smaller}or clipping"
     findings: dict[str, Finding] = {}
@@ -235,7 +235,7 @@ def _apart(rows: Rows) -> Iterator[Finding]:
         if gap > max(GAP * update, 2 * error):
             yield Finding(
                 f"apart: {name}",
-                f"{where} is {gap:.2g} nats per token from the one that is trained, and an "
+                f"{where} is {gap:.2g} nats per token (k3) from the one that is trained, and an "
                 "update moves "
                 f"that one by {update:.2g}",
                 advice,
@@ -258,7 +258,7 @@ def _below_rounding(rows: Rows) -> Iterator[Finding]:
             yield Finding(
                 f"below rounding: {name}",
                 f"{words} is {mean:.2g} nats per token, below the "
-                f"{floor:.2g} that rounding alone makes of equal weights",
+                f"{floor:.2g} (k3) that rounding alone makes of equal weights",
                 "read it as nothing more than small; model.dtype float32 resolves it",
             )
 

@@ -141,10 +141,15 @@ def variants(db: Database, names: Sequence[str]) -> pandas.DataFrame:
     )
 
 
+WHOLE = ", whole distributions"
+"""Ends the name of a reference whose KL is a sum over the vocabulary."""
+
+
 def references(db: Database, names: Sequence[str]) -> dict[tuple[str, str], str]:
     """(sweep, variant) -> the policy that its runs measured a KL against as the reference, in
     words, from the age that they wrote at each step: without a KL, or with beta 0, it is the old
-    policy, whatever their settings say."""
+    policy, whatever their settings say. A KL of whole distributions is named, since all others are
+    estimates from the sampled tokens."""
     age = "reference_age" if "reference_age" in metric_names(db) else "NULL::DOUBLE"
     rows = db.execute(
         f"""WITH steps AS (
@@ -154,6 +159,7 @@ def references(db: Database, names: Sequence[str]) -> dict[tuple[str, str], str]
                       ) AS before
                FROM metrics WHERE list_contains($1, sweep))
            SELECT r.sweep, r.variant, any_value(r.spec->'$.algorithm.reference'),
+                  any_value(r.spec->>'$.algorithm.kl.type') = 'distribution',
                   bool_and(age = before), bool_and(age = 0)
            FROM runs r LEFT JOIN steps USING (sweep, run)
            WHERE list_contains($1, r.sweep) AND r.variant IS NOT NULL GROUP BY ALL""",
@@ -161,16 +167,18 @@ def references(db: Database, names: Sequence[str]) -> dict[tuple[str, str], str]
     )
     schedules = {
         "every_k": "renewed every {k} optimizer steps",
-        "kl_above": "renewed at a KL of {kappa}",
+        "kl_above": "renewed when kl_policy_to_ref exceeds {kappa}",
     }
     references = {}
-    for sweep, variant, text, initial, old in rows.fetchall():
+    for sweep, variant, text, whole, initial, old in rows.fetchall():
         schedule = {"k": "?", "kappa": "?", **(json.loads(text or "null") or {})}
         renewed = schedules.get(str(schedule.get("type")), "renewed now and then").format_map(
             schedule
         )
         first = "the teacher" if schedule.get("type") == "model" else "the initial model"
         settled = first if initial else "the old policy" if old else renewed
+        if whole and not old:
+            settled += WHOLE
         references[sweep, variant] = "unknown" if initial is None else settled
     return references
 

@@ -4,7 +4,8 @@ response.
 Lists have an entry per response token: log-probabilities (nats) under the policy that was updated,
 the one before the rollout's first update (`old`), the one that drew the response (`sampler`) and
 the reference; the importance ratio; the bound of the clip that silenced the token (CLIPPED); the
-advantage; the estimate of KL(policy || reference); and the slope, the derivative of the
+advantage; the KL(policy || reference) (the ratio times k3 of the token,
+or a sum over the vocabulary where the loss has one); and the slope, the derivative of the
 mini-batch's loss with respect to the token's log-probability, which is what training followed.
 """
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 import rpg
+from rpg.metrics import METRICS
 from rpg.report import charts, curves, theme
 from tests.places import ROOT
 
@@ -134,9 +135,9 @@ def test_each_reference_has_one_panel_of_its_own_that_names_it():
     found = curves.by_reference(DATA, references)
     panels = curves.panels_of(found, ["kl_policy_to_old", "kl_policy_to_ref"])
     assert [curves.title(panel) for panel in panels] == [
-        "KL(policy || old) (nats per token)",
-        "KL(policy || reference) (nats per token) · reference: the initial model",
-        "KL(policy || reference) (nats per token) · reference: the old policy",
+        "KL(policy || old) (nats per token, k3)",
+        "KL(policy || reference) (nats per token) · reference: the initial model, k3",
+        "KL(policy || reference) (nats per token) · reference: the old policy, k3",
     ]
     assert [set(found[found["name"] == panel]["variant"]) for panel in panels] == [
         {"grpo", "rpg-urkl"},
@@ -148,3 +149,16 @@ def test_each_reference_has_one_panel_of_its_own_that_names_it():
     assert len(curves.panels_of(curves.by_reference(DATA, same), ["kl_policy_to_ref"])) == 1
     other = DATA.assign(name="reward")  # not about the reference
     assert curves.by_reference(other, {}).equals(other)
+
+
+def test_the_heading_of_a_kl_names_its_estimator():
+    headings = [metric.heading for metric in METRICS.values() if metric.title.startswith("KL")]
+    unnamed = [heading for heading in headings if "k3" not in heading]
+    assert unnamed == [
+        "KL(reference || policy) (nats per token)",
+        "KL(policy || reference) (nats per token)",
+    ]
+    whole = curves.title("kl_policy_to_ref @ the teacher, whole distributions")
+    assert whole.endswith("reference: the teacher, whole distributions")
+    imported = curves.title("kl_policy_to_ref @ unknown")
+    assert imported.endswith("reference: unknown")

@@ -16,6 +16,7 @@ ALGORITHMS = {
     "rpg-urkl": "the old policy",
     "renewed": "renewed every 3 optimizer steps",
     "taught": "the teacher",
+    "whole": "the teacher, whole distributions",
     "without": "the old policy",
 }
 
@@ -33,6 +34,7 @@ def test_the_reference_is_the_one_that_the_run_measured_against(tmp_path, home):
     teacher.model.save_pretrained(folder)
     teacher.tokenizer.save_pretrained(folder)
     settings["taught"] = {"name": "rpg-urkl", "reference": {"type": "model", "path": str(folder)}}
+    settings["whole"] = settings["taught"] | {"name": "opd-rkl"}
     for name in ALGORITHMS:
         train(make_run(tmp_path, name, make_spec(algorithm=settings.get(name, name))), home, print)
     layout = Layout.at(tmp_path)

@@ -60,7 +60,7 @@ class Fidelity:
     policy_step: int
     beta: float
     kl: float
-    """KL(sampler || policy), nats per token."""
+    """KL(sampler || policy), nats per token: k3 of the sampled tokens."""
     responses: int
     """From the sampler; as many again from the policy."""
     blocks: int
