@@ -53,21 +53,34 @@ def ranks(strata: list[np.ndarray]) -> list[Rank]:
     Review of Economic Studies 91). With fewer than three seeds every place is possible.
     """
     means = np.mean([array.mean(axis=(1, 2)) for array in strata], axis=0)
+    variants = len(means)
+    different = _pairs_that_differ(strata)
+    above = means[:, None] > means
+    result = []
+    for at in range(variants):
+        higher = above[:, at]
+        lower = above[at]
+        surely_higher = int((different[at] & higher).sum())
+        surely_lower = int((different[at] & lower).sum())
+        rank = Rank(
+            place=1 + int(higher.sum()), low=1 + surely_higher, high=variants - surely_lower
+        )
+        result.append(rank)
+    return result
+
+
+def _pairs_that_differ(strata: list[np.ndarray]) -> np.ndarray:
+    """Whether two variants differ, (V, V), all pairs being one family."""
     variants, seeds = strata[0].shape[:2]
     p = np.ones((variants, variants))
-    for first in range(variants) if seeds >= MINIMUM_SEEDS and variants > 1 else ():
-        order = [first, *(other for other in range(variants) if other != first)]
-        p[first, order[1:]] = family([array[None, order] for array in strata]).p_values()[0]
+    if seeds >= MINIMUM_SEEDS and variants > 1:
+        for baseline in range(variants):
+            others = [variant for variant in range(variants) if variant != baseline]
+            order = [baseline, *others]
+            compared = family([array[None, order] for array in strata])
+            p[baseline, others] = compared.p_values()[0]
+    either = np.maximum(p, p.T)  # either of a pair may be the baseline
     pairs = np.triu_indices(variants, 1)
     corrected = np.ones_like(p)
-    corrected[pairs] = holm(np.maximum(p, p.T)[pairs])  # either of a pair may be the baseline
-    different = np.minimum(corrected, corrected.T) <= ERROR
-    above = means[:, None] > means
-    return [
-        Rank(
-            1 + int((means > mean).sum()),
-            1 + int((different[at] & above[:, at]).sum()),
-            variants - int((different[at] & above[at]).sum()),
-        )
-        for at, mean in enumerate(means)
-    ]
+    corrected[pairs] = holm(either[pairs])
+    return np.asarray(np.minimum(corrected, corrected.T) <= ERROR)

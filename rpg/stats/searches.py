@@ -26,9 +26,11 @@ def expected_best(values: ArrayLike) -> np.ndarray:
     al. 2020, arXiv 2004.13705).
     """
     ranked = np.sort(np.asarray(values, float), axis=-1)
-    rank = drawn = np.arange(1, ranked.shape[-1] + 1)
-    ways = np.where(rank[:, None] >= drawn, special.binom(rank[:, None] - 1, drawn - 1), 0.0)
-    return np.asarray(ranked @ (ways / special.binom(len(rank), drawn)))
+    drawn = np.arange(1, ranked.shape[-1] + 1)
+    rank = drawn[:, None]
+    ways = np.where(rank >= drawn, special.binom(rank - 1, drawn - 1), 0.0)
+    all_ways = special.binom(len(drawn), drawn)
+    return np.asarray(ranked @ (ways / all_ways))
 
 
 class Effort(NamedTuple):
@@ -57,7 +59,8 @@ def effort(values: Sequence[np.ndarray], most: int) -> Effort:
     best = np.zeros((len(values), most))
     halves = np.full((len(values), most), np.nan)
     for row, each in enumerate(values):
-        best[row], few = expected_best(each)[:most], min(most, max(1, len(each) // ENOUGH))
+        best[row] = expected_best(each)[:most]
+        few = min(most, max(1, len(each) // ENOUGH))
         halves[row, :few] = jackknife(each, few)
     return Effort(best, halves)
 
@@ -67,8 +70,10 @@ def jackknife(values: np.ndarray, most: int) -> np.ndarray:
     with the jackknife's variance over trials, which errs to the safe side (Efron & Stein 1981;
     `python -m benchmarks.expected_best`)."""
     n = len(values)
-    without = expected_best(np.stack([np.delete(values, at) for at in range(n)]))[:, :most]
-    return np.asarray(t_quantile(n - 1) * np.sqrt((n - 1) ** 2 / n * without.var(axis=0, ddof=1)))
+    without_one = np.stack([np.delete(values, at) for at in range(n)])
+    best = expected_best(without_one)[:, :most]
+    variance = (n - 1) ** 2 / n * best.var(axis=0, ddof=1)
+    return np.asarray(t_quantile(n - 1) * np.sqrt(variance))
 
 
 def good_region(places: np.ndarray, good: np.ndarray, choices: Mapping[int, int]) -> float:

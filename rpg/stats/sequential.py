@@ -42,14 +42,23 @@ def next_look(
 
     The same runs again are no new look: they get the level they had.
     """
-    earlier = list[Look]()
+    earlier: list[Look] = []
+    at_hand = set(runs)
     for look in looks:
-        if (look.compared, set(look.runs)) == (compared, set(runs)):
+        seen = set(look.runs)
+        if look.compared == compared and seen == at_hand:
             return earlier, look.planned, look.level
-        if set(runs) < set(look.runs):
+        if at_hand < seen:
             break
         earlier.append(look)
     planned = looks[0].planned if looks else max(planned, len(runs))
-    share = len(runs) / planned
-    allowed = ERROR * min(1.0, share) ** 3 + LATER_ERROR * (1 - 1 / max(1.0, share))
-    return earlier, planned, max(allowed - sum(look.level for look in earlier), 1e-6)
+    spent = sum(look.level for look in earlier)
+    level = max(_allowed(len(runs) / planned) - spent, 1e-6)
+    return earlier, planned, level
+
+
+def _allowed(share: float) -> float:
+    """The error of all looks together until this share of the planned runs is there."""
+    while_they_come = ERROR * min(1.0, share) ** 3
+    later = LATER_ERROR * (1 - 1 / max(1.0, share))
+    return while_they_come + later

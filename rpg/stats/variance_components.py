@@ -24,23 +24,39 @@ def variance_components(
         raise ValueError(
             f"expected at least two levels of {', '.join(factors)}; the shape is {cells.shape}"
         )
+    variances = _by_group(cells)
+    result = {}
+    for axis, factor in enumerate(factors):
+        result[factor] = float(variances[axis,])
+    mixed = float(sum(variance for group, variance in variances.items() if len(group) > 1))
+    if samples == 1:  # nobody knows what would have been the same another time
+        result[f"{TOGETHER} and {SAMPLING}"] = mixed
+        return result
+    answers = float((cells * (1 - cells)).mean()) * samples / (samples - 1)
+    result[TOGETHER] = mixed - answers / samples
+    result[SAMPLING] = answers
+    return result
+
+
+def _by_group(cells: np.ndarray) -> dict[tuple[int, ...], float]:
+    """The variance of each axis and of each interaction, from the expected mean squares: those of
+    larger interactions are subtracted and added in turn."""
     axes = range(cells.ndim)
-    groups = [group for size in range(1, cells.ndim + 1) for group in combinations(axes, size)]
+    groups: list[tuple[int, ...]] = []
+    for size in range(1, cells.ndim + 1):
+        groups.extend(combinations(axes, size))
     squares = {frozenset(group): _mean_square(cells, group) for group in groups}
     variances = {}
     for group in groups:
         inside = frozenset(group)
-        around = {group: square for group, square in squares.items() if group >= inside}
-        total = sum((-1) ** len(larger - inside) * square for larger, square in around.items())
-        variances[group] = total / np.prod(
-            [cells.shape[axis] for axis in axes if axis not in inside]
-        )
-    answers = float((cells * (1 - cells)).mean()) * samples / max(samples - 1, 1)
-    alone = {factors[axis]: float(variances[axis,]) for axis in axes}
-    mixed = float(sum(variances[group] for group in groups if len(group) > 1))
-    if samples > 1:  # of one answer, nobody knows what would have been the same another time
-        return {**alone, TOGETHER: mixed - answers / samples, SAMPLING: answers}
-    return {**alone, f"{TOGETHER} and {SAMPLING}": mixed}
+        total = 0.0
+        for larger, square in squares.items():
+            if larger >= inside:
+                sign = (-1) ** len(larger - inside)
+                total += sign * square
+        repeats = [cells.shape[axis] for axis in axes if axis not in inside]
+        variances[group] = float(total / np.prod(repeats))
+    return variances
 
 
 def _mean_square(cells: np.ndarray, group: tuple[int, ...]) -> float:
