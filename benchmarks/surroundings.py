@@ -50,6 +50,8 @@ COMMANDS = (
     "audit grpo",
     "audit --config run.sh",
     "adopt rows.jsonl --into lab --no-samples",
+    "compare old.csv new.csv --out compared",
+    "compare old.csv lost.csv",
 )
 PROXIES = {
     name: value
@@ -111,6 +113,9 @@ def prepare(folder: Path) -> None:
     rows = [{"prompt": f"{n} + 4 = π?", "answer": str(n + 4)} for n in range(30)]
     lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     (folder / "rows.jsonl").write_text("".join(lines), "utf-8")
+    for name, period in (("old", 3), ("new", 2)):
+        scores = [f"{n} + 4 = π?,{int(n % period == 0)}\n" for n in range(30)]
+        (folder / f"{name}.csv").write_text("problem,score\n" + "".join(scores), "utf-8")
 
 
 def run(folder: Path, words: str, around: Surroundings) -> Outcome:

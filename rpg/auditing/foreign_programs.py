@@ -71,7 +71,11 @@ _ENTRIES = _entries(
         "NeMo-RL",
     ),
     (r"(.*\.)?prime_rl\..*", "", "prime-rl, whose settings stand in a TOML file: give that file"),
-    (r"(.*\.)?(areal|skyrl_train|skyrl|slime|rllm|roll)\..*", "", "a trainer that is not read"),
+    (r"(.*\.)?skyrl(_train)?\..*", "", "SkyRL"),
+    (r"(.*\.)?areal\..*", "", "AReaL"),
+    (r"(.*\.)?slime\..*", "", "slime"),
+    (r"(.*\.)?rllm\..*", "", "rLLM"),
+    (r"(.*\.)?roll\..*", "", "ROLL"),
     (r"(.*\.)?start_\w+_pipeline", "", "ROLL, whose settings stand in a YAML file"),
     (r"(.*\.)?\w*(async|sft|dpo|kto|rloo|distil|gkd|opd)\w*", "", "a script of another training"),
     (r"(.*\.)?\w*(grpo|gspo)\w*", "trl?", ""),
@@ -120,12 +124,29 @@ _OTHERS = {
     "AReaL": "gconfig allocation_mode trial_name",
     "ROLL": "actor_train actor_infer sft_train student_train system_envs",
     "SkyRL": "generator",
+    "torchforge": "replay_buffer off_by_n rollout_threads",
 }
 _OTHER_FLAGS = {"slime": "--advantage-estimator --num-rollout --rm-type --rollout-batch-size"}
 """Flags of commands whose script has any name."""
-_OTHER_OVERRIDES = {"rllm": "rLLM, which computes advantages of its own"}
-"""Sections that other trainers have beside verl's."""
-_NEMO = frozenset("grpo ppo dpo sft rm distillation loss_fn policy cluster checkpointing".split())
+_OTHER_OVERRIDES = {
+    "rllm": "rLLM, which computes advantages of its own",
+    "agent_proxy": "RAGEN, which computes advantages of its own",
+    "es_manager": "RAGEN, which computes advantages of its own",
+    "generator": "SkyRL",
+}
+"""Sections of other trainers, some of which have verl's beside them."""
+_VERL_SECTIONS = frozenset(
+    "actor_rollout_ref algorithm critic custom_reward_function data defaults distillation "
+    "global_profiler hydra profiler ray_init ray_kwargs reward reward_model sandbox_fusion skip "
+    "trainer transfer_queue".split()
+)
+"""Sections of the configurations of verl's main_ppo, of older versions, too."""
+_NEMO_ALGORITHMS = frozenset("grpo ppo dpo sft rm distillation loss_fn".split())
+_NEMO = _NEMO_ALGORITHMS | {"policy", "cluster", "checkpointing"}
+_PRIME_RL_PARTS = frozenset(
+    "ckpt client environment inference log loss model monitors optim rollout_transport "
+    "scheduler trainer transport wandb weight_broadcast".split()
+)
 _DICTIONARIES = re.compile(r"\w+_kwargs|(fsdp|accelerator|deepspeed|liger_kernel)_config|deepspeed")
 """Arguments of transformers and TRL that hold keys and values: no sections."""
 _SHOWN = 6
@@ -172,6 +193,11 @@ def unknown_entry(words: list[str]) -> str:
     return ""
 
 
+def started(words: list[str]) -> str:
+    """The module or script of a command as far as it is known; "" for none."""
+    return script_of(words) or unknown_entry(words)
+
+
 def refuse_flags(words: list[str]) -> None:
     """Raises OtherProgram: flags of a command are those of a trainer that is not read."""
     flags = {word.partition("=")[0] for word in words if word.startswith("--")}
@@ -182,11 +208,29 @@ def refuse_flags(words: list[str]) -> None:
 
 
 def refuse_overrides(words: list[str]) -> None:
-    """Raises OtherProgram: beside verl's settings there are those of a trainer on top of it."""
-    for word in words:
-        section = re.match(r"[+~]*(\w+)[./]", word)
-        if "=" in word and section and section[1] in _OTHER_OVERRIDES:
-            raise OtherProgram(f"it looks like {_OTHER_OVERRIDES[section[1]]} ({word})")
+    """Raises OtherProgram: a command of a program that is not verl's own has settings that verl
+    lacks, and so is a trainer on top of it."""
+    overrides = [re.match(r"[+~]*([A-Za-z_]\w*)(?:[./]\w+)+=", word) for word in words]
+    sections = list(dict.fromkeys(override[1] for override in overrides if override))
+    _refuse_named(sections)
+    _refuse_sections(sections)
+
+
+def _refuse_named(sections: Iterable[str]) -> None:
+    """Raises OtherProgram: a section is that of a trainer which is known."""
+    for section in sections:
+        if section in _OTHER_OVERRIDES:
+            raise OtherProgram(f"it looks like {_OTHER_OVERRIDES[section]} (section {section})")
+
+
+def _refuse_sections(sections: Collection[str]) -> None:
+    """Raises OtherProgram: verl's main_ppo has no such sections beside actor_rollout_ref."""
+    others = sorted(set(sections) - _VERL_SECTIONS)
+    if "actor_rollout_ref" in sections and others:
+        raise OtherProgram(
+            "it looks like a program on top of verl, or another one of verl's: main_ppo has no "
+            f"sections {_listed(others)}"
+        )
 
 
 def _program(entry: str, arguments: tuple[str, ...]) -> Program | None:
@@ -235,19 +279,20 @@ def of_keys(keys: Collection[str], name: str, loss_type: Any = None) -> str:
 def of_document(content: Mapping[str, Any], name: str) -> Program:
     """The program of a YAML or JSON file. Raises OtherProgram."""
     keys = [str(key) for key in content]
+    sections = [str(key) for key, value in content.items() if isinstance(value, Mapping)]
     if "actor_rollout_ref" in content:
+        _refuse_named(sections)
+        _refuse_sections(sections)
         return Program("verl", "", "it has the section actor_rollout_ref")
-    nested = [
-        key
-        for key in keys
-        if isinstance(content[key], Mapping) and not _DICTIONARIES.fullmatch(key)
-    ]
+    nested = [key for key in sections if not _DICTIONARIES.fullmatch(key)]
     for other, theirs in _OTHERS.items():
         named = sorted(set(keys) & set(theirs.split()))
         if named:
             raise OtherProgram(f"it looks like {other} ({', '.join(named)})")
     nemo = sorted(_NEMO & set(nested))
-    if nemo:
+    # NeMo-RL's own `defaults` is the name of a file, Hydra's is a list.
+    inherits = isinstance(content.get("defaults"), str)
+    if nemo and (len(nemo) > 1 or inherits or _NEMO_ALGORITHMS & set(nemo)):
         raise OtherProgram(f"it looks like NeMo-RL (sections {', '.join(nemo)})")
     if "defaults" in content or nested:
         listed = _listed(nested or keys)
@@ -266,10 +311,12 @@ def of_toml(content: Mapping[str, Any]) -> Program:
     if "data" in tables:
         what = "prime-rl's supervised fine-tuning, or its trainer alone"
         raise OtherProgram(f"it looks like {what} (tables {_listed(tables)})")
-    raise OtherProgram(
-        "it has no table orchestrator, and looks like a part of prime-rl's settings "
-        f"({_listed(tables)}): give the file that `rl` gets"
-    )
+    if _PRIME_RL_PARTS & set(tables):
+        raise OtherProgram(
+            "it has no table orchestrator, and looks like a part of prime-rl's settings "
+            f"({_listed(tables)}): give the file that `rl` gets"
+        )
+    raise OtherProgram(f"nothing says for which trainer it is ({_listed(content)})")
 
 
 def of_script(tree: ast.Module) -> Program:
@@ -278,9 +325,15 @@ def of_script(tree: ast.Module) -> Program:
     for module in imported.values():
         if module.split(".")[0] in ("tinker", "tinker_cookbook"):
             raise OtherProgram(f"it imports {module}: tinker-cookbook")
+        if module.split(".")[0] == "unsloth":
+            raise OtherProgram(f"it imports {module}, which puts a loss and defaults into TRL")
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     called = [ast.unparse(call.func).rpartition(".")[2] for call in calls]
+    others = sorted({name for name in called if name.endswith(("Trainer", "Config"))})
+    other_trainers = [name for name in others if name.endswith("Trainer")]
     for parser in ("TrlParser", "HfArgumentParser", "ArgumentParser"):
+        if "GRPOTrainer" not in called and other_trainers:
+            break
         if parser in called and "GRPOConfig" not in called:
             raise OtherProgram(
                 f"its settings come from the command line ({parser}): give the command, or the "
@@ -293,7 +346,6 @@ def of_script(tree: ast.Module) -> Program:
             if module.split(".")[0] != "trl":
                 raise OtherProgram(f"its {name} is that of {module}")
             return Program("trl", "GRPOTrainer", f"it calls {name}")
-    others = sorted({name for name in called if name.endswith(("Trainer", "Config"))})
     what = f"it calls {', '.join(others[:_SHOWN])}" if others else "it calls no trainer"
     raise OtherProgram(f"{what}; read are GRPOConfig and GRPOTrainer of TRL")
 

@@ -182,10 +182,7 @@ def _shell(text: str, file: Path) -> ForeignSettings:
     if not trainings and others:
         raise others[0][1]
     if not trainings:
-        raise ValueError(
-            "no settings were found; accepted are overrides of verl (a.b=value), GRPOConfig's "
-            "arguments of TRL, tables of prime-rl and flags of open_instruct/grpo*.py"
-        )
+        raise _unknown_programs(run)
     settings = ForeignSettings.of(trainings[0][1])
     for command, program in trainings:
         if settings.trainer == "verl":
@@ -232,6 +229,18 @@ def _by_keys(command: Command) -> Program | None:
         )
     script = foreign_programs.script_of(command.words)
     return Program("verl", script, "it has overrides of actor_rollout_ref")
+
+
+def _unknown_programs(run: list[Command]) -> ValueError:
+    """What is said of a script that starts no program which is known."""
+    programs = [foreign_programs.started(command.words) for command in run]
+    names = list(dict.fromkeys(plain(name) for name in programs if name))
+    if names:
+        return OtherProgram(f"nothing says what its {', '.join(names[-3:])} trains")
+    return ValueError(
+        "no settings were found; accepted are overrides of verl (a.b=value), GRPOConfig's "
+        "arguments of TRL, tables of prime-rl and flags of open_instruct/grpo*.py"
+    )
 
 
 def _overrides(words: list[str], settings: ForeignSettings) -> None:

@@ -28,6 +28,7 @@ def read(tmp_path, name, text):
         ("a.sh", f"python verl/trainer/main_ppo.py {VERL}", "verl", "verl/trainer/main_ppo.py"),
         ("a.sh", f"python -m recipe.dapo.main_dapo {VERL}", "verl", "recipe.dapo.main_dapo"),
         ("a.sh", f"launch {VERL}", "verl", "overrides of actor_rollout_ref"),
+        ("a.sh", f"run.py {VERL} ray_init.num_cpus=4 +reward.x=1", "verl", "overrides of actor"),
         ("a.yaml", "actor_rollout_ref: {actor: {ppo_epochs: 2}}", "verl", "actor_rollout_ref"),
         (
             "a.sh",
@@ -136,6 +137,35 @@ def test_the_program_is_recognised_with_its_evidence(tmp_path, name, text, train
             "from trl import GRPOTrainer\nclass T(GRPOTrainer):\n  def _compute_loss(self): ...\n",
             "has a loss of its own",
         ),
+        (
+            "a.py",
+            "import unsloth\nfrom trl import GRPOConfig, GRPOTrainer\nGRPOTrainer('m')",
+            "unsloth, which puts a loss and defaults into TRL",
+        ),
+        (
+            "a.py",
+            "from trl import CPOTrainer, TrlParser\nTrlParser(1)\nCPOTrainer('m')",
+            "it calls CPOTrainer",
+        ),
+        (
+            "a.yaml",
+            "actor_rollout_ref: {actor: {ppo_epochs: 1}}\nhidden_async: {lag: 2}\nrollout: {n: 4}",
+            "main_ppo has no sections hidden_async, rollout",
+        ),
+        ("a.yaml", "actor_rollout_ref: {actor: {a: 1}}\nes_manager: {train: {n: 2}}", "RAGEN"),
+        (
+            "a.sh",
+            f"python run.py agent_proxy.reward_normalization.method=mean {VERL}",
+            "RAGEN, which computes advantages",
+        ),
+        ("a.sh", f"python run.py +mine.bonus=1 {VERL}", "main_ppo has no sections mine"),
+        ("a.sh", "python -m skyrl.train.entrypoints.main trainer.epochs=2", "SkyRL"),
+        ("a.sh", "python -m mine.main generator.n_samples=2 trainer.epochs=2", "SkyRL"),
+        ("a.yaml", "off_by_n: 1\npolicy: {sampling: {n: 4}}\ntrainer: {lr: 1}", "torchforge"),
+        ("a.yaml", "policy: {n: 4}\nlearner: {lr: 1}", "nothing says for which trainer"),
+        ("a.sh", "uv run update_once.py --config a.yaml x.y=1", "what its update_once.py trains"),
+        ("a.sh", "torchrun -m ${what}", "what its ${what} trains"),
+        ("a.toml", "steps = 4\n[env]\nid = 'a'", "nothing says for which trainer"),
     ],
 )
 def test_other_programs_are_refused_with_what_they_look_like(tmp_path, name, text, looks_like):
