@@ -15,15 +15,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.findings.shared import ROOT
+from benchmarks.findings.clips import GRADIENTS, NO_CLIP, SWEEP, of_gradients
 from rpg.backends.local.checkpoint_fidelity import Settings, fidelity
 from rpg.catalogue import algorithm
 from rpg.store import Layout
 from rpg.store.current import current_runs
 
-SWEEP = "clip-noise"
-KEPT = ROOT / "docs" / "results" / "clip-gradients.csv"
-NO_CLIP = "none"
 BOUNDS = [
     (0.1, 0.1, 10),
     (0.2, 0.1, 10),
@@ -65,20 +62,6 @@ def measure(home: Path, blocks: int, prompts: int) -> Iterator[pd.DataFrame]:
         yield pd.DataFrame(rows)
 
 
-def table(measured: pd.DataFrame) -> str:
-    """Means over the seeds, and the variance beside that without a clip, seed by seed."""
-    noise = measured.pivot(index="seed", columns="clip", values="noise")
-    relative = (noise**2).div(noise[NO_CLIP] ** 2, axis=0)
-    bias = measured.groupby("clip")["bias"].mean()
-    lines = ["| clip | bias | variance, over that without a clip |", "|---|--:|--:|"]
-    for clip in measured["clip"].drop_duplicates():
-        least = relative[clip].min()
-        most = relative[clip].max()
-        mean = relative[clip].mean()
-        lines.append(f"| {clip} | {bias[clip]:.2f} | {mean:.2f} ({least:.2f} to {most:.2f}) |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -92,8 +75,8 @@ def main() -> None:
         for seed in measure(options.home, options.blocks, options.prompts):
             seeds.append(seed)
             measured = pd.concat(seeds).sort_values(["seed", "clip"])
-            measured.round(5).to_csv(KEPT, index=False)
-    print(table(pd.read_csv(KEPT)))
+            measured.round(5).to_csv(GRADIENTS, index=False)
+    print(of_gradients())
 
 
 if __name__ == "__main__":

@@ -207,8 +207,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
             found = find(db)
             drawing = vl_convert.vegalite_to_png(theme.themed(found.figure).to_dict(), scale=2)
             (PICTURES / f"{sweep}.png").write_bytes(drawing)
-            text = compact(found.text + "\n" + spending(summarise(db, sweep)))
-            page = insert(page, sweep, text)
+            page = insert(page, sweep, tables_of(db, sweep, found))
             if sweep in BY_STEP:
                 by_step(db, sweep).to_csv(RESULTS / f"{sweep}.csv", index=False)
             print(f"{sweep}: written")
@@ -217,6 +216,11 @@ def main(arguments: Iterable[str] | None = None) -> None:
                 page = insert(page, study, of_study(db, layout, study))
                 print(f"{study}: written")
     PAGE.write_text(page, encoding="utf-8")
+
+
+def tables_of(db: duckdb.DuckDBPyConnection, sweep: str, found: Found) -> str:
+    """What the page has between the marks of a sweep."""
+    return compact(found.text + "\n" + spending(summarise(db, sweep)))
 
 
 def mark(sweep: str) -> str:

@@ -19,6 +19,7 @@ from rpg.report import frontier as frontier_report
 from rpg.report import theme
 from rpg.report.selection import MEAN
 from rpg.report.summary import Summary, summarise
+from rpg.report.tables import plus_minus
 
 ROOT = Path(__file__).parents[2]
 PAGE, PICTURES = ROOT / "docs" / "findings.md", ROOT / "docs" / "findings"
@@ -106,12 +107,14 @@ def differences(heads: tuple[str, str], tests: Sequence[Test]) -> list[str]:
 
 def by_step(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
     """A row for each variant, seed and step: the mean accuracy, where the step was evaluated;
-    entropy and length of the responses that it trained on."""
+    entropy and length of the responses that it trained on, and the mean norm of its gradients."""
     rows = """
         select variant, seed, step, round(accuracy, 6) as accuracy,
-               round(entropy, 6) as entropy, round(response_length, 3) as response_length
+               round(entropy, 6) as entropy, round(response_length, 3) as response_length,
+               round(grad_norm, 6) as grad_norm
         from (
-            select run, step, entropy, response_length from metrics where sweep = $sweep
+            select run, step, entropy, response_length, grad_norm from metrics
+            where sweep = $sweep
         ) full join (
             select run, step, accuracy from scores where sweep = $sweep and benchmark = $mean
         ) using (run, step)
@@ -169,8 +172,9 @@ def plain(table: pandas.DataFrame) -> str:
     for row in table.itertuples():
         difference, p, verdict = "baseline", "", ""
         if isinstance(row.verdict, str) and row.verdict:
-            half = (row.difference_high - row.difference_low) / 2
-            difference = f"{row.difference:+.3f} ± {half:.3f}"
+            difference = plus_minus(
+                row.difference, row.difference_low, row.difference_high, "{:+.3f}".format
+            )
             p, verdict = below(row.p_corrected), row.verdict
         lines.append(
             f"| {row.label} | {row.seeds} | {row.last:.3f} [{row.low:.3f}, {row.high:.3f}] "

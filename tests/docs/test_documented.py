@@ -8,6 +8,9 @@ import pytest
 from benchmarks import documented
 from benchmarks.browser import CHROMIUM, QUICK_FLAGS
 from benchmarks.documented import DOCS, FIGURES, KEPT, digest, pages, shown, unpack, written
+from benchmarks.findings.__main__ import SWEEPS, insert, tables_of
+from benchmarks.findings.shared import PAGE
+from rpg.store.database import connect
 
 
 @pytest.fixture(scope="module")
@@ -19,6 +22,13 @@ def kept(tmp_path_factory):
 def test_a_page_shows_what_the_results_say(kept, page):
     text = page.read_text("utf-8")
     assert written(kept, text) == text, "write it again with: python -m benchmarks.documented"
+
+
+def test_the_quickstarts_tables_among_the_findings_are_those_of_the_results(kept):
+    page = PAGE.read_text("utf-8")
+    with connect(kept) as db:
+        text = tables_of(db, "quickstart", SWEEPS["quickstart"](db))
+    assert insert(page, "quickstart", text) == page, text
 
 
 def test_a_number_that_is_edited_is_noticed(kept):

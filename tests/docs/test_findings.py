@@ -3,7 +3,11 @@
 import subprocess
 import sys
 
+import pandas
+
+from benchmarks.findings import clips
 from benchmarks.findings.claims import PAGE, claims
+from benchmarks.findings.shared import plain
 
 CHAPTER = """# Findings
 
@@ -58,6 +62,20 @@ def test_a_sentence_that_names_no_test_has_that_of_its_tables():
     text = "A test of equivalence says nothing here.\n\n**Found:**"
     tests = [claim.test for claim in claims(CHAPTER.replace("**Found:**", text))]
     assert len(tests) == 1 and "one family" in tests[0]
+
+
+def test_an_interval_that_ends_where_accuracies_do_has_both_of_its_bounds():
+    row = {"label": "second", "seeds": 3, "last": 0.98, "low": 0.96, "high": 0.99}
+    tested = {"p_corrected": 0.001, "verdict": "better", "difference": 0.2}
+    bounds = {"difference_low": 0.17, "difference_high": 0.22}
+    shown = plain(pandas.DataFrame([row | tested | bounds]))
+    assert "| +0.200 [+0.170, +0.220] | < 0.01 | better |" in shown
+    even = {"difference_low": 0.17, "difference_high": 0.23}
+    assert "| +0.200 ± 0.030 |" in plain(pandas.DataFrame([row | tested | even]))
+
+
+def test_the_table_of_clips_is_that_of_the_kept_results():
+    assert clips.of_trainings() in PAGE.read_text()
 
 
 def test_the_command_lists_them():
