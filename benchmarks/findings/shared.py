@@ -20,6 +20,7 @@ from rpg.report import theme
 from rpg.report.selection import MEAN
 from rpg.report.summary import Summary, summarise
 from rpg.report.tables import plus_minus
+from rpg.stats.comparisons import MINIMUM_MOVING, TOO_FEW_MOVE
 
 ROOT = Path(__file__).parents[2]
 PAGE, PICTURES = ROOT / "docs" / "findings.md", ROOT / "docs" / "findings"
@@ -82,8 +83,8 @@ def accuracies(db: duckdb.DuckDBPyConnection, sweep: str, variant: str) -> list[
 
 
 def differences(heads: tuple[str, str], tests: Sequence[Test]) -> list[str]:
-    """A table of paired differences: p by Holm over the table, and intervals that hold together.
-    Counts are tested as shares of the largest."""
+    """A table of paired differences: p by Holm over the table, and intervals that hold together;
+    neither where too few problems move. Counts are tested as shares of the largest."""
     scales = [
         max(1.0, *(float(scores.max()) for scores in (*mine, *theirs)))
         for *_, mine, theirs in tests
@@ -94,14 +95,17 @@ def differences(heads: tuple[str, str], tests: Sequence[Test]) -> list[str]:
         )
         for (*_, mine, theirs), scale in zip(tests, scales, strict=True)
     ]
-    corrected = stats.holm(np.array([one.p_values().item() for one in found]))
+    testable = [one.moving.item() >= MINIMUM_MOVING for one in found]
+    p_values = [one.p_values().item() for one in found]
+    corrected = stats.holm(np.where(testable, p_values, np.nan))
     lines = [f"| {heads[0]} | {heads[1]} | difference | p, corrected |", "|---|---|--:|--:|"]
     for (one, other, *_), result, p, scale in zip(tests, found, corrected, scales, strict=True):
+        difference = f"{scale * result.difference.item():+.3f}"
+        if np.isnan(p):
+            lines.append(f"| {one} | {other} | {difference} | {TOO_FEW_MOVE} |")
+            continue
         low, high = (scale * bound.item() for bound in result.intervals(stats.ERROR / len(tests)))
-        difference = scale * result.difference.item()
-        lines.append(
-            f"| {one} | {other} | {difference:+.3f} [{low:+.3f}, {high:+.3f}] | {below(p)} |"
-        )
+        lines.append(f"| {one} | {other} | {difference} [{low:+.3f}, {high:+.3f}] | {below(p)} |")
     return lines
 
 

@@ -3,11 +3,16 @@
 import subprocess
 import sys
 
+import numpy
 import pandas
+import pytest
 
+from benchmarks import tool_use
 from benchmarks.findings import clips
 from benchmarks.findings.claims import PAGE, claims
-from benchmarks.findings.shared import plain
+from benchmarks.findings.shared import ROOT, differences, plain
+
+RESULTS = ROOT / "docs" / "results"
 
 CHAPTER = """# Findings
 
@@ -76,6 +81,24 @@ def test_an_interval_that_ends_where_accuracies_do_has_both_of_its_bounds():
 
 def test_the_table_of_clips_is_that_of_the_kept_results():
     assert clips.of_trainings() in PAGE.read_text()
+
+
+def test_a_difference_has_no_p_where_too_few_problems_move():
+    solved = numpy.ones((3, 40))
+    hard = solved.copy()
+    hard[:, :2] = 0.5
+    half = numpy.full((3, 40), 0.5)
+    tests = [("a", "b", [solved], [hard]), ("a", "c", [solved], [half])]
+    _, _, few, many = differences(("variant", "against"), tests)
+    assert few == "| a | b | +0.025 | too few problems move |"
+    assert many.startswith("| a | c | +0.500 [") and "move" not in many
+
+
+@pytest.mark.parametrize("name", ["tool-use", "tool-staleness", "old-samples-tools"])
+def test_the_tables_of_calls_are_those_of_the_kept_results(name):
+    kept = pandas.read_csv(RESULTS / f"{name}.csv")
+    text = tool_use.tables(kept, name)
+    assert text in PAGE.read_text(), text
 
 
 def test_the_command_lists_them():
