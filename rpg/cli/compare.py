@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from rpg.cli.app import app, columns, complain, console, say
 from rpg.cli.recorded import result
+from rpg.errors import visible
 
 if TYPE_CHECKING:
     from rpg.interop.compare.judging import Comparison
@@ -71,5 +73,5 @@ def _print(grid: Grid) -> None:
     table = columns(*grid.header, right=numbers)
     table.title = grid.title
     for row in grid.rows:
-        table.add_row(*row)
+        table.add_row(*(Text(visible(cell)) for cell in row))
     console.print(table)

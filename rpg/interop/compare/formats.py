@@ -1,234 +1,263 @@
 """Readers, one per format. A file is recognised by what is in it, never by its name alone."""
 
-import csv
-import io
-import json
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet
+import pyarrow
 
-from rpg.interop.compare.rows import Choice, CompareError, Read, Row, digest, score_of
-
-EXPECTED = (
-    "expected samples of lm-eval (--log_samples), a log of Inspect (.eval or .json), details of "
-    "lighteval (.parquet), a validation dump of verl (.jsonl), samples of ours (.parquet), or CSV "
-    "or JSON lines with the columns problem and score"
-)
+from rpg.errors import plural
+from rpg.interop.compare.containers import EXPECTED, Parquet, Record, content_of, entry_of
+from rpg.interop.compare.rows import Choice, CompareError, Read, Row, digest, score_of, shown
 
 # Names of the columns of tables that no harness wrote.
 PROBLEM = ("problem", "problem_id", "question_id", "doc_id", "task_id", "id")
 SCORE = ("score", "correct", "acc", "accuracy", "exact_match", "reward")
+SAMPLE = ("sample", "sample_id", "epoch", "repeat")
 BENCHMARK = ("benchmark", "task", "dataset")
 CLUSTER = ("cluster",)
 TRAINING = ("training", "seed")
 MODEL = ("model",)
+LM_EVAL = frozenset({"doc_id", "doc", "resps"})
+VERL = frozenset({"input", "output", "score", "step"})
+OURS = frozenset({"problem_id", "sample", "correct", "extracted"})
 
 
 def read_file(path: Path, choice: Choice) -> Read:
-    """The graded samples of a file. Raises CompareError: it is of no known format."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(4)
-        if start.startswith(b"PK"):
-            return _inspect_archive(path, choice)
-        if start == b"PAR1":
-            return _parquet(path, choice)
-        return _text(path, path.read_text("utf-8-sig"), choice)
-    except OSError as error:
-        raise CompareError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise CompareError(f"{path}: neither text nor Parquet; {EXPECTED}") from None
+    """The graded samples of a file. Raises CompareError: it is of no known format, has no samples,
+    or has one that is not understood."""
+    content = content_of(path)
+    if isinstance(content, zipfile.ZipFile):
+        read = _inspect_archive(path, content, choice)
+    elif isinstance(content, Parquet):
+        read = _parquet(path, content, choice)
+    elif isinstance(content, list):
+        read = _records(path, content, choice)
+    else:
+        read = _document(path, content, choice)
+    if not read.rows:
+        raise CompareError(f"{path}: has no samples; {EXPECTED}")
+    return read
 
 
-def _text(path: Path, text: str, choice: Choice) -> Read:
-    if text.lstrip()[:1] not in ("{", "["):
-        return _csv(path, text, choice)
-    try:
-        return _json(path, json.loads(text), choice)
-    except json.JSONDecodeError:
-        return _json_lines(path, text, choice)
+def bare_name(path: Path) -> str:
+    """A file's name without its suffix and that of its compression."""
+    name = path.name.removesuffix(".gz")
+    return name.removesuffix(Path(name).suffix)
 
 
-def _json(path: Path, whole: Any, choice: Choice) -> Read:
-    if isinstance(whole, list) and whole and all(isinstance(row, dict) for row in whole):
-        return _rows(path, whole, choice)
-    if isinstance(whole, dict) and "eval" in whole and "status" in whole:
-        return _inspect(path, whole["eval"], whole.get("samples") or [], choice)
-    if isinstance(whole, dict) and "results" in whole and "configs" in whole:
+def _document(path: Path, whole: Mapping[str, Any], choice: Choice) -> Read:
+    if "eval" in whole and "status" in whole:
+        samples = whole.get("samples") or []
+        return _inspect(path, whole, samples, choice)
+    if "results" in whole and "configs" in whole:
         raise CompareError(
             f"{path}: a summary of lm-eval, which has no samples; run it with --log_samples and "
             "give its samples_*.jsonl"
         )
-    if isinstance(whole, dict) and "config_general" in whole:
+    if "config_general" in whole:
         raise CompareError(
             f"{path}: a summary of lighteval, which has no samples; run it with --save-details "
             "and give its details_*.parquet"
         )
-    if isinstance(whole, dict):  # a file with one line
-        return _rows(path, [whole], choice)
-    raise CompareError(f"{path}: JSON with {_looks(whole)}; {EXPECTED}")
+    return _records(path, [Record("line 1", whole)], choice)  # a file with one line
 
 
-def _looks(whole: Any) -> str:
-    return f"a list of {len(whole)}" if isinstance(whole, list) else type(whole).__name__
+def _records(path: Path, records: Sequence[Record], choice: Choice) -> Read:
+    """Objects of some harness, by the keys of the first; the others must be of the same."""
+    if not records:
+        raise CompareError(f"{path}: has no samples; {EXPECTED}")
+    keys = set(records[0].values)
+    if keys >= LM_EVAL:
+        _check_keys(path, records, LM_EVAL, "samples of lm-eval")
+        return _lm_eval(path, records, choice)
+    if keys >= VERL:
+        _check_keys(path, records, VERL, "dumps of verl")
+        return _verl(path, records, choice)
+    return _table(path, records, choice)
 
 
-def _json_lines(path: Path, text: str, choice: Choice) -> Read:
-    rows = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise CompareError(f"{path}: line {number} is no JSON: {error.msg}") from None
-        if not isinstance(row, dict):
-            raise CompareError(f"{path}: line {number} is no object; {EXPECTED}")
-        rows.append(row)
-    return _rows(path, rows, choice)
+def _check_keys(path: Path, records: Iterable[Record], keys: frozenset[str], what: str) -> None:
+    """Raises CompareError: an object lacks what its kind has."""
+    for record in records:
+        lacking = sorted(keys - set(record.values))
+        if lacking:
+            raise CompareError(
+                f"{path}: {record.where} has no {lacking[0]!r}, which all lines of {what} have"
+            )
 
 
-def _rows(path: Path, rows: Sequence[Mapping[str, Any]], choice: Choice) -> Read:
-    """Objects of some harness, by the keys of the first."""
-    keys = set(rows[0])
-    if {"doc_id", "doc", "resps"} <= keys:
-        return _lm_eval(path, rows, choice)
-    if {"input", "output", "score", "step"} <= keys:
-        return _verl(path, rows, choice)
-    return _table(path, rows, choice)
+def _check_once(path: Path, names: Iterable[str]) -> None:
+    """Raises CompareError: a sample is there twice."""
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise CompareError(f"{path}: {name} is there {times} times; expected once")
 
 
-def _lm_eval(path: Path, rows: Sequence[Mapping[str, Any]], choice: Choice) -> Read:
-    """lm-evaluation-harness: one line per document and filter, its metrics among its keys."""
-    names = _lm_eval_metrics(rows)
-    if not names:
-        raise CompareError(f"{path}: samples of lm-eval without a metric between 0 and 1")
-    chosen = choice.of(path, names)
-    metric, _, wanted = chosen.partition(",")
-    read = []
-    for row in rows:
-        if str(row.get("filter", "none")) != wanted or metric not in row:
-            continue
-        where = f"document {row['doc_id']}"
-        text = str(row.get("doc_hash") or digest(row["doc"]))
-        score = score_of(row[metric], path, where)
-        read.append(Row(str(row["doc_id"]), score, _lm_eval_task(path), text))
-    return Read("lm-eval", read, choice.note(chosen, names))
-
-
-def _lm_eval_metrics(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """`exact_match,strict-match`, as lm-eval's own results name a metric and its filter."""
-    names: dict[str, None] = {}
-    for row in rows:
-        listed = row.get("metrics") or [key for key in row if key != "doc_id"]
-        for key in listed:
-            value = row.get(key)
-            if isinstance(value, bool | int | float) and 0 <= value <= 1:
-                names.setdefault(f"{key},{row.get('filter', 'none')}")
-    return list(names)
-
-
-def _lm_eval_task(path: Path) -> str:
-    """`samples_gsm8k_2026-01-02T03-04-05.678.jsonl` is of gsm8k."""
-    match = re.fullmatch(r"samples_(.+)_\d{4}-\d\d-\d\dT[\d.:-]+", path.stem)
-    return match[1] if match else path.stem.removeprefix("samples_")
-
-
-def _verl(path: Path, rows: Sequence[Mapping[str, Any]], choice: Choice) -> Read:
-    """verl's validation dump: one line per sample. It names no problems, so their prompts do."""
-    fixed = ("input", "output", "gts", "step")
-    names = [key for key in rows[0] if key not in fixed and _is_share(rows[0][key])]
-    names.sort(key=lambda name: name != "acc")  # a score may be a reward of -1 and 1
-    if not names:
-        raise CompareError(f"{path}: a dump of verl without a score between 0 and 1")
-    chosen = choice.of(path, names)
-    read = []
-    for number, row in enumerate(rows, 1):
-        problem = digest((row["input"], row.get("gts")))
-        benchmark = str(row.get("data_source") or "")
-        score = score_of(row[chosen], path, f"line {number}")
-        read.append(Row(problem, score, benchmark, problem))
-    return Read("verl", read, choice.note(chosen, names))
+def _has_share(records: Iterable[Mapping[str, Any]], name: str) -> bool:
+    return any(_is_share(record.get(name)) for record in records)
 
 
 def _is_share(value: Any) -> bool:
     return isinstance(value, bool | int | float) and 0 <= value <= 1
 
 
-def _inspect_archive(path: Path, choice: Choice) -> Read:
+# --- lm-evaluation-harness
+# ----------------------------------------------------------------------------------------------
+
+
+def _lm_eval(path: Path, records: Sequence[Record], choice: Choice) -> Read:
+    """One line per document and filter, its metrics among its keys."""
+    names = _lm_eval_metrics(records)
+    if not names:
+        raise CompareError(f"{path}: samples of lm-eval without a metric between 0 and 1")
+    chosen = choice.of(path, names)
+    metric, _, wanted = chosen.partition(",")
+    documents = []
+    read = []
+    without = 0
+    for record in records:
+        row = record.values
+        if str(row.get("filter", "none")) != wanted:
+            continue
+        where = f"document {row['doc_id']}"
+        documents.append(where)
+        if metric not in row:
+            without += 1
+            continue
+        text = str(row.get("doc_hash") or digest(row["doc"]))
+        score = score_of(row[metric], path, where)
+        read.append(Row(str(row["doc_id"]), score, _lm_eval_task(path), text))
+    _check_once(path, documents)
+    notes = choice.note(chosen, names)
+    if without:
+        notes.append(f"{path.name}: {plural(without, 'document')} without {metric}: left out")
+    return Read("lm-eval", read, chosen, notes)
+
+
+def _lm_eval_metrics(records: Iterable[Record]) -> list[str]:
+    """`exact_match,strict-match`, as lm-eval's own results name a metric and its filter."""
+    names: dict[str, None] = {}
+    for record in records:
+        row = record.values
+        listed = row.get("metrics")
+        for key in listed if isinstance(listed, list) else [key for key in row if key != "doc_id"]:
+            if _is_share(row.get(key)):
+                names.setdefault(f"{key},{row.get('filter', 'none')}")
+    return list(names)
+
+
+def _lm_eval_task(path: Path) -> str:
+    """`samples_gsm8k_2026-01-02T03-04-05.678.jsonl` is of gsm8k."""
+    name = bare_name(path)
+    match = re.fullmatch(r"samples_(.+)_\d{4}-\d\d-\d\dT[\d.:-]+", name)
+    return match[1] if match else name.removeprefix("samples_")
+
+
+# --- verl
+# ----------------------------------------------------------------------------------------------
+
+
+def _verl(path: Path, records: Sequence[Record], choice: Choice) -> Read:
+    """verl's validation dump: one line per sample. It names no problems, so their prompts do."""
+    steps = sorted({str(record.values["step"]) for record in records})
+    if len(steps) > 1:
+        raise CompareError(
+            f"{path}: has samples of the steps {', '.join(steps[:4])}, which are of different "
+            "policies; expected one step"
+        )
+    fixed = ("input", "output", "gts", "step")
+    keys = dict.fromkeys(key for record in records for key in record.values if key not in fixed)
+    names = [name for name in keys if _has_share((record.values for record in records), name)]
+    names.sort(key=lambda name: name != "acc")  # a score may be a reward of -1 and 1
+    if not names:
+        raise CompareError(f"{path}: a dump of verl without a score between 0 and 1")
+    chosen = choice.of(path, names)
+    read = []
+    for record in records:
+        row = record.values
+        problem = digest((row["input"], row.get("gts")))
+        benchmark = str(row.get("data_source") or "")
+        read.append(Row(problem, score_of(row.get(chosen), path, record.where), benchmark, problem))
+    return Read("verl", read, chosen, choice.note(chosen, names))
+
+
+# --- Inspect
+# ----------------------------------------------------------------------------------------------
+
+
+def _inspect_archive(path: Path, archive: zipfile.ZipFile, choice: Choice) -> Read:
     """Inspect's `.eval`: a zip with a header and a file for each sample."""
+    names = archive.namelist()
+    header_name = "header.json" if "header.json" in names else "_journal/start.json"
+    if header_name not in names:
+        raise CompareError(f"{path}: a zip file that is no log of Inspect; {EXPECTED}")
     try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            header_name = "header.json" if "header.json" in names else "_journal/start.json"
-            if header_name not in names:
-                raise CompareError(f"{path}: a zip file that is no log of Inspect; {EXPECTED}")
-            header = json.loads(_entry(archive, header_name))
-            parts = [name for name in names if re.fullmatch(r"samples/.+\.json", name)]
-            samples = [json.loads(_entry(archive, name)) for name in parts]
+        header = entry_of(archive, header_name)
+        parts = [name for name in names if re.fullmatch(r"samples/.+\.json", name)]
+        samples = [entry_of(archive, name) for name in parts]
     except (zipfile.BadZipFile, ValueError, OSError) as error:
         raise CompareError(f"{path}: a log of Inspect that cannot be read: {error}") from None
-    return _inspect(path, header["eval"], samples, choice)
+    return _inspect(path, header, samples, choice)
 
 
-ZSTANDARD = 93
-"""The number of this compression in zip files, which Python's reader lacks before 3.14."""
-
-
-def _entry(archive: zipfile.ZipFile, name: str) -> bytes:
-    """A file of the archive. Raises ValueError: its compression is not known."""
-    about = archive.getinfo(name)
-    if about.compress_type != ZSTANDARD:
-        try:
-            return archive.read(name)
-        except NotImplementedError as error:
-            raise ValueError(str(error)) from None
-    # The entry begins with 30 bytes, a name and an extra field, whose lengths are in those bytes.
-    assert archive.fp is not None
-    archive.fp.seek(about.header_offset)
-    start = archive.fp.read(30)
-    archive.fp.seek(int.from_bytes(start[26:28], "little"), 1)
-    archive.fp.seek(int.from_bytes(start[28:30], "little"), 1)
-    packed = archive.fp.read(about.compress_size)
-    return bytes(pyarrow.decompress(packed, about.file_size, codec="zstd", asbytes=True))
-
-
-def _inspect(
-    path: Path, about: Mapping[str, Any], samples: Sequence[Mapping[str, Any]], choice: Choice
-) -> Read:
+def _inspect(path: Path, log: Any, samples: Sequence[Any], choice: Choice) -> Read:
+    _check_inspect(path, log, samples)
     scored = [sample for sample in samples if sample.get("scores")]
     if not scored:
         raise CompareError(f"{path}: a log of Inspect without scored samples")
-    names = _inspect_metrics(scored[0]["scores"])
+    names = _inspect_metrics(scored)
     chosen = choice.of(path, names)
-    task = str(about.get("task") or "").rpartition("/")[2]
+    task = str(log["eval"].get("task") or "").rpartition("/")[2]
     read = []
+    places = []
     for sample in scored:
-        where = f"sample {sample['id']!r}, epoch {sample['epoch']}"
+        where = f"sample {sample['id']!r}, epoch {sample.get('epoch', 1)}"
+        places.append(where)
         score = score_of(_inspect_value(sample["scores"], chosen), path, where)
-        text = digest(sample.get("input"))
-        read.append(Row(str(sample["id"]), score, task, text))
+        read.append(Row(str(sample["id"]), score, task, digest(sample.get("input"))))
+    _check_once(path, places)
     notes = choice.note(chosen, names)
+    status = log.get("status", "started")
+    if status != "success":
+        notes.append(f"{path.name}: its evaluation has the status {status}: it did not end well")
     if len(scored) < len(samples):
         without = len(samples) - len(scored)
         notes.append(f"{path.name}: {without} of {len(samples)} samples have no score: left out")
-    return Read("Inspect", read, notes)
+    return Read("Inspect", read, chosen, notes)
 
 
-def _inspect_metrics(scores: Mapping[str, Any]) -> list[str]:
-    """`scorer`, or `scorer/key` where its value is a mapping."""
-    names = []
-    for scorer, score in scores.items():
-        value = score.get("value")
-        if isinstance(value, Mapping):
-            names += [f"{scorer}/{key}" for key in value]
-        else:
-            names.append(scorer)
-    return names
+def _check_inspect(path: Path, log: Any, samples: Sequence[Any]) -> None:
+    """Raises CompareError: a log lacks what all logs have."""
+    if not isinstance(log, dict) or not isinstance(log.get("eval"), dict):
+        raise CompareError(f"{path}: a log of Inspect without the section eval")
+    for number, sample in enumerate(samples, 1):
+        if not isinstance(sample, dict) or "id" not in sample:
+            raise CompareError(f"{path}: sample {number} of a log of Inspect has no id")
+        scores = sample.get("scores") or {}
+        if not isinstance(scores, dict) or not all(
+            isinstance(each, dict) for each in scores.values()
+        ):
+            raise CompareError(
+                f"{path}: sample {sample['id']!r} has the scores {shown(scores)}; expected a "
+                "mapping from scorer to score"
+            )
+
+
+def _inspect_metrics(samples: Iterable[Mapping[str, Any]]) -> list[str]:
+    """`scorer`, or `scorer/key` where its value is a mapping; of all samples."""
+    names: dict[str, None] = {}
+    for sample in samples:
+        for scorer, score in sample["scores"].items():
+            value = score.get("value")
+            keys = value if isinstance(value, Mapping) else None
+            for name in [scorer] if keys is None else [f"{scorer}/{key}" for key in keys]:
+                names.setdefault(name)
+    return list(names)
 
 
 def _inspect_value(scores: Mapping[str, Any], metric: str) -> Any:
@@ -239,100 +268,127 @@ def _inspect_value(scores: Mapping[str, Any], metric: str) -> Any:
     return value.get(key) if isinstance(value, Mapping) else None
 
 
-def _parquet(path: Path, choice: Choice) -> Read:
+# --- Parquet: ours, lighteval, any table
+# ----------------------------------------------------------------------------------------------
+
+
+def _parquet(path: Path, file: Parquet, choice: Choice) -> Read:
+    columns = file.columns
     try:
-        file = pyarrow.parquet.ParquetFile(path)
-        columns = set(file.schema_arrow.names)
-        if {"problem_id", "sample", "correct", "extracted"} <= columns:
+        if set(columns) >= OURS:
             return _ours(path, file)
         for kind in LIGHTEVAL:
-            if {kind.metrics, kind.told_by} <= columns:
-                names = [name for name in file.schema_arrow.names if name in kind.columns]
-                return _lighteval(path, file.read(names).to_pylist(), kind.metrics, choice)
-        return _table(path, file.read().to_pylist(), choice)
+            if {kind.metrics, kind.told_by} <= set(columns):
+                names = [name for name in columns if name in kind.columns]
+                return _lighteval(path, file.rows(names), kind.metrics, choice)
+        return _table(path, file.rows(), choice)
     except pyarrow.ArrowException as error:
         raise CompareError(f"{path}: Parquet that cannot be read: {error}") from None
+    except OSError as error:
+        raise CompareError(f"{path}: Parquet that is damaged: {error}") from None
 
 
-def _ours(path: Path, file: Any) -> Read:
+def _ours(path: Path, file: Parquet) -> Read:
     """Graded samples of this project."""
-    wanted = ["problem_id", "problem", "correct", "cluster"]
-    names = [name for name in wanted if name in file.schema_arrow.names]
-    benchmark = path.parent.name if path.stem.startswith("step-") else path.stem
+    wanted = ["problem_id", "sample", "problem", "correct", "cluster"]
+    names = [name for name in wanted if name in file.columns]
+    benchmark = path.parent.name if path.stem.startswith("step-") else bare_name(path)
     read = []
-    for row in file.read(names).to_pylist():
-        text = digest(row["problem"])
-        cluster = str(row.get("cluster") or "")
-        read.append(Row(row["problem_id"], float(row["correct"]), benchmark, text, cluster))
-    return Read("rpg", read)
+    places = []
+    for record in file.rows(names):
+        row = record.values
+        places.append(f"problem {row['problem_id']!r}, sample {row['sample']}")
+        score = score_of(row["correct"], path, record.where)
+        text = digest(row["problem"]) if row.get("problem") else ""
+        read.append(
+            Row(str(row["problem_id"]), score, benchmark, text, str(row.get("cluster") or ""))
+        )
+    _check_once(path, places)
+    return Read("rpg", read, "correct")
 
 
+@dataclass(frozen=True)
 class _Lighteval:
     """The columns of lighteval's details: since 0.11, and before."""
 
-    def __init__(self, metrics: str, told_by: str, *others: str) -> None:
-        self.metrics = metrics
-        self.told_by = told_by
-        self.columns = (metrics, told_by, *others)
+    metrics: str
+    told_by: str
+    columns: tuple[str, ...]
 
 
 LIGHTEVAL = (
-    _Lighteval("metric", "doc"),
-    _Lighteval("metrics", "full_prompt", "example", "specifics"),
+    _Lighteval("metric", "doc", ("metric", "doc")),
+    _Lighteval("metrics", "full_prompt", ("metrics", "full_prompt", "example", "specifics")),
 )
 
 
-def _lighteval(path: Path, rows: Sequence[Mapping[str, Any]], metrics: str, choice: Choice) -> Read:
-    """lighteval: a row per document; a metric of samples is already a mean of them."""
-    shares = [name for name, value in rows[0][metrics].items() if _is_share(value)]
+def _lighteval(path: Path, records: Sequence[Record], metrics: str, choice: Choice) -> Read:
+    """A row per document; a metric of samples is already a mean of them."""
+    measured = [record.values[metrics] or {} for record in records]
+    keys = dict.fromkeys(name for metric in measured for name in metric)
+    shares = [name for name in keys if _has_share(measured, name)]
     if not shares:
         raise CompareError(f"{path}: details of lighteval without a metric between 0 and 1")
     chosen = choice.of(path, shares)
-    task = re.sub(r"^details_|_\d{4}-\d\d-\d\dT.*$", "", path.stem)
+    task = re.sub(r"^details_|_\d{4}-\d\d-\d\dT.*$", "", bare_name(path))
     read = []
-    for number, row in enumerate(rows):
-        query = row["doc"].get("query") if "doc" in row else row.get("example")
-        score = score_of(row[metrics][chosen], path, f"row {number}")
+    for record, metric in zip(records, measured, strict=True):
+        query = _lighteval_query(path, record)
+        score = score_of(metric.get(chosen), path, record.where)
         read.append(Row(digest(query), score, task.replace("|", " "), digest(query)))
-    return Read("lighteval", read, choice.note(chosen, shares))
+    return Read("lighteval", read, chosen, choice.note(chosen, shares))
 
 
-def _csv(path: Path, text: str, choice: Choice) -> Read:
-    first = text.partition("\n")[0]
-    separator = max(",;\t", key=first.count)
-    if first.count(separator) == 0:
-        raise CompareError(f"{path}: begins with {first[:60]!r}; {EXPECTED}")
-    rows = list(csv.DictReader(io.StringIO(text), delimiter=separator))
-    if not rows:
-        raise CompareError(f"{path}: a table without rows")
-    return _table(path, rows, choice)
+def _lighteval_query(path: Path, record: Record) -> Any:
+    """The document's question. Raises CompareError: it has none, and so no name."""
+    document = record.values.get("doc") or {}
+    query = document.get("query") or record.values.get("example")
+    query = query or record.values.get("full_prompt")
+    if not query:
+        raise CompareError(f"{path}: {record.where} has no question, by which problems are paired")
+    return query
 
 
-def _table(path: Path, rows: Sequence[Mapping[str, Any]], choice: Choice) -> Read:
-    """A table that no harness wrote: a row per sample."""
-    columns = list(dict.fromkeys(str(key) for row in rows for key in row))
+# --- tables that no harness wrote
+# ----------------------------------------------------------------------------------------------
+
+
+def _table(path: Path, records: Sequence[Record], choice: Choice) -> Read:
+    """A row per sample."""
+    columns = list(dict.fromkeys(str(key) for record in records for key in record.values))
     problem = _first(columns, PROBLEM)
     scores = [name for name in SCORE if name in columns]
     if choice.metric and choice.metric in columns:
         scores = [choice.metric]
     if problem is None or not scores:
-        raise CompareError(f"{path}: has the columns {', '.join(columns)}; {EXPECTED}")
+        listed = f"the columns {', '.join(columns)}" if columns else "no columns"
+        raise CompareError(f"{path}: has {listed}; {EXPECTED}")
     chosen = choice.of(path, scores)
-    more = {
-        name: _reader(columns, names)
-        for name, names in [
-            ("benchmark", BENCHMARK),
-            ("cluster", CLUSTER),
-            ("training", TRAINING),
-            ("model", MODEL),
-        ]
-    }
+    # Where a column has names, each row must have one.
+    name_of = _named(path, records, [problem], required=True)
+    benchmark_of = _named(path, records, BENCHMARK)
+    sample_of = _named(path, records, SAMPLE)
+    training_of = _named(path, records, TRAINING)
+    model_of = _named(path, records, MODEL)
+    cluster = _first(columns, CLUSTER)
     read = []
-    for number, row in enumerate(rows, 1):
-        score = score_of(row.get(chosen), path, f"row {number}")
-        others = {name: value(row) for name, value in more.items()}
-        read.append(Row(str(row.get(problem)), score, **others))
-    return Read("table", read, choice.note(chosen, scores))
+    places = []
+    for record in records:
+        row = Row(
+            problem=name_of(record),
+            score=score_of(record.values.get(chosen), path, record.where),
+            benchmark=benchmark_of(record),
+            cluster=_name(record.values.get(cluster)) if cluster else "",
+            training=training_of(record),
+            model=model_of(record),
+        )
+        read.append(row)
+        sample = sample_of(record)
+        if sample:
+            place = [f"problem {row.problem!r}", f"sample {sample}", row.benchmark, row.model]
+            places.append(", ".join(part for part in [*place, row.training] if part))
+    _check_once(path, places)
+    return Read("table", read, chosen, choice.note(chosen, scores))
 
 
 def _first(columns: Iterable[str], names: Sequence[str]) -> str | None:
@@ -340,11 +396,28 @@ def _first(columns: Iterable[str], names: Sequence[str]) -> str | None:
     return next((name for name in names if name in present), None)
 
 
-def _reader(columns: Iterable[str], names: Sequence[str]) -> Callable[[Mapping[str, Any]], str]:
-    column = _first(columns, names)
+def _named(
+    path: Path, records: Sequence[Record], columns: Sequence[str], required: bool = False
+) -> Callable[[Record], str]:
+    """Reads the first of these columns that there is; "" where there is none, or it is empty.
+    Raises CompareError: some rows have a name in it, or it is required, and one has none."""
+    present = {key for record in records for key in record.values}
+    column = _first(present, columns)
+    if column is None:
+        return lambda _: ""
+    names = [_name(record.values.get(column)) for record in records]
+    if not any(names) and not required:
+        return lambda _: ""
+    for record, name in zip(records, names, strict=True):
+        if not name:
+            raise CompareError(f"{path}: {record.where} has no {column}; expected one in each row")
+    return lambda record: _name(record.values.get(column))
 
-    def value(row: Mapping[str, Any]) -> str:
-        cell = row.get(column) if column else None
-        return "" if cell is None else str(cell)
 
-    return value
+def _name(value: Any) -> str:
+    """A name in a cell; "" for none. Whole numbers may be written as 3 or 3.0."""
+    if value is None or value != value:  # (NaN)
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip()

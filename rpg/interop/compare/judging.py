@@ -240,6 +240,10 @@ def _power(paired: Paired, matters: float) -> str:
     family = _family(benchmarks)
     problems = sum(len(each.problems) for each in benchmarks)
     smallest = float(stats.smallest_found(family).max())
+    if math.isnan(smallest):
+        return (
+            f"{plural(problems, 'problem')}: what they find is told from two independent ones on."
+        )
     found = (
         f"{plural(problems, 'problem')} x {_samples_text(benchmarks)} find differences of "
         f"{100 * smallest:.1f} points or more {stats.OTHERS} (power 80 %)"

@@ -1,6 +1,5 @@
 """Scores of several models at the same problems, from what each of their files has."""
 
-import csv
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,10 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from rpg.errors import plural
-from rpg.interop.compare.formats import read_file
-from rpg.interop.compare.rows import Choice, CompareError, Row
+from rpg.interop.compare.containers import content_of
+from rpg.interop.compare.formats import bare_name, read_file
+from rpg.interop.compare.rows import Choice, CompareError, Read, Row, shown
 
 SUFFIXES = (".jsonl", ".parquet", ".eval", ".json", ".csv")
+COMPRESSED = ".gz"
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Source:
     name: str
     kind: str
     trainings: list[list[Row]]
+    metrics: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -97,7 +99,7 @@ def _split(argument: str) -> tuple[str, list[Path]]:
 
 def short_names(paths: Sequence[Path]) -> list[str]:
     """The last part in which all paths differ, without its suffix; whole paths if none does."""
-    parts = [path.resolve().with_suffix("").parts for path in paths]
+    parts = [(*path.resolve().parts[:-1], bare_name(path.resolve())) for path in paths]
     for depth in range(1, min(map(len, parts), default=0) + 1):
         names = [each[-depth] for each in parts]
         if len(set(names)) == len(names):
@@ -107,76 +109,152 @@ def short_names(paths: Sequence[Path]) -> list[str]:
 
 def _read(name: str, paths: Sequence[Path], choice: Choice) -> list[Source]:
     """One source, or one for each model of a table."""
-    trainings: list[list[Row]] = []
-    kinds: dict[str, None] = {}
-    notes: list[str] = []
-    for path in paths:
-        rows: list[Row] = []
-        of: dict[str, Path] = {}
-        for file in files_of(path):
-            read = read_file(file, choice)
-            for benchmark in {row.benchmark for row in read.rows}:
-                if benchmark in of:
-                    raise CompareError(
-                        f"{of[benchmark]} and {file} are both of {benchmark or 'one benchmark'}; "
-                        "name the one to compare"
-                    )
-                of[benchmark] = file
-            rows += read.rows
-            kinds[read.kind] = None
-            notes += read.notes
-        trainings.append(rows)
-    kind = ", ".join(kinds)
+    _check_trainings(name, paths)
+    reads = [_read_training(path, choice) for path in paths]
+    trainings = [[row for read in each for row in read.rows] for each in reads]
+    files = [read for each in reads for read in each]
+    kind = ", ".join(dict.fromkeys(read.kind for read in files))
+    metrics = list(dict.fromkeys(read.metric for read in files))
+    notes = [note for read in files for note in read.notes]
     models = list(dict.fromkeys(row.model for rows in trainings for row in rows))
     sources = []
     for model in models:
         own = [[row for row in rows if row.model == model] for rows in trainings]
-        sources.append(Source(model or name, kind, _by_training(own), notes))
+        by_training = _by_training(name, own)
+        sources.append(Source(model or name, kind, by_training, metrics, notes))
     return sources
 
 
-def _by_training(trainings: list[list[Row]]) -> list[list[Row]]:
-    """Where a table has a column of seeds, a list of rows for each."""
+def _check_trainings(name: str, paths: Sequence[Path]) -> None:
+    """Raises CompareError: two trainings have one file."""
+    for at, path in enumerate(paths):
+        if any(path.samefile(other) for other in paths[:at]):
+            raise CompareError(
+                f"{path}: is given as two trainings of {name}; expected a file for each"
+            )
+
+
+def _read_training(path: Path, choice: Choice) -> list[Read]:
+    """All files of one evaluation. Raises CompareError: two are of one benchmark."""
+    files, left_out = files_of(path)
+    reads = []
+    read_from: dict[str, Path] = {}
+    for file in files:
+        read = read_file(file, choice)
+        for benchmark in sorted({row.benchmark for row in read.rows}):
+            if benchmark in read_from:
+                raise CompareError(
+                    f"{read_from[benchmark]} and {file} are both of "
+                    f"{benchmark or 'one benchmark'}; name the one to compare"
+                )
+            read_from[benchmark] = file
+        reads.append(read)
+    if left_out:
+        names = ", ".join(each.name for each in left_out[:3])
+        more = ", ..." if len(left_out) > 3 else ""
+        note = f"{path}: read without {plural(len(left_out), 'file')} of JSON ({names}{more})"
+        reads[0] = replace(reads[0], notes=[*reads[0].notes, note])
+    return reads
+
+
+def _by_training(name: str, trainings: list[list[Row]]) -> list[list[Row]]:
+    """Where a table has a column of seeds, a list of rows for each. Raises CompareError: there are
+    several tables, too."""
+    seeds = sorted({row.training for rows in trainings for row in rows})
+    if len(trainings) > 1 and len(seeds) > 1:
+        raise CompareError(
+            f"{name} has {len(trainings)} files and a column with {len(seeds)} trainings; expected "
+            "either"
+        )
     if len(trainings) > 1:
         return trainings
     [rows] = trainings
-    seeds = sorted({row.training for row in rows})
     return [[row for row in rows if row.training == seed] for seed in seeds]
 
 
-def files_of(path: Path) -> list[Path]:
+def files_of(path: Path) -> tuple[list[Path], list[Path]]:
     """A file, or what a folder has of one evaluation: the last step of a run of ours or of verl's
-    dumps, else all of its files of samples."""
+    dumps, else all of its files of samples. With those that are left out: JSON beside others is
+    taken for settings and summaries. Raises CompareError: there is none."""
     if path.is_file():
-        return [path]
+        return [path], []
     if (path / "evals").is_dir():
-        folders = [folder for folder in sorted((path / "evals").iterdir()) if folder.is_dir()]
-        return [max(folder.glob("step-*.parquet")) for folder in folders]
-    files = sorted(each for each in path.rglob("*") if each.suffix in SUFFIXES and each.is_file())
-    steps = [each for each in files if re.fullmatch(r"\d+\.jsonl", each.name)]
-    if steps and len(steps) == len(files):
-        return [max(steps, key=lambda each: int(each.stem))]
-    samples = [each for each in files if each.suffix != ".json"]
+        return _last_evaluations(path / "evals"), []
+    files = sorted(each for each in path.rglob("*") if _may_have_samples(each))
     if not files:
         raise CompareError(f"{path}: no file of samples in this folder")
-    return samples or files
+    steps = [each for each in files if re.fullmatch(r"\d+\.jsonl(\.gz)?", each.name)]
+    if steps and len(steps) == len(files):
+        return [max(steps, key=_step)], []
+    samples = [each for each in files if not each.name.endswith((".json", ".json.gz"))]
+    if not samples:
+        return files, []
+    return samples, [each for each in files if each not in samples]
+
+
+def _may_have_samples(path: Path) -> bool:
+    return Path(path.name.removesuffix(COMPRESSED)).suffix in SUFFIXES and path.is_file()
+
+
+def _step(path: Path) -> int:
+    """Of `12.jsonl` and `step-000012.parquet`."""
+    return int(bare_name(path).removeprefix("step-"))
+
+
+def _last_evaluations(folder: Path) -> list[Path]:
+    """The last step of each benchmark of a run of ours."""
+    files = []
+    for benchmark in sorted(each for each in folder.iterdir() if each.is_dir()):
+        steps = [
+            file
+            for file in benchmark.glob("step-*.parquet")
+            if re.fullmatch(r"step-\d+", file.stem)
+        ]
+        if steps:
+            files.append(max(steps, key=_step))
+    if not files:
+        raise CompareError(f"{folder}: no samples (step-*.parquet) of any benchmark")
+    return files
 
 
 def with_clusters(sources: Sequence[Source], file: Path) -> list[Source]:
     """The sources with the clusters of a table with the columns problem and cluster."""
-    with file.open(encoding="utf-8-sig", newline="") as text:
-        rows = list(csv.DictReader(text))
-    if not rows or not {"problem", "cluster"} <= set(rows[0]):
-        raise CompareError(f"{file}: expected a CSV file with the columns problem and cluster")
-    clusters = {row["problem"]: row["cluster"] for row in rows}
+    clusters = _clusters(file)
+    problems = {row.problem for source in sources for rows in source.trainings for row in rows}
+    if not problems & clusters.keys():
+        some = ", ".join(shown(problem) for problem in list(clusters)[:2])
+        raise CompareError(f"{file}: names none of the problems that are compared ({some}, ...)")
+    without = len(problems - clusters.keys())
+    notes = []
+    if without:
+        notes.append(f"{file}: {plural(without, 'problem')} not in it, each a cluster of its own")
     changed = []
     for source in sources:
         trainings = [
-            [replace(row, cluster=clusters.get(row.problem, row.cluster)) for row in rows_]
-            for rows_ in source.trainings
+            [replace(row, cluster=clusters.get(row.problem, row.cluster)) for row in rows]
+            for rows in source.trainings
         ]
-        changed.append(replace(source, trainings=trainings))
+        changed.append(replace(source, trainings=trainings, notes=[*source.notes, *notes]))
     return changed
+
+
+def _clusters(file: Path) -> dict[str, str]:
+    """Problem -> cluster. Raises CompareError: the table is not as expected."""
+    records = content_of(file)
+    clusters: dict[str, str] = {}
+    for record in records if isinstance(records, list) else []:
+        problem = record.values.get("problem")
+        cluster = record.values.get("cluster")
+        if not problem or not cluster:
+            raise CompareError(
+                f"{file}: {record.where} lacks a problem or a cluster; expected a table with the "
+                "columns problem and cluster"
+            )
+        if clusters.setdefault(str(problem), str(cluster)) != str(cluster):
+            raise CompareError(f"{file}: {record.where} has a second cluster for {problem!r}")
+    if not clusters:
+        raise CompareError(f"{file}: expected a table with the columns problem and cluster")
+    return clusters
 
 
 Table = Mapping[str, list[Row]]
@@ -191,11 +269,15 @@ def pair(sources: Sequence[Source]) -> Paired:
         said = ", ".join(f"{name} has {plural(n, 'training')}" for name, n in counts.items())
         raise CompareError(f"{said}; expected as many of each")
     notes = [note for source in sources for note in source.notes]
+    notes += _metrics_notes(sources)
     runs = [_tables(rows) for source in sources for rows in source.trainings]
     names = [f"{source.name}" for source in sources for _ in source.trainings]
     kinds = [source.kind for source in sources for _ in source.trainings]
     if all(len(run) == 1 for run in runs):  # of one benchmark each: whatever they call it
-        benchmark = next((name for run in runs for name in run if name), "")
+        called = dict.fromkeys(name for run in runs for name in run if name)
+        benchmark = next(iter(called), "")
+        if len(called) > 1:
+            notes.append(f"taken for one benchmark, by the names of problems: {', '.join(called)}")
         runs = [dict(zip([benchmark], run.values(), strict=True)) for run in runs]
     common = [name for name in runs[0] if all(name in run for run in runs)]
     dropped = sorted({name for run in runs for name in run} - set(common))
@@ -215,6 +297,15 @@ def pair(sources: Sequence[Source]) -> Paired:
             f"{_examples(runs[-1])}; problems are paired by name, in verl's dumps by prompt"
         )
     return Paired(list(counts), benchmarks, list(dict.fromkeys(notes)))
+
+
+def _metrics_notes(sources: Sequence[Source]) -> list[str]:
+    """Says where metrics of different names are compared."""
+    metrics = {source.name: " and ".join(source.metrics) for source in sources}
+    if len(set(metrics.values())) < 2:
+        return []
+    listed = ", ".join(f"{metric} of {name}" for name, metric in metrics.items())
+    return [f"metrics of different names are compared: {listed}"]
 
 
 def _tables(rows: Iterable[Row]) -> dict[str, dict[str, list[Row]]]:
@@ -269,14 +360,21 @@ def _benchmark(name: str, tables: Sequence[Table], problems: list[str], models: 
         for table in tables
     ]
     by_model = [scores[at * trainings : (at + 1) * trainings] for at in range(models)]
-    labels = [
-        next((row.cluster for table in tables for row in table[problem] if row.cluster), problem)
-        for problem in problems
-    ]
+    labels = [_cluster(name, problem, tables) for problem in problems]
     clusters = labels if len(set(labels)) < len(labels) else None
     return Benchmark(name or "score", problems, by_model, clusters)
 
 
+def _cluster(benchmark: str, problem: str, tables: Sequence[Table]) -> str:
+    """A problem's cluster, itself where it has none. Raises CompareError: it has several."""
+    named = {row.cluster for table in tables for row in table[problem] if row.cluster}
+    if len(named) > 1:
+        listed = ", ".join(repr(cluster) for cluster in sorted(named))
+        of = f" of {benchmark}" if benchmark else ""
+        raise CompareError(f"problem {problem!r}{of} is in several clusters: {listed}")
+    return next(iter(named), problem)
+
+
 def _examples(run: Mapping[str, Table]) -> str:
     problems = [problem for table in run.values() for problem in table]
-    return ", ".join(repr(problem) for problem in problems[:2]) + ", ..."
+    return ", ".join(shown(problem) for problem in problems[:2]) + ", ..."

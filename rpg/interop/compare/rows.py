@@ -34,6 +34,7 @@ class Read:
 
     kind: str
     rows: list[Row]
+    metric: str = ""
     notes: list[str] = field(default_factory=list)
 
 
@@ -61,6 +62,7 @@ class Choice:
         return [f"{chosen} is compared; --metric takes {', '.join(others)}, too"]
 
 
+LONGEST_SHOWN = 60
 LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 """Inspect's values: correct, partial, incorrect, no answer."""
 WORDS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "right": 1.0, "wrong": 0.0}
@@ -71,15 +73,23 @@ def score_of(value: Any, path: Path, where: str) -> float:
     number = _number(value)
     if number is None or not 0 <= number <= 1:
         raise CompareError(
-            f"{path}: {where} has the score {value!r}; expected a number between 0 and 1, true or "
-            "false, or one of Inspect's letters C, P, I, N"
+            f"{path}: {where} has the score {shown(value)}; expected a number between 0 and 1, "
+            "true or false, or one of Inspect's letters C, P, I, N"
         )
     return number
 
 
+def shown(value: Any) -> str:
+    """A value in a message, cut off where it is long."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+
+
 def _number(value: Any) -> float | None:
-    if isinstance(value, bool | int | float):
-        return float(value) if math.isfinite(value) else None
+    if isinstance(value, int):
+        return float(value) if value in (0, 1) else None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     if not isinstance(value, str):
         return None
     text = value.strip()

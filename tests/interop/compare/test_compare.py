@@ -146,7 +146,8 @@ def test_samples_of_ours_and_of_lighteval(tmp_path):
     folder.mkdir(parents=True)
     for step in ("step-000010", "step-000020"):
         pyarrow.parquet.write_table(pyarrow.table(ours), folder / f"{step}.parquet")
-    assert [path.name for path in pairing.files_of(tmp_path / "run")] == ["step-000020.parquet"]
+    files, left_out = pairing.files_of(tmp_path / "run")
+    assert ([path.name for path in files], left_out) == (["step-000020.parquet"], [])
     read = read_file(folder / "step-000020.parquet", Choice())
     assert (read.kind, [row.score for row in read.rows]) == ("rpg", [1.0, 0.0, 1.0])
     assert {row.benchmark for row in read.rows} == {"sums"}
