@@ -58,7 +58,8 @@ def _paths(
         raise widgets.Nothing(
             "Nothing to draw: no checkpoint of these variants has both an accuracy and a KL "
             "to the initial model. "
-            "Evaluations by the embedded trainer measure this KL."
+            "Evaluations by the embedded trainer measure this KL; those by vLLM or on Ray and "
+            "imported runs have none, since it takes the probabilities of whole vocabularies."
         )
     widgets.show_legend(labels, chosen)
     for (direction, heading), column in zip(
