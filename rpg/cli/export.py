@@ -133,6 +133,7 @@ def export(
 
 
 def _files(layout: Layout, folder: Path, ending: str) -> None:
+    from rpg.report.csv_text import select_without_formulas
     from rpg.store.database import build, connect
     from rpg.store.schema import TABLES, VIEWS
 
@@ -140,9 +141,12 @@ def _files(layout: Layout, folder: Path, ending: str) -> None:
     with connect(layout, external=True) as db:
         for name in (*TABLES, *VIEWS):
             with atomic_path(folder.absolute() / f"{name}.{ending}") as temporary:
-                query = db.sql(f"SELECT * FROM {name}")
-                write = query.write_parquet if ending == "parquet" else query.write_csv
-                write(str(temporary))
+                if ending == "parquet":
+                    db.sql(f"SELECT * FROM {name}").write_parquet(str(temporary))
+                else:
+                    described = db.sql(f"DESCRIBE {name}").fetchall()
+                    types = {column: kind for column, kind, *_ in described}
+                    db.sql(select_without_formulas(name, types)).write_csv(str(temporary))
                 say(f"{folder / name}.{ending}")
     result(files=[folder / f"{name}.{ending}" for name in (*TABLES, *VIEWS)])
 
