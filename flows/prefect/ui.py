@@ -209,5 +209,6 @@ class TaskOwner:
         verdict(self._layout, self._sweep)
 
     def _link(self) -> None:
-        """For the dashboard's link; a private server has no page to link to."""
-        self._layout.write_flow_run(self._sweep, url_for("flow-run", obj_id=self.id))
+        """For the links of dashboard and report; a private server has no page to link to."""
+        dashboard = page(self._sweep) if DASHBOARD in os.environ else None
+        self._layout.write_flow_run(self._sweep, url_for("flow-run", obj_id=self.id), dashboard)

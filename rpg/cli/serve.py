@@ -1,5 +1,5 @@
-"""The commands `rpg serve`, `rpg worker`, `rpg dashboard` and `rpg reconcile`: what keeps running,
-and its repair."""
+"""The commands `rpg serve`, `rpg worker`, `rpg notify`, `rpg dashboard` and `rpg reconcile`: what
+keeps running, and its repair."""
 
 from typing import Annotated
 
@@ -109,6 +109,26 @@ def worker(
     layout = layout_at(home)
     plan = Plan("rpg.__main__", port, dashboard_port, None, "", secret_of(layout.home, auth))
     return join(layout, plan, say)
+
+
+@app.command()
+def notify(target: str, auth: Auth = None, home: Home = None) -> None:
+    """Be told when a night is red, or has not ended: automations of the server that runs here.
+
+    Again with another target, it changes where they send.
+
+    Args:
+        target: Web address that is called with {"text": ...}, as Slack, Mattermost and others
+            take it; or a notification block of the server, TYPE/NAME (mail, Teams, PagerDuty).
+    """
+    require("prefect")
+    from flows.serve.notifications import notify as create
+    from flows.serve.services import secret_of
+
+    layout = layout_at(home)
+    names = create(layout, target, secret_of(layout.home, auth))
+    result(automations=names)
+    say(f"Prefect tells {target} when: {', '.join(names)}")
 
 
 @app.command()

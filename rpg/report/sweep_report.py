@@ -101,7 +101,7 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
         atomic_write_bytes(folder / "report.png", vl_convert.svg_to_png(drawing, scale=2))
         written.append(folder / "report.png")
         write("report.svg", drawing)
-    write("report.html", document(sweep, [section(summary, chart)]))
+    write("report.html", document(sweep, [section(summary, chart)], _links(layout, sweep)))
     write(
         "verdict.txt", "\n\n".join([" ".join(summary.question.split()), conclusion(summary)]) + "\n"
     )
@@ -116,6 +116,15 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
         write("equal.csv", csv_text(pandas.concat(each)))
     write("curves.csv", csv_text(every_step))
     return written
+
+
+def _links(layout: Layout, sweep: str) -> dict[str, str]:
+    """Text -> address of the pages about a sweep that were served while it ran."""
+    pages = {
+        "In the dashboard": layout.dashboard_url(sweep),
+        "Flow run in Prefect": layout.flow_run_url(sweep),
+    }
+    return {text: url for text, url in pages.items() if url and pages["In the dashboard"]}
 
 
 def sweep_curves(db: Database, summary: Summary, points: int | None = None) -> pandas.DataFrame:
@@ -234,8 +243,11 @@ def field_page(losses: str, corrections: Sequence[Mapping[str, Any]]) -> str:
     return document("Losses as trainers ship them", parts)
 
 
-def document(title: str, sections: Sequence[Section]) -> str:
-    """The page. All of it is escaped, except for the library that draws the charts."""
+def document(
+    title: str, sections: Sequence[Section], links: Mapping[str, str] | None = None
+) -> str:
+    """The page; `links`: text -> address. All of it is escaped, except for the library that draws
+    the charts."""
     page = resources.files("rpg.report").joinpath("page.html").read_text("utf-8")
     template = jinja2.Environment(autoescape=True).from_string(page)
     parts = []
@@ -247,7 +259,9 @@ def document(title: str, sections: Sequence[Section]) -> str:
         count += len(numbered)
         parts.append((part, numbered))
     code = markupsafe.Markup(library().replace("</script", "<\\/script"))
-    return template.render(title=title, sections=parts, count=count, library=code)
+    return template.render(
+        title=title, sections=parts, count=count, library=code, links=links or {}
+    )
 
 
 def library() -> str:

@@ -114,14 +114,23 @@ class Layout:
                 return
         atomic_write_json(path, value)
 
-    def write_flow_run(self, sweep: str, url: str | None) -> None:
-        """Store the URL of the flow run that works on a sweep; None if it has none."""
-        atomic_write_json(self.sweep_folder(sweep) / "flow-run.json", {"url": url})
+    def write_flow_run(self, sweep: str, url: str | None, dashboard: str | None = None) -> None:
+        """Store the URL of the flow run that works on a sweep, None if it has none; and that of
+        the sweep's page in the dashboard that is served beside it."""
+        value = {"url": url, "dashboard": dashboard}
+        atomic_write_json(self.sweep_folder(sweep) / "flow-run.json", value)
 
     def flow_run_url(self, sweep: str) -> str | None:
         """The URL of the last flow run that worked on a sweep, if there is one."""
+        return self._address(sweep, "url")
+
+    def dashboard_url(self, sweep: str) -> str | None:
+        """The sweep's page in the dashboard that was served beside that flow run."""
+        return self._address(sweep, "dashboard")
+
+    def _address(self, sweep: str, name: str) -> str | None:
         with contextlib.suppress(StoreError):
-            url = read_json_object(self.sweep_folder(sweep) / "flow-run.json").get("url")
+            url = read_json_object(self.sweep_folder(sweep) / "flow-run.json").get(name)
             return url if isinstance(url, str) and url.startswith(("http://", "https://")) else None
         return None
 

@@ -1,26 +1,23 @@
-"""The automations that docs/operations.md shows, created as it says, call a real webhook."""
+"""`rpg notify` makes Prefect call a real web server."""
 
 import http.server
 import json
 import logging
-import subprocess
-import sys
 import threading
 from types import SimpleNamespace
 
 import pytest
-import yaml
 from prefect.server.utilities.user_templates import render_user_template_sync as render
 
-from tests.operations.serving import ROOT
-from tests.waiting import HANG, until
+from flows.serve.notifications import action, automations, notify
+from rpg.config.errors import ConfigError
+from rpg.store import Layout
+from tests.real_sweep import rpg
+from tests.waiting import until
 
 pytestmark = pytest.mark.component
-BLOCK = """
-import sys
-from prefect.blocks.webhook import Webhook
-print(Webhook(method="POST", url=sys.argv[1]).save("night", overwrite=True))
-"""
+BLOCK_ID = "00000000-0000-0000-0000-000000000000"
+REASON = '"x" \\ and\n{{ y }}'
 
 
 @pytest.fixture
@@ -43,37 +40,55 @@ def hook():
     server.shutdown()
 
 
-def test_the_documented_automations_call_when_a_flow_run_fails_and_when_there_was_no_night(
-    served, hook, tmp_path
-):
+def told(home, *words):
+    return rpg(home, "notify", *words, home=home)
+
+
+def test_the_message_is_whole_whatever_the_reason_says():
+    [red, _] = automations()
+    run = SimpleNamespace(name="owl", state=SimpleNamespace(message=REASON))
+    values = {"flow": SimpleNamespace(name="nightly"), "flow_run": run}
+
+    called = render(action(red["message"], BLOCK_ID, True)["payload"], values)
+    sent = render(action(red["message"], BLOCK_ID, False)["body"], values)
+
+    assert json.loads(called) == {"text": f"nightly owl: {REASON}"}
+    assert sent == f"nightly owl: {REASON}"
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("ftp://example.org", "expected a web address"),
+        ("hooks.example.org", "expected a web address"),
+        ("http://127.0.0.1:1/", "nobody serves"),
+    ],
+)
+def test_what_is_no_target_and_a_folder_without_a_server_are_refused(tmp_path, target, said):
+    with pytest.raises(ConfigError, match=said):
+        notify(Layout.at(tmp_path), target, None)
+
+
+def test_one_command_calls_when_a_flow_run_fails_and_when_there_was_no_night(served, hook):
     """And the run that fails has its reason in red, without a traceback of Prefect's engine."""
     url, heard = hook
-    environment = served.environment | {
-        "PREFECT_API_URL": f"{served.ui}/api",
-        "PREFECT_HOME": str(tmp_path / "client"),
-        "DO_NOT_TRACK": "1",
-    }
-    how = {"env": environment, "capture_output": True, "text": True, "timeout": HANG}
-    block = subprocess.run([sys.executable, "-c", BLOCK, url], **how)
-    assert block.returncode == 0, block.stderr
-    automations = []
-    for name, there, instead in (
+    for address in ("http://127.0.0.1:1/", url):  # the second call changes the first one's target
+        done = told(served.home, address)
+        assert done.returncode == 0, done.stdout + done.stderr
+    unknown = told(served.home, "slack-webhook/nobody-made-it")
+    assert unknown.returncode == 2
+    assert "no such block" in unknown.stderr
+    made = served.api.post("/automations/filter", json={}).json()
+    assert sorted(one["name"] for one in made) == ["night is red", "no night"]
+    for one in made:
         # A night takes minutes; a sweep that is larger than the server's limits fails at once.
-        ("night-is-red", "prefect.resource.name: nightly", "prefect.resource.name: sweep"),
-        ("no-night", "within: 93600", "within: 10"),
-    ):
-        text = (ROOT / "docs" / "automations" / f"{name}.yaml").read_text()
-        assert there in text
-        text = text.replace("00000000-0000-0000-0000-000000000000", block.stdout.split()[-1])
-        run = SimpleNamespace(name="a", state=SimpleNamespace(message='"x" \\ and\n{{ y }}'))
-        sent = render(yaml.safe_load(text)["actions"][0]["payload"], {"flow": run, "flow_run": run})
-        assert json.loads(sent)["text"] == f"a a: {run.state.message}" or name == "no-night"
-        automations.append(yaml.safe_load(text.replace(there, instead)))
-    file = tmp_path / "automations.yaml"
-    file.write_text(yaml.safe_dump({"automations": automations}))
-    command = [sys.executable, "-m", "prefect", "automation", "create", "--from-file", str(file)]
-    created = subprocess.run(command, **how)
-    assert created.returncode == 0, created.stdout + created.stderr
+        if one["name"] == "night is red":
+            one["trigger"]["match_related"]["prefect.resource.name"] = "sweep"
+        else:
+            one["trigger"]["within"] = 10
+        kept = {name: one[name] for name in ("name", "description", "trigger", "actions")}
+        answer = served.api.put(f"/automations/{one['id']}", json=kept)
+        assert answer.is_success, answer.text
 
     run = served.run_id("sweep", config="quickstart", overrides="rollout.group_size=1000000000")
     kind, message = served.finished(run)
@@ -83,10 +98,10 @@ def test_the_documented_automations_call_when_a_flow_run_fails_and_when_there_wa
         lambda: [line for line in served.log_of(run) if line["level"] >= logging.ERROR], "its log"
     )
     assert [line["message"] for line in said] == [message]
-    told = until(
+    calls = until(
         lambda: [text for text in heard if "rollout.group_size" in text], "the call for the failure"
     )
-    assert "sweep" in told[0]
+    assert "sweep" in calls[0]
     until(
         lambda: any("no nightly run has ended" in text for text in heard), "the call for the night"
     )

@@ -18,7 +18,7 @@ from rpg.report.shared_page import shared_page
 from rpg.report.summary import Summary, summarise
 from rpg.report.sweep_report import library, score_curves, write_report
 from rpg.store import Layout, queries
-from rpg.store.database import connect
+from rpg.store.database import build, connect
 from rpg.store.notes import change
 from rpg.store.run_writer import append_metrics
 from rpg.store.samples import read_eval, write_eval
@@ -248,3 +248,18 @@ def test_a_cache_that_cannot_be_written_costs_time_and_nothing_else(tmp_path, mo
     assert library() == library() == "draw()" and len(made) == 2
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "folder"))
     assert library() == library() == "draw()" and len(made) == 3, "kept"
+
+
+@pytest.mark.parametrize("is_served", [True, False])
+def test_a_report_links_to_the_pages_that_were_served_while_it_ran(tmp_path, is_served):
+    layout = write_sweep(tmp_path, "linked", ("grpo", "rpg-urkl"), (0, 1, 2), SHAPE)
+    build(layout)
+    flow_run = "http://127.0.0.1:4201/runs/flow-run/1b"
+    dashboard = "http://127.0.0.1:8511/?sweep=linked"
+    layout.write_flow_run("linked", flow_run, dashboard if is_served else None)
+
+    write_report(layout, "linked")
+
+    page = (layout.reports("linked") / "report.html").read_text("utf-8")
+    assert (f'<a href="{flow_run}">Flow run in Prefect</a>' in page) == is_served
+    assert (f'<a href="{dashboard}">In the dashboard</a>' in page) == is_served
