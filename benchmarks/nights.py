@@ -6,15 +6,15 @@ when nothing is wrong?
 Plants the standing mutants one after another in a checkout (a sign, a bound, a test, a view, a
 stale reference ...), commits each, runs a night and says what it said: beside a night of the same
 environment, and beside one of another version of NumPy, where it runs the settled commit again.
-Then five harmless changes, and as many nights of unchanged code, each under another code version,
+Then twelve harmless changes, and as many nights of unchanged code, each under another code version,
 while `--load` processes keep the cores busy. `--operators` plants that many faults of
-benchmarks.mutants, too, of which many compute the same. Exit code 1 when fewer than 47 of 50 are
-seen (45 in another environment), or when a night is red without a fault.
+benchmarks.mutants, too, of which many compute the same. Exit code 1 when fewer than 50 of 53 are
+seen (48 in another environment), or when a night is red without a fault.
 
-Night, numbers, digests, comparison, git and source are real. The set is configs/nightly's losses
-and optimizers, and its trainings run one after the other in the night's own process, a fork of this
-one, without Prefect: a night takes seconds. Faults in rpg.backends.verl, in warm starts and in data
-that is cached are out of its reach.
+Night, numbers, digests, comparison, git and source are real. The set is configs/nightly's losses,
+optimizers and lives, and its trainings run one after the other in the night's own process, a fork
+of this one, without Prefect: a night takes seconds. Faults in rpg.backends.verl, in warm starts and
+in data that is cached are out of its reach.
 """
 
 from __future__ import annotations
@@ -35,19 +35,21 @@ from pathlib import Path
 
 import yaml
 
+from benchmarks.harmless import HARMLESS
 from benchmarks.mutants.__main__ import ROOMS, choose, enter, forked, quotas
 from flows.other_code import NoNight, Record
+from rpg.store import RunFolder
 from rpg.store.run_writer import write_failed
 
 ROOT = Path(__file__).resolve().parents[1]
 MUTANTS = Path(__file__).with_name("standing_mutants.yaml")
-SWEEPS = ("losses", "optimizers")
-"""The sweeps of the shipped set that are run: three steps of every loss, a few processor seconds.
-"""
+SWEEPS = ("losses", "optimizers", "lives")
+"""The sweeps of the shipped set that are run: a few steps of every loss, and of runs that are
+killed, superseded and imported; a few processor seconds."""
 BUSY = "import os; us = os.getppid()\nwhile os.getppid() == us: pass"
 """Until whoever started it is gone."""
 TIMEOUT = 1800.0
-WANTED, WANTED_ELSEWHERE = 47 / 50, 45 / 50
+WANTED, WANTED_ELSEWHERE = 50 / 53, 48 / 53
 LOADED = (
     "flows.nightly",
     "flows.sweep.conductor",
@@ -59,23 +61,10 @@ LOADED = (
     "rpg.evaluation.evaluator",
 )
 """For the packages that they import, which forks need not import again."""
-HARMLESS = {
-    "a metric": (
-        "rpg/backends/local/training_loop.py",
-        "append_metrics(folder, attempt, metrics)",
-        'append_metrics(folder, attempt, {**metrics, "brand_new_metric": 0.5 * step})',
-    ),
-    "a field with a default": (
-        "rpg/config/training.py",
-        "    max_grad_norm: Annotated",
-        "    brand_new_field: float = 0.5\n    max_grad_norm: Annotated",
-    ),
-    "a docstring": ("rpg/losses/policy_loss.py", '"""', '"""Another first sentence. '),
-}
 
 
 def faults() -> list[dict[str, str]]:
-    """The fifty standing mutants: name, file, original and replacement."""
+    """The standing mutants: name, file, original and replacement."""
     return list(yaml.safe_load(MUTANTS.read_text("utf-8")))
 
 
@@ -92,15 +81,16 @@ class Checkout:
     """A repository with a copy of the source, the sweep files of the set, and a data folder of
     nights."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, sweeps: Sequence[str] = SWEEPS) -> None:
         self.tree, self.home = root / "source", root / "data"
         for part in ("rpg", "flows", "benchmarks", "configs"):
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / part, self.tree / part, symlinks=True, ignore=ignored)
         self.sets = self.tree / "configs" / "small"
         self.sets.mkdir()
-        for name in SWEEPS:
-            shutil.copy(ROOT / "configs" / "nightly" / f"{name}.yaml", self.sets)
+        for name in sweeps:
+            for file in (ROOT / "configs" / "nightly").glob(f"{name}*"):
+                shutil.copy(file, self.sets)
         (self.tree / ".gitignore").write_text("__pycache__\nmutants.log\n")
         self.git("init", "-q")
         self.commit("as it was")
@@ -137,15 +127,40 @@ class Checkout:
         return night_in(self.tree, self.home, self.sets, again)
 
 
+def quiet(line: str) -> None:
+    """Say nothing."""
+
+
+def train_here(folder: RunFolder, home: Path) -> None:
+    """A training in this process; in a drill, in a fork that ends as `kill -9` ends it."""
+    from rpg.backends.local.training_loop import train
+    from rpg.backends.training_process import killing
+    from rpg.errors import UserError
+    from rpg.system.processes import KILL_AFTER
+
+    step = os.environ.get(KILL_AFTER)
+    if step is not None:
+        until = killing(quiet, folder, int(step))
+
+        def body() -> int:
+            train(folder, home, until)
+            return 0
+
+        forked(body, TIMEOUT)
+        return
+    try:
+        train(folder, home, quiet)
+    except UserError as error:
+        write_failed(folder, str(error))
+
+
 def one_night(home: Path, sets: Path) -> Record:
     """A night in this process; nights of other commits, in forks of it, are kept beside its data
     folder."""
     from flows.nightly import run_night
     from flows.sweep.conductor import register, unfinished
     from flows.sweep.evaluation import mark_done
-    from rpg.backends.local.training_loop import train
     from rpg.config.sweep_spec import Sweep
-    from rpg.errors import UserError
     from rpg.evaluation.evaluator import Evaluator
     from rpg.store import Layout
     from rpg.study.spec import Study
@@ -157,11 +172,8 @@ def one_night(home: Path, sets: Path) -> Record:
         folders = register(sweep, layout)
         if due := unfinished(folders):
             for folder in due:
-                try:
-                    train(folder, home, lambda line: None)
-                except UserError as error:
-                    write_failed(folder, str(error))
-            Evaluator(layout, sweep.spec.name, say=lambda line: None).pass_over()
+                train_here(folder, home)
+            Evaluator(layout, sweep.spec.name, say=quiet).pass_over()
             mark_done(folders)
 
     def night_of(tree: Path, labels: Sequence[str]) -> Record:
@@ -267,25 +279,10 @@ def try_fault(checkout: Checkout, name: str) -> tuple[bool, bool, bool]:
 
 
 def try_harmless(checkout: Checkout) -> int:
-    """Red nights among five harmless changes."""
+    """Red nights among harmless changes."""
     alarms = 0
-    new = (
-        (checkout.sets / "optimizers.yaml")
-        .read_text()
-        .replace("name: optimizers", "name: brand-new")
-        .replace("dapo", "rloo")
-    )
-    for name in (*HARMLESS, "a sweep file with another name", "a new sweep"):
-        if name in HARMLESS:
-            file, original, replacement = HARMLESS[name]
-            plant(
-                checkout.tree,
-                {"name": name, "file": file, "original": original, "replacement": replacement},
-            )
-        elif name == "a new sweep":
-            (checkout.sets / "brand-new.yaml").write_text(new)
-        else:
-            (checkout.sets / "optimizers.yaml").rename(checkout.sets / "renamed.yaml")
+    for name, change in HARMLESS.items():
+        change(checkout.tree)
         with checkout.changed(name):
             night = checkout.night()[0]
         alarms += bool(night["red"])

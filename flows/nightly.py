@@ -10,12 +10,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from flows.drill import run_drill
 from flows.other_code import NightOf, blame
 from flows.prefect.server import prefect_api
 from flows.prefect.service import ServerError
 from rpg import next_steps
 from rpg.config.errors import ConfigError
 from rpg.config.load import read_mapping
+from rpg.config.run_spec import RunSpec
 from rpg.config.shipped import NIGHTLY
 from rpg.config.sweep_spec import Sweep, load_sweep
 from rpg.planning.preflight import missing_packages
@@ -98,10 +100,35 @@ def plan(folder: Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Sweep 
             )
             sweeps[file.stem] = replace(study, spec=spec, night=night)
         else:
-            sweeps[file.stem] = load_sweep(
-                file, overrides, lambda spec: f"{data_digest(spec)} {night}", name=name
-            )
+            sweeps[file.stem] = load_sweep(file, overrides, _tonight(night), name=name)
     return night, sweeps
+
+
+def _run(
+    planned: Sweep | Study,
+    overrides: dict[str, Any],
+    night: str,
+    layout: Layout,
+    run: Callable[[Sweep | Study], object],
+) -> None:
+    """Run a sweep or study, and what its file wants done to it on purpose."""
+    if isinstance(planned, Study):
+        run(planned)
+    else:
+        run_drill(planned, _before_edit(planned, overrides, night), layout, run)
+
+
+def _before_edit(sweep: Sweep, overrides: dict[str, Any], night: str) -> Sweep | None:
+    """The earlier version of a sweep file that is edited during the night."""
+    if sweep.spec.drill is None or not sweep.spec.drill.edited_from:
+        return None
+    values = {**overrides, **sweep.spec.drill.edited_from}
+    return load_sweep(sweep.path, values, _tonight(night), name=sweep.spec.name)
+
+
+def _tonight(night: str) -> Callable[[RunSpec], str]:
+    """The digest of a run's data, with the night: no night reuses another one's runs."""
+    return lambda spec: f"{data_digest(spec)} {night}"
 
 
 def code_version() -> str:
@@ -186,7 +213,7 @@ def run_night(
             with suppress(ServerError):
                 server.enter_context(prefect_api(layout.home))
             for sweep in sweeps.values():
-                run(sweep)
+                _run(sweep, overrides, night, layout, run)
         # Of a study: <name>.<digest of what is reported>, and <name>.tuning.
         names = {
             label: [

@@ -138,6 +138,10 @@ def _planned_sweep(
     # No digest of the data: that would read files before their paths are checked.
     planned = load_sweep(path, fixed, lambda _: "", axes=replaced, name=name)
     _check_planned(planned, where)
+    if draft.spec.drill and draft.spec.drill.edited_from:
+        earlier = {**fixed, **draft.spec.drill.edited_from}
+        edited = load_sweep(path, earlier, lambda _: "", axes=replaced, name=name)
+        _check_planned(edited, where)
     return planned
 
 

@@ -17,7 +17,7 @@ from rpg.errors import UserError
 from rpg.store.atomic_files import StoreError
 from rpg.store.run_folder import RunFolder
 from rpg.store.run_writer import claim_run, release_run, renew_lease, write_failed
-from rpg.system.processes import BUSY, LOST, die_with_parent
+from rpg.system.processes import BUSY, KILL_AFTER, LOST, die_with_parent
 
 Say = Callable[[str], None]
 _BEAT_SECONDS = 5.0
@@ -89,13 +89,35 @@ def run_training(
     beat.start()
     code = 0
     try:
-        train(folder, home, lambda line: print(line, flush=True))
+        train(folder, home, _say(folder))
     except Exception as error:  # noqa: BLE001 (a training may fail in any way, and FAILED.json says how)
         code = _failed(folder, error)
     stop.set()
     beat.join()
     release_run(folder)
     return code
+
+
+def _say(folder: RunFolder) -> Say:
+    """Prints a line; in a drill (rpg.config.sweep_spec.Drill) it ends the process, too."""
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+
+    step = os.environ.get(KILL_AFTER)
+    return killing(say, folder, int(step)) if step else say
+
+
+def killing(say: Say, folder: RunFolder, step: int) -> Say:
+    """`say`, which ends this process as `kill -9` does once the run has done this step."""
+
+    def say_and_end(line: str) -> None:
+        say(line)
+        rows = folder.read_metrics()
+        if rows and rows[-1]["step"] >= step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return say_and_end
 
 
 def _failed(folder: RunFolder, error: Exception) -> int:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -52,6 +52,31 @@ class SeedsOf(Section):
     """None: those of the axis `seed`."""
 
 
+class ImportedLog(Section):
+    """A log of another trainer that a night imports beside a sweep's own runs."""
+
+    kind: Literal["trl", "verl", "wandb", "csv"]
+    file: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")]
+    """A file in the folder of the sweep file."""
+    variant: Annotated[str, Field(min_length=1)]
+    seed: Annotated[int, Field(ge=0)] = 0
+    updates: Positive = 1
+    """Logged steps per rollout."""
+    scores: dict[str, str] = Field(default_factory=dict)
+    """Benchmark -> the log's column with its accuracy."""
+
+
+class Drill(Section):
+    """What a night does to a sweep on purpose."""
+
+    kill_after: Positive | None = None
+    """Each training is killed once it has done this step, and started again."""
+    edited_from: dict[str, Any] = Field(default_factory=dict)
+    """Dotted field -> the value that an earlier version of the file had. That version is run first;
+    its runs are superseded."""
+    imports: list[ImportedLog] = Field(default_factory=list)
+
+
 class SweepSpec(BaseModel):
     """The fields of a sweep file."""
 
@@ -87,6 +112,9 @@ class SweepSpec(BaseModel):
     budget: Budget | None = None
     """`{tokens: 300000}`: reports also compare at these tokens per run, interpolated between
     checkpoints. Changes no run."""
+    drill: Drill | None = None
+    """What a [night](operations.md#nightly-runs) does to the runs on purpose: `kill_after: 3`,
+    `edited_from: {field: value}`, `imports: [{kind, file, variant}]`. Changes no run."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +171,8 @@ class Draft:
         yield from self.fixed.items()
         for field, values in self.axes.items():
             yield from ((field, value) for value in values)
+        if self.spec.drill:
+            yield from self.spec.drill.edited_from.items()
 
 
 def read_sweep(

@@ -89,6 +89,8 @@ def measure(runs: Mapping[str, Sequence[RunFolder]]) -> tuple[dict[str, float], 
                 continue
             manifest = folder.read_manifest()
             rows = folder.read_metrics()
+            if not rows:
+                continue
             values = {
                 name: rows[-1].get(name) for name, metric in METRICS.items() if metric.nightly
             }

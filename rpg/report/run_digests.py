@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from rpg.store import RunFolder
 from rpg.store.checkpoints import model_digest
+from rpg.store.current import scores_of
 from rpg.store.run_folder import by_clock
 from rpg.store.samples import read_eval
 
@@ -44,8 +45,11 @@ def run_digest(folder: RunFolder) -> dict[str, Any]:
     manifest = folder.read_manifest()
     rows = folder.read_metrics()
     metrics = dict.fromkeys(name for row in rows for name in row)
+    imported = manifest.get("imported")
+    settings = manifest["spec"] if imported is None else imported["sha256"]
+    weights = "" if imported else model_digest(folder.checkpoint(manifest["steps"]))
     return {
-        "spec": _short(json.dumps(manifest["spec"], sort_keys=True), 16),
+        "spec": _short(json.dumps(settings, sort_keys=True), 16),
         "loss": manifest["algorithm"],
         "back end": manifest["spec"].get("backend", {}).get("type", "local"),
         "steps": [row["step"] for row in rows],
@@ -54,14 +58,26 @@ def run_digest(folder: RunFolder) -> dict[str, Any]:
             for name in metrics
             if name != "step" and not by_clock(name)
         },
-        "weights": model_digest(folder.checkpoint(manifest["steps"])),
-        "samples": {
-            f"{name} at step {step}": _short(
-                json.dumps(read_eval(folder, name, step).to_pylist()), 16
-            )
-            for name in folder.benchmarks()
-            for step in folder.eval_steps(name)
-        },
+        "weights": weights,
+        "samples": _scores(folder) if imported else _samples(folder),
+    }
+
+
+def _samples(folder: RunFolder) -> dict[str, str]:
+    """Digest of the graded samples of each evaluation."""
+    return {
+        f"{name} at step {step}": _short(json.dumps(read_eval(folder, name, step).to_pylist()), 16)
+        for name in folder.benchmarks()
+        for step in folder.eval_steps(name)
+    }
+
+
+def _scores(folder: RunFolder) -> dict[str, str]:
+    """Digest of each accuracy of a run that was trained elsewhere, which has no samples."""
+    return {
+        f"{name} at step {step}": _short(repr(accuracy), 16)
+        for name, steps in scores_of(folder).items()
+        for step, accuracy in steps.items()
     }
 
 

@@ -24,6 +24,8 @@ BUSY = 75
 LOST = 71
 """Exit code of a training that was ended by what runs it, not by a fault of its own: it is worth
 starting again."""
+KILL_AFTER = "RPG_KILL_AFTER"
+"""Environment variable: a training kills itself once it has done this step. Only drills set it."""
 PARENT = "RPG_PARENT"
 """Environment variable with the id of the process that started this one, until it calls
 `die_with_parent`."""

@@ -242,6 +242,24 @@ def test_a_night_reaches_nothing_outside_either(where, tmp_path):
         forms.nightly(where, "own/mine")
 
 
+@pytest.mark.parametrize(
+    ("edited_from", "reason"),
+    [
+        ("{model: {type: pretrained, path: /etc}}", "outside the folders"),
+        ("{training.steps: 3000000}", "training.steps"),
+    ],
+)
+def test_neither_does_the_earlier_version_of_a_file_that_a_night_edits(where, edited_from, reason):
+    (where.own / "mine").mkdir()
+    own(where, name="mine/three")
+    forms.nightly(where, "own/mine")
+    path = where.own / "mine" / "three.yaml"
+    path.write_text(f"{path.read_text()}drill: {{edited_from: {edited_from}}}\n")
+
+    with pytest.raises(ConfigError, match=reason):
+        forms.nightly(where, "own/mine")
+
+
 def test_a_link_or_an_include_does_not_lead_outside(where, tmp_path):
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "run.yaml").write_text("task: {type: chain}\n")

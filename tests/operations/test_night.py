@@ -33,6 +33,7 @@ run:
 axes:
   seed: [0]
 set: {algorithm: rpg-reinforce-urkl}
+drill: {kill_after: 2}
 """
 
 
@@ -71,6 +72,8 @@ def test_a_night_goes_red_for_a_flipped_sign_and_green_once_it_is_accepted(
 
     first = nightly("mine")
     assert first.returncode == 0 and "none yet" in first.stdout, first.stdout + first.stderr
+    [failed] = (tmp_path / "data" / "runs").rglob("FAILED-1.json")
+    assert "killed by signal 9" in failed.read_text()
 
     losses = tree / "rpg" / "losses" / "policy_loss.py"
     text = losses.read_text()
