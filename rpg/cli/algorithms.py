@@ -143,6 +143,7 @@ def audit(
     config: Path | None = None,
     field: Annotated[bool, typer.Option("--field")] = False,
     turns: Annotated[bool, typer.Option("--turns")] = False,
+    optimum: Annotated[bool, typer.Option("--optimum")] = False,
     output: Path | None = None,
     save: bool = True,
     home: Home = None,
@@ -166,6 +167,8 @@ def audit(
             follows.
         field: Measure every loss as other trainers ship it, in one table.
         turns: Say which losses stay exact where an environment has turns (docs/losses/turns.md).
+        optimum: Say where each loss ends if it is followed for ever on a policy that can be
+            enumerated (docs/losses/optimum.md).
         output: Write a table (.md) instead; with --field also a page (.html).
         save: Save the result for the database and the dashboard.
     """
@@ -173,17 +176,19 @@ def audit(
     from rpg.auditing import audit_catalogue
     from rpg.catalogue import algorithm
 
-    foreign = config is not None or field or turns
+    asked = [config is not None, field, turns, optimum]
+    foreign = any(asked)
     if output is not None and (as_json or not foreign):
-        refuse("--output: only with --config FILE, --field or --turns, and without --json")
+        refuse("--output: only with --config FILE, --field, --turns or --optimum, without --json")
     if checkpoint is None and (staleness, beta, blocks, prompts) != (1, None, 16, 16):
         refuse("--staleness, --beta, --blocks and --prompts: only with --checkpoint RUN/STEP")
     if foreign:
-        if sum([config is not None, field, turns, name is not None, checkpoint is not None]) > 1:
+        if sum([*asked, name is not None, checkpoint is not None]) > 1:
             refuse(
-                "--config, --field and --turns cannot be combined, nor with a name or --checkpoint"
+                "--config, --field, --turns and --optimum cannot be combined, nor with a name or "
+                "--checkpoint"
             )
-        _on_other_losses(config, turns, output, as_json)
+        _on_other_losses(config, turns, optimum, output, as_json)
         return
     if checkpoint is not None:
         settings = {"staleness": staleness, "beta": beta, "blocks": blocks, "prompts": prompts}
@@ -202,14 +207,17 @@ def audit(
         atomic_write_text(layout_at(home).audits / file, text)
 
 
-def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_json: bool) -> None:
-    """Print, or write to `output`, what --config, --turns or --field finds."""
+def _on_other_losses(
+    config: Path | None, turns: bool, optimum: bool, output: Path | None, as_json: bool
+) -> None:
+    """Print, or write to `output`, what --config, --turns, --optimum or --field finds."""
     from rich.markdown import Markdown
 
     from rpg.auditing import audit_field, shipped, turn_audit
+    from rpg.auditing import optimum as ends_of_flows
     from rpg.auditing.linter import lint
 
-    endings = (".md",) if turns or config is not None else (".md", ".html")
+    endings = (".md",) if turns or optimum or config is not None else (".md", ".html")
     if output is not None and output.suffix not in endings:
         refuse(f"--output {output}: the name must end in {' or '.join(endings)}")
     with error_console.status(_WAITING):
@@ -220,6 +228,9 @@ def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_j
         elif turns:
             rows = turn_audit.audit_turns()
             text = turn_audit.as_markdown(rows)
+        elif optimum:
+            rows = ends_of_flows.ends()
+            text = ends_of_flows.as_markdown(rows)
         else:
             rows, corrections, absent = audit_field()
             text = f"{shipped.losses_markdown(rows)}\n{shipped.corrections_markdown(corrections)}"
