@@ -164,8 +164,10 @@ def _implicit(slope: Tensor, speed: Tensor, step: float) -> Tensor:
     """How an implicit Euler step moves the logits. A constant on all symbols of a prefix moves no
     probability, and is left out."""
     identity = torch.eye(len(slope), dtype=slope.dtype)
-    move = torch.linalg.solve(identity / step - slope, speed.flatten()).reshape(speed.shape)
-    return move - move.mean(-1, keepdim=True)
+    move: Tensor = torch.linalg.solve(identity / step - slope, speed.flatten())
+    move = move.reshape(speed.shape)
+    centred: Tensor = move - move.mean(-1, keepdim=True)
+    return centred
 
 
 def _jacobian(

@@ -17,7 +17,8 @@ MOST_PAGES = 31
 
 
 def sentences(text):
-    """The sentences of a page, without blocks, comments, links and marks."""
+    """The sentences of a page, without blocks, printed results, comments, links and marks."""
+    text = re.sub(r"<!-- results: .*?<!-- end -->", "\n\n", text, flags=re.S)
     text = re.sub(r"^```.*?^```$", "\n\n", text, flags=re.M | re.S)
     text = re.sub(r"<!--.*?-->", "", text, flags=re.S)
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
