@@ -380,12 +380,13 @@ def test_the_documented_error_rates_are_those_of_the_cells():
 
 
 def test_no_benchmark_tests_differences_in_a_way_of_its_own():
-    """Within the package only few rooms may use scipy (tests/rooms.yaml); four benchmarks simulate
+    """Within the package only few rooms may use scipy (tests/rooms.yaml); five benchmarks simulate
     and judge with it."""
     folder = Path(error_rates.__file__).parent
     texts = {path.name: path.read_text("utf-8") for path in folder.rglob("*.py")}
     own = {name for name, text in texts.items() if re.search(r"(?m)^ *(from|import) scipy", text)}
     assert own == {
+        "compare_evalstats.py",
         "compare_levels.py",
         "compute_fits.py",
         "error_rates.py",
