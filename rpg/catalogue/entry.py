@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from rpg.catalogue import components
 from rpg.catalogue.components import Frozen, ObjectiveKL, named
 from rpg.catalogue.divergences import DIVERGENCES
-from rpg.catalogue.schema import kinds_in, models_in, tags_of, written
+from rpg.catalogue.schema import complaint, kinds_in, models_in, tags_of, written
 from rpg.errors import UserError
 
 
@@ -316,7 +316,7 @@ def _explain(error: ValidationError) -> AlgorithmError:
         return AlgorithmError(path, value, accepted)
     if first["type"] == "extra_forbidden":
         return AlgorithmError(path, value, tuple(siblings), f"{path} is not a field")
-    reason = first["msg"].removeprefix("Value error, ")
+    reason = complaint(first)
     if not path:
         return AlgorithmError("algorithm", value, "", reason)
     return AlgorithmError(path, value, "", f"{path}: {value!r} is refused: {reason}")

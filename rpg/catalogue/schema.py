@@ -7,6 +7,29 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
+_WRONG_TYPES = {
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "dict_type": "must be a mapping",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "int_from_float": "must be an integer",
+    "int_parsing": "must be an integer",
+    "int_type": "must be an integer",
+    "list_type": "must be a list",
+    "model_attributes_type": "must be a mapping",
+    "model_type": "must be a mapping",
+    "string_type": "must be text",
+    "tuple_type": "must be a list",
+}
+"""Pydantic's kinds of errors whose own messages speak of Python's types, not of a file's."""
+
+
+def complaint(error: Mapping[str, Any]) -> str:
+    """What is wrong with a value, by an entry of `ValidationError.errors()`: `must be a list`."""
+    own = str(error["msg"]).removeprefix("Value error, ")
+    return _WRONG_TYPES.get(error["type"], own.replace("Input should be", "must be", 1))
+
 
 def written(model: type[BaseModel], location: tuple[int | str, ...]) -> tuple[list[str], list[str]]:
     """The path as written in a file, without the tag that pydantic inserts after the name of a

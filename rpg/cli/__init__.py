@@ -44,6 +44,8 @@ def load() -> "typer.Typer":
             entry = by_name[name]
             entry.cls, entry.rich_help_panel = Command, title
             assert entry.callback is not None
+            about = (entry.callback.__doc__ or "").partition("\n\n")[0]
+            entry.short_help = " ".join(about.split())
             entry.callback = with_json(name, entry.callback, Json)
             heading = "Examples" if len(examples) > 1 else "Example"
             entry.epilog = f"{heading}: {' · '.join(examples)}"

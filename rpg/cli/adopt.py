@@ -58,9 +58,8 @@ def adopt(
     """Propose task, columns, template, verifier, split and settings for data or a script of yours,
     as commented YAML.
 
-    Scripts are read as text: the functions that give rewards are copied out of them, with what they
-    name, for training to run; nothing else of them ever is. left-out.txt lists the rows that cannot
-    be used, repeats and overlaps.
+    Scripts are read as text and never run; only their reward functions, and what these use, are
+    copied for training. left-out.txt lists the rows that cannot be used, repeats and overlaps.
 
     Args:
         source: JSON lines, CSV, Parquet; a folder of these; a hub id; a TRL script (.py); a verl

@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 
 from rpg.cli.missing_packages import version
 from rpg.cli.recorded import RecordingConsole
-from rpg.errors import visible
+from rpg.errors import see, visible
 from rpg.store import Layout
 
 app = typer.Typer(
@@ -35,10 +35,12 @@ error_console.is_for_messages = True
 
 class Command(TyperCommand):
     """A command whose arguments and options are explained in its docstring, below `Args:`, or by
-    their types below."""
+    their types below. It names pages of the documentation only where there is a clone with them."""
 
     def __init__(self, name: str | None, *, help: str, params: list[Any], **settings: Any) -> None:
-        about, _, entries = help.partition("\n\nArgs:\n")
+        pages = re.compile(r"\s\(docs/([\w/-]+)\.md\)")
+        here = pages.sub(lambda page: see(page[1]), help)
+        about, _, entries = here.partition("\n\nArgs:\n")
         explained = {
             argument: " ".join(text.split())
             for argument, text in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", entries, re.M)

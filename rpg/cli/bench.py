@@ -31,7 +31,7 @@ def bench(
     Args:
         model: tiny, or what model.path accepts.
         shape: Prompts x responses to each x tokens.
-        steps: Steps of each side; their mean counts.
+        steps: Steps measured on each side; the mean is reported.
         peer: A Python with TRL: its GRPOTrainer does the same steps.
         rows: Rows per pass of TRL (repeatable). Default: as many as our peak memory allows.
         list_: Print the measurements of this data folder.

@@ -19,7 +19,7 @@ def aggregate(home: Home = None) -> None:
     """Update the results database from the run folders. Commands that read the database do this
     automatically.
 
-    With RPG_ARCHIVE=s3://..., the runs there that are not here are fetched first, without their
+    With RPG_ARCHIVE=s3://..., runs that are only in the archive are fetched first, without their
     checkpoints.
     """
     from rpg.cli.archive import fetch_results
@@ -90,9 +90,9 @@ def tag(
     tags and labels.
 
     Args:
-        tags: Tags to add. The dashboard's lists leave out what is tagged `hidden`.
+        tags: Tags to add. The dashboard's lists leave out sweeps and runs tagged `hidden`.
         remove: Tag to remove. Repeatable.
-        label: What the dashboard calls it, before its name, which stays; "" for nothing.
+        label: Title that the dashboard shows before the name; "" removes it.
     """
     folder = place(layout_at(home), where)
     for absent in sorted(set(remove) - set(read_marks(folder)["tags"])):

@@ -24,7 +24,7 @@ def sql(query: str, out: Path | None = None, rows: Rows = 50, home: Home = None)
     """Query the results database. It is updated first; queries cannot change it.
 
     Args:
-        query: DuckDB SQL. docs/database.md describes the tables.
+        query: DuckDB SQL (docs/database.md).
         out: Write the whole result to a file (.csv, .parquet or .json).
         rows: Number of rows to print.
     """
@@ -213,8 +213,8 @@ def import_(
 
     It has no samples, so there is no interval over problems and no paired test for its scores; to
     get them, evaluate its checkpoints with `rpg evaluate CHECKPOINT --join SWEEP/RUN --step N`. An
-    evaluation by Inspect AI has samples: they stand beside those of `rpg evaluate`, and need no
-    other option.
+    evaluation by Inspect AI has samples: it appears beside those of `rpg evaluate`, and no other
+    option is needed.
 
     Args:
         kind: The kind of log; csv: any table with a column of steps; inspect: an evaluation by

@@ -74,14 +74,14 @@ def push(words: Words = None, private: Private = False, home: Home = None) -> in
     """Upload a checkpoint to the Hugging Face hub, with a model card that contains settings and
     scores; or copy finished runs to an object storage.
 
-    Log in as for the hub's own tools: with HF_TOKEN, or `hf auth login`. For s3://, as for
-    Amazon's.
+    Log in as for the hub's own tools, with HF_TOKEN or `hf auth login`; for s3://, as for
+    Amazon's own tools.
 
     Args:
         words: A checkpoint (SWEEP/RUN/step-000040, or its folder) and a repository on the hub
             (me/my-model; created if it does not exist). Or the address of an archive (default:
-            $RPG_ARCHIVE) and what of it to copy (default: all finished runs); what is there is not
-            sent again.
+            $RPG_ARCHIVE) and the runs to copy (default: all finished ones); runs that are already
+            there are not sent again.
         private: Create it as a private repository.
     """
     layout = layout_at(home)

@@ -42,7 +42,7 @@ def render(
         slurm: Print a batch script that runs the file.
         kuberay: Print a RayJob for Kubernetes.
         skypilot: Print a task for SkyPilot.
-        image: Container image with rpg-lab (see Dockerfile).
+        image: Container image with rpg-lab.
         volume: Claim or bucket that holds the data folder.
         nodes: Nodes for the runs of the embedded trainer.
         gpu: Kind of GPU, by SkyPilot's name.

@@ -27,7 +27,7 @@ def status(
 ) -> int:
     """Show the state of every run, read from its files. Exit code 1 if one of them is damaged.
 
-    What is tagged `hidden` is only named.
+    Sweeps and runs tagged `hidden` are only named.
 
     Args:
         sweep: Name of the sweep; all sweeps if omitted.

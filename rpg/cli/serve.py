@@ -96,10 +96,9 @@ def serve(
 def worker(
     port: Port = 4200, dashboard_port: DashboardPort = 8501, auth: Auth = None, home: Home = None
 ) -> int:
-    """Run what is started at the `rpg serve` of another machine here as well; both share the data
-    folder.
+    """Run here what is started at the `rpg serve` of another machine; both share the data folder.
 
-    The server listens on loopback of its machine: a tunnel leads there, ssh -N -L
+    The server listens on its own machine's loopback. Reach it through a tunnel: ssh -N -L
     4200:127.0.0.1:4200 that-machine.
     """
     require("prefect")

@@ -42,7 +42,7 @@ def show(
     Downloads nothing.
 
     Args:
-        gpu: A GPU to judge by: 24GB, rtx-4090, a100-80gb, h100. Default: an H100.
+        gpu: The GPU that the runs should fit: 24GB, rtx-4090, a100-80gb, h100. Default: an H100.
     """
     import os
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from rpg.catalogue import AlgorithmError
-from rpg.catalogue.schema import written
+from rpg.catalogue.schema import complaint, written
 from rpg.errors import UserError
 
 
@@ -92,8 +92,7 @@ def explain(
         elif kind == "string_pattern_mismatch":
             problem = f"{shown} is not accepted; expected the form {context['pattern']}"
         else:
-            message = item["msg"].removeprefix("Value error, ")
-            message = message[0].lower() + message[1:] if message[:5] == "Input" else message
+            message = complaint(item)
             problem = (
                 f"{message} (got {shown})" if not isinstance(value, dict | BaseModel) else message
             )

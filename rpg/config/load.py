@@ -113,7 +113,8 @@ def read_mapping(path: Path, by: str = "") -> dict[str, Any]:
     except FileNotFoundError:
         folder = path.parent if path.parent.is_dir() else None
         beside = sorted(p.name for p in folder.glob("*.y*ml")) if folder else []
-        hint = f"; in {folder} there are: {', '.join(beside)}" if beside else ""
+        there = "this folder" if folder == Path() else folder
+        hint = f"; in {there} there are: {', '.join(beside)}" if beside else ""
         raise ConfigError(f"{where}: no such file{hint}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{where}: not a text file (UTF-8 expected)") from None

@@ -487,25 +487,21 @@ def _check_groups(
 
 def check_field(dotted: str, path: Path, where: str) -> None:
     """An axis or assignment must name a field that some member of the schema has."""
+    field = f"--set {dotted}" if where == "--set" else f"{path}: {where}.{dotted}"
     models: list[type[BaseModel]] = [RunSpec]
     parts = dotted.split(".")
     for depth, part in enumerate(parts):
         siblings = sorted({name for m in models for name in m.model_fields})
         if part not in siblings:
-            above = f" of {'.'.join(parts[:depth])}" if depth else ""
             raise ConfigError(
-                f"{path}: {where}.{dotted}: {part!r} is not a "
-                f"field{above}{nearest(part, siblings)} "
-                f"Accepted: {', '.join(siblings)}"
+                f"{field}: unknown field{nearest(part, siblings)} Accepted: {', '.join(siblings)}"
             )
         fields = [m.model_fields[part] for m in models if part in m.model_fields]
         models = [inner for f in fields for inner in models_in(f.annotation)]
         if not models:
             # Below a dict of free keys (task.tiers, task.benchmarks) anything is accepted.
             if depth + 1 < len(parts) and not any("dict" in str(f.annotation) for f in fields):
-                raise ConfigError(
-                    f"{path}: {where}.{dotted}: {'.'.join(parts[: depth + 1])} has no fields"
-                )
+                raise ConfigError(f"{field}: {'.'.join(parts[: depth + 1])} has no fields")
             return
 
 

@@ -33,11 +33,10 @@ INTERVAL_NOTE = (
     "Intervals are 95 %, over seeds and problems; differences are paired by seed and problem."
 )
 TEST_NOTE = (
-    "Differences of the mean are tested together, and so are those of all single "
-    f"benchmarks{see('statistics')}: if all "
-    "variants are equal, one is called better or worse in about 5 % of sweeps at most, in "
-    "either table. Intervals hold for "
-    "all differences together, and a verdict says on which side of zero they are."
+    "The differences of the mean are tested as one family, those of single benchmarks as another"
+    f"{see('statistics')}. If all variants are equal, either table calls one better or worse in at "
+    "most about 5 % of sweeps. Intervals hold for all differences of a family together; a verdict "
+    "says on which side of zero the interval lies."
 )
 UNREAD_NOTE = f"Unread answers could not be read, and count as wrong{see('grading')}."
 TOO_FEW_NOTE = "Verdicts need three seeds: two do not show how much seeds differ."

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from rpg.config.data_source import DataSource, FileColumns, parsed_column
+from rpg.config.errors import nearest
 from rpg.config.task import EnvironmentTask, FileTask, RewardVerifier
 from rpg.tasks.checks import check_gold
 from rpg.tasks.problems import (
@@ -268,9 +269,25 @@ def _text(row: Mapping[str, Any], column: str | None, field: str, where: str) ->
 
 
 def _data(task: FileTask) -> dict[str, Any]:
+    _require_files(task)
     tests = {name: _digest(source) for name, source in task.benchmarks.items()}
     train = [_digest(source) for source in task.train]
     return {"train": train[0] if len(train) == 1 else train, "benchmarks": tests}
+
+
+def _require_files(task: FileTask) -> None:
+    """Raises DataError if a file that the task names is missing: all such files, by field."""
+    sources = [("task.train", source) for source in task.train]
+    sources += [(f"task.benchmarks.{name}", source) for name, source in task.benchmarks.items()]
+    missing_files = []
+    for field, source in sources:
+        if source.path is not None and not source.path.exists():
+            folder = source.path.parent
+            beside = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+            hint = nearest(source.path.name, beside).removesuffix(".")
+            missing_files.append(f"{field}: {source.path}: no such file{hint}")
+    if missing_files:
+        raise DataError("\n".join(missing_files))
 
 
 def _digest(source: DataSource) -> Any:

@@ -99,5 +99,5 @@ def test_a_bad_value_shows_its_reason(page, served):
     assert served.finished(run)[0] == "FAILED"
     page.goto(f"{served.ui}/runs/flow-run/{run}")
     page.get_by_text(
-        re.compile("'stepz' is not a field of training; did you mean 'steps'")
+        re.compile("--set training.stepz: unknown field; did you mean 'steps'")
     ).first.wait_for()

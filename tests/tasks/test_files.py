@@ -10,7 +10,7 @@ import pytest
 from rpg.config.load import resolve
 from rpg.config.model import WarmStart
 from rpg.config.task import EnvironmentTask, FileTask, MathVerifier
-from rpg.tasks import DataError, demonstrations_of, load_problems
+from rpg.tasks import DataError, demonstrations_of, kind_of, load_problems
 from rpg.tasks.checks import check_gold
 from rpg.tasks.preparation import data_notes, prepare_data, read_problems
 from rpg.tasks.problems import problem_characters
@@ -186,6 +186,18 @@ def test_unreadable_files(tmp_path):
     )
     with pytest.raises(DataError, match=r"not a readable Parquet file \(date value out of range"):
         load_problems(files)
+
+
+def test_all_missing_files_are_named_with_their_fields_and_a_near_name(tmp_path):
+    files = task(tmp_path)
+    (tmp_path / "train.jsonl").rename(tmp_path / "trains.jsonl")
+    (tmp_path / "held.jsonl").unlink()
+    with pytest.raises(DataError) as error:
+        kind_of(files).data(files)
+    train, held = str(error.value).splitlines()
+    assert train.startswith("task.train: ")
+    assert train.endswith("train.jsonl: no such file; did you mean 'trains.jsonl'?")
+    assert held.startswith("task.benchmarks.held: ")
 
 
 def test_demonstrations_come_from_the_file(tmp_path):

@@ -236,7 +236,7 @@ def test_template_options_and_prefix_are_part_of_the_tokenizer(tmp_path):
         ),
         (
             {"train": [{"path": "a", "weight": 0}]},
-            "task.train.0.weight: Input should be greater than 0",
+            "task.train.0.weight: must be greater than 0",
         ),
         ({"train": []}, "task.train: "),
         ({"chat": {"template": "none.jinja"}}, "neither a Jinja template nor a readable file"),

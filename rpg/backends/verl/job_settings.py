@@ -8,6 +8,7 @@ from typing import Any, Self
 from omegaconf import OmegaConf
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
+from rpg.catalogue.schema import complaint
 from rpg.config.reward import CorrectnessReward, Rewards
 from rpg.config.run_spec import AlgorithmField
 from rpg.config.section import Positive, Section
@@ -165,6 +166,4 @@ def _validated(kind: type[Section], values: Mapping[str, Any], prefix: str) -> A
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
-        raise SettingsError(
-            f"{prefix}{field}: {first['msg'].removeprefix('Value error, ')}"
-        ) from error
+        raise SettingsError(f"{prefix}{field}: {complaint(first)}") from error

@@ -234,7 +234,7 @@ def test_what_a_tracker_missed_is_sent_after_and_it_is_warned_once(layout, monke
         ("track: [{type: mlflow, uri: x}]", "track.0.uri"),
         ("track: [trackio]", "track.0: unknown type 'trackio'"),
         ("track: [{type: wandb, space: x/y}]", "track.0.space: unknown"),
-        ("track: [{type: wandb, mode: on}]", "track.0.mode: Input should be 'offline' or 'online'"),
+        ("track: [{type: wandb, mode: on}]", "track.0.mode: must be 'offline' or 'online'"),
         ("track: [tensorboard, tensorboard]", "a tracker is named twice"),
     ],
 )
