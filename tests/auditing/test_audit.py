@@ -237,7 +237,7 @@ def test_moments_against_autograd():
     assert found.variance == pytest.approx(covariance.trace().item())
 
 
-def test_worlds_are_complete():
+def test_the_probabilities_of_all_responses_of_a_world_add_up_to_one():
     for eos in (False, True):
         w = world(vocabulary=3, length=4, eos=eos)
         assert w.probabilities(w.old).sum().item() == pytest.approx(1.0, abs=1e-12)
@@ -276,7 +276,7 @@ def test_which_averages_over_tokens_are_unbiased(report):
 
 
 @pytest.mark.component
-def test_report_as_json_and_table(report):
+def test_the_report_of_an_audit_has_all_losses_as_json_and_as_a_table(report):
     from rich.console import Console
 
     data = json.loads(report.to_json())

@@ -49,7 +49,7 @@ def test_a_variable_may_hold_several_overrides(tmp_path):
     assert hit(sentences, r"no such keys: .*trainer\.nonsense")
 
 
-def test_what_a_script_does_not_say(tmp_path):
+def test_settings_that_a_script_leaves_open_are_called_unknown(tmp_path):
     more = "$MORE $(cat more.txt) actor_rollout_ref.actor.ppo_epochs=2 a.b=${KL:-3}"
     branch = "KL=1\nif [ $LARGE = 1 ]; then KL=2; fi\n"
     (tmp_path / "run.sh").write_text(branch + GRPO.replace("$@", more))
@@ -134,7 +134,7 @@ def test_verls_distillation_loss_follows_the_kl_that_is_said(tmp_path, settings,
     assert hit(sentences, follows) and not hit(sentences, "Lengths: tokens count neither")
 
 
-def test_yaml_of_verl_and_of_trl(tmp_path):
+def test_yaml_files_of_verl_and_trl_are_read_and_unknown_keys_named(tmp_path):
     pytest.importorskip("trl", reason="TRL is not installed")
     text = (
         "defaults: [ppo_trainer]\nactor_rollout_ref: {actor: {use_kl_loss: true, kl_loss_coef: "

@@ -36,7 +36,7 @@ def sweep_file(tmp_path, text):
     [p for p in shipped_sweeps() if p.parent.name in ("sweeps", "nightly")],
     ids=lambda p: p.stem,
 )
-def test_shipped_sweeps_expand(path):
+def test_shipped_sweeps_have_a_question_a_baseline_and_paired_seeds(path):
     sweep = load_sweep(path, {}, digest)
     assert sweep.spec.name == path.stem and sweep.spec.description
     assert sweep.baseline in {r.variant for r in sweep.runs}

@@ -162,7 +162,7 @@ ALWAYS = {"deadline": None, "derandomize": True, "suppress_health_check": list(H
 @pytest.mark.system
 @settings(max_examples=1000, **ALWAYS)
 @given(texts())
-def test_a_thousand_configurations(tmp_path_factory, text):
+def test_a_thousand_random_files_end_in_a_sweep_or_in_a_sentence(tmp_path_factory, text):
     check(tmp_path_factory, text)
 
 

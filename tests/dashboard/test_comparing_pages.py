@@ -173,7 +173,7 @@ def test_paper_puts_our_numbers_next_to_the_published(layout):
 AUDIT = "What the loss optimises"
 
 
-def test_why_draws_every_group(demo):
+def test_the_section_why_draws_every_group_of_metrics(demo):
     with connect(demo) as db:
         measured = set(queries.metric_names(db))
     for group in ("Ratios and clipping", "Divergence", "Updates"):
@@ -188,7 +188,7 @@ def test_why_draws_every_group(demo):
     assert any("No audits yet" in text for text in texts(show("why", sweep="demo", group=AUDIT)))
 
 
-def test_why_draws_the_audit(demo):
+def test_the_section_why_draws_the_exact_bias_of_the_audit(demo):
     demo.audits.mkdir()
     rows = [
         {

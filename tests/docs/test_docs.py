@@ -52,7 +52,7 @@ def folder(tmp_path, monkeypatch):
 
 
 @page
-def test_blocks_run(page, folder):
+def test_every_block_of_a_page_runs_unless_it_is_marked(page, folder):
     for block in blocks(page):
         if block.file and not block.left_out:
             (folder / block.file).write_text(block.text)

@@ -126,7 +126,7 @@ def test_pass_at_every_power_of_two():
     assert found.pass_at[2].mean == pytest.approx(np.mean(draws))
 
 
-def test_as_json_is_plain():
+def test_a_summary_survives_a_round_trip_through_json():
     found = json.loads(json.dumps(summarise(rows([[1, 0], [0, 0], [1, 1]])).as_json()))
     assert (
         found["mean_at_k"]["mean"] == pytest.approx(0.5) and found["pass_at"]["2"]["problems"] == 3

@@ -65,7 +65,7 @@ def by_hand(tmp_path):
     return folder
 
 
-def test_an_evaluation_by_hand(by_hand):
+def test_regrading_an_evaluation_keeps_its_first_grades(by_hand):
     before = (by_hand / "mine.parquet").read_bytes()
     [found] = regrade(by_hand, say=str)
     assert (found.before, found.after) == (LINES, RECIPE)
@@ -106,7 +106,7 @@ def test_the_default_rules_again_find_what_a_newer_version_changes(by_hand):
     assert found.changes == [Change("ten", 2, 0, 2)]
 
 
-def test_a_run_and_a_sweep(tmp_path):
+def test_a_run_and_a_whole_sweep_are_regraded(tmp_path):
     layout = Layout.at(tmp_path)
     folder = register(layout, "one", [])
     manifest = folder.read_manifest()

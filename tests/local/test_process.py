@@ -287,7 +287,7 @@ def test_a_training_that_gets_no_memory_says_what_to_do_and_goes_on_so_to_the_sa
     assert (parts.checkpoint(2) / end).read_bytes() == (whole.checkpoint(2) / end).read_bytes()
 
 
-def test_preparing_a_sweep(home, tmp_path):
+def test_runs_of_a_sweep_share_data_and_warm_start_and_a_missing_file_is_named(home, tmp_path):
     make_run(tmp_path, "a", make_spec(model={"warm_start": None}))
     make_run(tmp_path, "b", make_spec(model={"warm_start": None}, seed=1))
     sweep = Layout(tmp_path).sweep_folder("sweep")
@@ -299,4 +299,4 @@ def test_preparing_a_sweep(home, tmp_path):
     spec = make_spec().model_dump(mode="json")
     make_run(tmp_path, "c", RunSpec.model_validate({**spec, "task": task}))
     code, out = run("prepare", sweep)
-    assert code == 1 and "none.jsonl: cannot be read" in out.strip().splitlines()[-1]
+    assert code == 1 and "none.jsonl: no such file" in out.strip().splitlines()[-1]

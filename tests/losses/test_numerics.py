@@ -99,7 +99,7 @@ def test_all_masked_rows_and_batches(label):
 
 
 @pytest.mark.parametrize("label", LOSSES)
-def test_no_rows_or_no_tokens(label):
+def test_a_batch_without_rows_or_tokens_has_loss_zero(label):
     for rows, tokens in ((0, 4), (3, 0)):
         out, grad = run(label, tensors(rows, tokens))
         assert out.loss == 0 and grad.shape == (rows, tokens)

@@ -99,7 +99,7 @@ def test_the_loss_follows_the_teachers_kl_itself(language, divergence, style, ra
 
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
-def test_estimators_in_the_loss(language, estimator, weighted):
+def test_an_estimator_in_the_loss_follows_the_kl_that_is_documented(language, estimator, weighted):
     """The derivative of the expectation under old, of w k or of k; with a ratio k1 and k3 are the
     reverse KL, and without one, on-policy, k1 is nothing, k2 the reverse and k3 the forward KL."""
     kl = {"type": "loss", "estimator": estimator, "weighted": weighted}
@@ -130,7 +130,7 @@ def test_estimators_in_the_loss(language, estimator, weighted):
     "advantage", ["none", {"type": "batch", "std": False}], ids=["response", "to go"]
 )
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
-def test_estimators_in_the_reward(estimator, advantage):
+def test_an_estimator_in_the_reward_follows_its_expectation_on_policy(estimator, advantage):
     """On-policy, which is where a policy gradient without a ratio is exact: E_pi of the sum of
     k(old, teacher)."""
     language = Language(2, 0.0)
@@ -160,7 +160,7 @@ def by_definition(kl, p, q):
 @pytest.mark.parametrize(
     ("divergence", "mix"), [("rkl", 0.5), ("fkl", 0.5), ("jsd", 0.5), ("jsd", 0.1)]
 )
-def test_whole_distributions(language, divergence, mix, top_k):
+def test_a_kl_of_whole_distributions_is_exact_at_any_drift(language, divergence, mix, top_k):
     """Exact at any drift without a ratio. Beyond the top k everything is one outcome, which gives a
     lower bound."""
     kl = {"type": "distribution", "divergence": divergence, "mix": mix}

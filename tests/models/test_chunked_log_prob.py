@@ -29,7 +29,7 @@ def found(inputs, temperature):
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("rows", [1, 5, Q])
 @pytest.mark.parametrize("kept", [0, 2 * 5 * V, Q * V])
-def test_parts_are_the_whole(monkeypatch, rows, kept, temperature):
+def test_log_probabilities_in_parts_equal_those_at_once(monkeypatch, rows, kept, temperature):
     whole = found(inputs(), temperature)
     monkeypatch.setattr(chunked_log_prob, "_PLAIN", 0)
     monkeypatch.setattr(chunked_log_prob, "_PART", rows * V)

@@ -85,7 +85,7 @@ def test_a_model_with_states_alone_is_refused_in_a_sentence(family):
         sample(generic_model.CacheEngine(lm), None, group_size=1)
 
 
-def test_lengths_and_truncation():
+def test_a_response_ends_at_an_end_token_or_is_marked_as_cut_off():
     found = sample(LeanEngine(model()), random_numbers())
     rows, lengths = found.batch.tokens.tolist(), found.batch.lengths.tolist()
     assert len(set(lengths)) > 2

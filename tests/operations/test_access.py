@@ -88,7 +88,7 @@ def test_no_other_page_may_frame_it_or_add_what_it_loads():
         assert not any("*" in sources or "https:" in sources for sources in policy.values())
 
 
-def test_websockets_too():
+def test_a_websocket_needs_the_password_and_our_host_and_origin():
     guard = AccessControl(inner, Address(8501), SECRET)
     ours = {"host": "127.0.0.1:8501", "origin": "http://127.0.0.1:8501"}
     assert socket(guard, **ours, authorization=basic(SECRET)) == ["websocket.accept"]

@@ -116,7 +116,7 @@ def test_a_night_that_compares_less_is_red_and_no_reference_until_it_is_accepted
         assert not verdict(tonight | {"night": "3"}, nights)[1]
 
 
-def test_what_is_new_is_a_note():
+def test_new_runs_metrics_and_tables_are_noted_and_do_not_make_a_night_red():
     more = {
         name: run | {"metrics": run["metrics"] | {"brand_new": "ffff"}}
         for name, run in FULL.items()

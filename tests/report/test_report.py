@@ -49,7 +49,7 @@ def test_the_main_table_says_how_many_answers_could_not_be_read(layout):
     assert "Unread" in text and "1.0%" in text and tables.UNREAD_NOTE in " ".join(text.split())
 
 
-def test_nothing_evaluated_yet(layout):
+def test_a_report_before_the_first_evaluation_says_so_and_has_curves(layout):
     for run in layout.run_folders("demo"):
         shutil.rmtree(run.path / "evals")
     assert "no checkpoint has been evaluated" in shown(layout)

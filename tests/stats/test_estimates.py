@@ -40,7 +40,7 @@ def test_majority_at_k_is_the_most_frequent_answer(answers, correct, expected):
     assert stats.majority_at_k(answers, correct) == expected
 
 
-def test_crossed_by_hand():
+def test_the_crossed_mean_has_the_variance_and_degrees_worked_out_by_hand():
     table = np.array([[1, 2, 3], [3, 2, 7], [2, 5, 3], [0, 1, 1]])
     rest = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
     parts = [table.mean(0).var(ddof=1) / 3, table.mean(1).var(ddof=1) / 4, (rest**2).sum() / 6 / 12]

@@ -155,7 +155,7 @@ def test_accuracies_in_the_database_are_what_hand_counting_gives(tmp_path):
     assert majority == pytest.approx((1 + 1 + 1 / 2 + 0 + 0) / 5)
 
 
-def test_last_best_and_mean_by_hand(layout):
+def test_last_best_and_mean_accuracy_equal_those_worked_out_by_hand(layout):
     scores = {
         (benchmark, step): accuracy
         for benchmark, step, accuracy in query(
@@ -261,7 +261,7 @@ def test_an_incremental_build_equals_a_full_one(layout, tmp_path):
     assert query(layout, "SELECT DISTINCT baseline FROM paired") == [("rpg-urkl",)]
 
 
-def test_states_and_promised_runs(layout):
+def test_the_database_has_the_state_of_every_promised_run(layout):
     layout.write_sweep(
         layout.read_sweep("demo") | {"runs": ["grpo-seed0", "grpo-seed1", "not begun"]}
     )

@@ -99,7 +99,7 @@ def test_what_was_tuned_in_november_2026_goes_on_under_its_digest(tmp_path):
     assert kept == [before["one"], fresh[1]] and fresh[0] != kept[0]
 
 
-def test_trials_as_rows(undisturbed):
+def test_every_variant_gets_the_same_trials_seeds_and_tokens(undisturbed):
     rows = trials(Layout.at(undisturbed[1]), "made-up")
     assert list(rows.groupby("variant").size()) == [4, 4]
     assert list(rows["trial"]) == [0, 1, 2, 3] * 2 and list(rows["batch"]) == [0, 0, 1, 1] * 2

@@ -66,7 +66,7 @@ def test_a_benchmark_of_longer_chains_can_be_made(tmp_path):
 
 @needs_data
 @pytest.mark.parametrize("name", COUNTS)
-def test_the_real_files(name):
+def test_shipped_benchmarks_have_their_known_counts_and_digests(name):
     loaded = load_benchmark(benchmark(name), folder=DATA)
     assert (len(loaded.problems), loaded.rows) == COUNTS[name]
     assert loaded.digest == loaded.benchmark.digest
@@ -217,7 +217,7 @@ def test_answers_in_a_box_and_corrections(tmp_path):
         ),
     ],
 )
-def test_rows_that_cannot_be_used(tmp_path, rows, text, message):
+def test_a_row_of_a_benchmark_that_cannot_be_used_is_named(tmp_path, rows, text, message):
     path = write(tmp_path, rows, "source: {path: own.jsonl}\n" + (text or ""))
     with pytest.raises(DataError) as error:
         load_benchmark(benchmark(path))
@@ -235,7 +235,7 @@ def test_rows_that_cannot_be_used(tmp_path, rows, text, message):
         ("source: {path: x}\nsamples_per_problem: 0\n", "samples_per_problem"),
     ],
 )
-def test_a_yaml_file_that_is_wrong(tmp_path, text, message):
+def test_a_mistake_in_the_file_of_a_benchmark_is_named(tmp_path, text, message):
     with pytest.raises(ConfigError) as error:
         benchmark(write(tmp_path, [], text))
     assert message in str(error.value) and "own.yaml" in str(error.value)
@@ -324,7 +324,7 @@ def test_similarity_is_that_of_all_pairs():
 
 
 @needs_data
-def test_mathematics_as_a_task(tmp_path):
+def test_a_task_of_mathematics_leaves_out_training_problems_that_are_nearly_a_benchmarks(tmp_path):
     amc = load_benchmark(benchmark("amc23"), folder=DATA).problems[0]
     rows = [{"problem": f"What is {i} plus {i * 7}?", "answer": str(8 * i)} for i in range(5)]
     rows += [{"problem": amc.text.replace(" the ", " a ", 1), "answer": amc.answer}]

@@ -164,7 +164,7 @@ def test_all_bad_rows_are_in_one_message(tmp_path):
         assert f"line {words}" in line
 
 
-def test_unreadable_files(tmp_path):
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path):
     files = task(tmp_path)
     files.train[0].path.write_bytes(b'{"prompt": "\xff", "answer": "1"}')
     with pytest.raises(DataError, match=r"train.jsonl: line 1: not UTF-8 text"):

@@ -71,7 +71,7 @@ def problem(text, name="p"):
     return Problem(name, text, text, "1", "own")
 
 
-def test_disguises_of_one_problem():
+def test_a_leaked_problem_is_found_in_every_listed_disguise():
     tiers = {
         name: leaks([problem(text, name)], {"own": [problem(ORIGINAL)]})
         for name, text in FOUND.items()

@@ -147,7 +147,7 @@ def test_a_sweep_knows_before_its_warm_start(tmp_path, monkeypatch):
     assert "backend.sequence_parallel needs the package flash_attn, which is not installed" in lines
 
 
-def test_the_command(command_line, tmp_path):
+def test_doctor_says_what_verl_needs_and_refuses_another_back_end(command_line, tmp_path):
     pytest.importorskip("verl")
     _, out, _ = command_line("doctor", "--backend", "verl", "--home", tmp_path)
     here = facts()

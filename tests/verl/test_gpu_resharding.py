@@ -19,7 +19,7 @@ from tests.verl.inside import (
 pytestmark = pytest.mark.usefixtures("cpu_verl")
 
 
-def test_which_files_are_there(tmp_path):
+def test_shards_are_counted_and_a_missing_one_is_an_error(tmp_path):
     from rpg.backends.verl.fsdp_weights import written_by
 
     pattern = "model_world_size_{world}_rank_{rank}.pt"

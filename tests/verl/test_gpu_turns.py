@@ -35,7 +35,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_who_takes_turns(name):
+def test_an_evaluator_gets_gpus_only_where_it_needs_them(name):
     changes, wanted = PLACES[name]
     base = {} if "backend" in changes else VLLM
     assert load_run(CHAIN, {**base, **changes}).evaluator_gpus() == wanted

@@ -24,7 +24,7 @@ def lines(folder):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_lm_eval():
+def test_samples_of_lm_eval_give_the_paired_t_test_of_their_own_numbers():
     right = [
         {row["doc_id"]: row["acc_norm"] for row in lines(f"lm_eval/{model}")}
         for model in ("model1", "model2")
@@ -38,7 +38,7 @@ def test_lm_eval():
     assert difference.these.word == "not testable"  # one sample of each problem
 
 
-def test_inspect():
+def test_logs_of_inspect_give_the_difference_that_inspects_own_reader_gives():
     # Right of two epochs for each of 16 problems, as Inspect's own reader gives them.
     one = np.array([2, 0, 0, 2, 2, 2, 1, 1, 2, 2, 1, 2, 0, 1, 2, 2]) / 2
     two = np.array([0, 0, 2, 2, 2, 2, 2, 2, 1, 2, 0, 2, 2, 2, 2, 1]) / 2
@@ -48,7 +48,7 @@ def test_inspect():
     assert difference.others.word == "too few problems move"
 
 
-def test_verl():
+def test_verls_validation_dumps_give_the_difference_and_error_of_their_own_numbers():
     accuracies = []
     samples = []
     for model in ("model1", "model2"):

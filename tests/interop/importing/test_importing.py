@@ -238,7 +238,7 @@ def test_wandb_by_its_page_and_by_its_history(tmp_path):
         ),
     ],
 )
-def test_what_is_no_log_is_told(tmp_path, kind, text, options, words):
+def test_a_file_that_is_no_log_is_named_with_the_reason(tmp_path, kind, text, options, words):
     with pytest.raises(LogError) as error:
         read(kind, written(tmp_path, "log", text), **options)
     assert words in str(error.value)

@@ -32,7 +32,7 @@ def test_the_tables_are_complete():
     assert ((frame()["last"] > 0) & (frame()["best"] < 1)).all()
 
 
-def test_some_values_as_printed():
+def test_published_values_are_those_that_the_paper_prints():
     printed = {(one.table, one.row, one.benchmark): (one.last, one.best) for one in published()}
     assert printed["Table 3", "RPG-UFKL", "AIME24"] == (0.5938, 0.6177)
     assert printed["Table 5", "RPG-REINFORCE-URKL", "AMC23"] == (0.9313, 0.9352)
@@ -51,7 +51,7 @@ def test_the_three_impossible_values_of_mean_at_32_are_found_by_rule():
     assert len(aime_and_amc) == 3
 
 
-def test_what_else_the_rules_find():
+def test_table_7_has_one_sample_per_problem_and_three_values_rounded_wrongly():
     """Table 7 is measured with one sample per problem, and three of its values are rounded
     wrongly."""
     found = {(one.rule, one.benchmark): one.message for one in lint() if one.table == "Table 7"}
