@@ -1,10 +1,11 @@
-"""Pictures of the dashboard's pages: those of docs/dashboard.md, and those that somebody looks at
+"""Pictures of the dashboard's pages: those of the documentation, and those that somebody looks at
 before a change is kept.
 
-rpg sweep quickstart && rpg sweep clip && rpg audit python -m benchmarks.screenshots --home rpg-data
---out docs/dashboard python -m benchmarks.screenshots --home rpg-data --out looked-at --sweep clip
---width 390 1920 --scheme light dark --whole
-python -m benchmarks.screenshots --prefect http://127.0.0.1:4200 --out docs/dashboard
+    rpg sweep quickstart && rpg audit
+    python -m benchmarks.screenshots --home rpg-data --out docs/dashboard
+    python -m benchmarks.screenshots --home rpg-data --out looked-at --sweep clip \
+        --width 390 1920 --scheme light dark --whole
+    python -m benchmarks.screenshots --prefect http://127.0.0.1:4200 --out docs/dashboard
 """
 
 import argparse

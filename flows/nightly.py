@@ -83,9 +83,7 @@ def plan(folder: Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Sweep 
     """
     files = sorted(folder.glob("*.yaml")) if folder.is_dir() else []
     if not files:
-        raise ConfigError(
-            f"{folder}: no sweep files; expected a folder with *.yaml, such as configs/nightly"
-        )
+        raise ConfigError(f"{folder}: no sweep files; expected a folder with *.yaml")
     night = f"{time.strftime('%Y-%m-%d', time.gmtime())}-{code_version()}"  # UTC, as the schedule
     sweeps: dict[str, Sweep | Study] = {}
     for file in files:
