@@ -41,7 +41,7 @@ CLONE_ONLY = re.compile(
     r"\bmake (?:setup|test|serve|quickstart|lint)\b|\bdocs/|constraints\.txt|-e \.|\.ci/"
 )
 """What only somebody with a clone can follow: a message that says so is a fault here."""
-PATIENCE = 900
+PATIENCE = 1800
 """Seconds for each command: a deadline for hangs."""
 
 
@@ -117,9 +117,13 @@ def run(
     """A command, without what would lead back to the repository."""
     own = ("PYTHON", "RPG_", "PREFECT_", "VIRTUAL_ENV")
     kept = environment or {k: v for k, v in os.environ.items() if not k.startswith(own)}
-    return subprocess.run(
-        command, cwd=folder, env=kept, capture_output=True, text=True, timeout=PATIENCE
-    )
+    try:
+        return subprocess.run(
+            command, cwd=folder, env=kept, capture_output=True, text=True, timeout=PATIENCE
+        )
+    except subprocess.TimeoutExpired:
+        started = " ".join(command[:4])
+        raise Failed(f"{started} ... did not end within {PATIENCE} s") from None
 
 
 def use(environment: Path, folder: Path) -> list[str]:
