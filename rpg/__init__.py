@@ -6,7 +6,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rpg.errors import install_command as _install_command
+from rpg import errors as _errors
 
 if (
     TYPE_CHECKING
@@ -54,7 +54,7 @@ def _module(name: str) -> object:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        why = f"rpg needs torch here; install it with: {_install_command('losses')}"
+        why = f"rpg needs torch here; install it with: {_errors.install_command('losses')}"
         raise ModuleNotFoundError(why, name="torch") from None
 
 
