@@ -47,6 +47,7 @@ _OF_A_NIGHT = {
     "fingerprint",
     "model",
     "draws",
+    "imported",
 }
 """Columns that no two nights have in common: names and paths with the date, times, and what runs
 were computed with."""
@@ -88,9 +89,10 @@ def _texts(value: Any) -> Iterator[str]:
 
 def _of_sweep(db: Database, sweep: str) -> Statistics:
     summary = summarise(db, sweep)
-    runs = {
-        row.run: f"{row.variant} / seed {row.seed}" for row in queries.runs(db, sweep).itertuples()
-    }
+    # Superseded ones, too: their folders have other names each night, by which rows would be put
+    # in order.
+    every_run = queries.runs(db, sweep, superseded=True)
+    runs = {row.run: f"{row.variant} / seed {row.seed}" for row in every_run.itertuples()}
     notes = " ".join([summary.spending, *summary.notes, *tables.caption(summary)])
     for run, name in runs.items():
         notes = notes.replace(run, name)

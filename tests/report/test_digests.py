@@ -223,6 +223,23 @@ def test_a_fault_in_statistics_or_store_changes_a_digest(fault, two_nights, monk
             path.unlink()
 
 
+@pytest.mark.component
+def test_the_names_of_superseded_runs_are_no_part_of_the_digests(tmp_path):
+    """They have other ones each night, by which their rows were put in order."""
+    shape = Shape(steps=4, eval_every=4, problems=6, samples=4, benchmarks=("easy",))
+    found = []
+    for home, names in (("monday", "abc"), ("tuesday", "cab")):
+        layout = write_sweep(tmp_path / home, "s", ("grpo", "rpg-urkl"), (0, 1, 2), shape)
+        record = layout.read_sweep("s")
+        old = [run for run in record["runs"] if run.startswith("rpg-urkl")]
+        layout.write_sweep({**record, "runs": [run for run in record["runs"] if run not in old]})
+        for run, name in zip(old, names, strict=True):
+            layout.run("s", run).path.rename(layout.run("s", f"rpg-urkl-{name}").path)
+        found.append(statistics(layout, {"s": "s"}))
+
+    assert found[0] == found[1]
+
+
 def test_a_night_whose_runs_failed_is_no_reference():
     broken = night("2", {}, failed={"a": "no space"})
     assert not verdict(night("3", {"a": digest()}), [night("1", {"a": digest()}), broken])[1]
