@@ -38,10 +38,11 @@ def compare(
     """
     from rpg.interop.compare import judging, pairing, words
     from rpg.interop.compare.rows import Choice
+    from rpg.interop.compare.sources import sources_of, with_clusters
 
-    sources = pairing.sources_of(models, Choice(metric))
+    sources = sources_of(models, Choice(metric))
     if clusters is not None:
-        sources = pairing.with_clusters(sources, clusters)
+        sources = with_clusters(sources, clusters)
     comparison = judging.compare(pairing.pair(sources), matters / 100)
     formats = {source.name: source.kind for source in sources}
     sentences = words.conclusion(comparison)

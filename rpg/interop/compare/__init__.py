@@ -1,5 +1,5 @@
 """Models compared from the files of any evaluation harness.
 
 In: files of graded samples. Out: paired differences with verdicts, as a table, a figure, a page.
-Needs neither torch nor a database. Read first: rows.py, then pairing.py and judging.py.
+Needs neither torch nor a database. Read first: rows.py, then sources.py, pairing.py and judging.py.
 """

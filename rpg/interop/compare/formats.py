@@ -2,8 +2,7 @@
 
 import re
 import zipfile
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,18 @@ import pyarrow
 
 from rpg.errors import plural
 from rpg.interop.compare.containers import EXPECTED, Parquet, Record, content_of, entry_of
-from rpg.interop.compare.rows import Choice, CompareError, Read, Row, digest, score_of, shown
+from rpg.interop.compare.rows import (
+    Choice,
+    CompareError,
+    Read,
+    Row,
+    check_once,
+    digest,
+    score_of,
+    shown,
+)
+from rpg.interop.compare.tables import table_of
 
-# Names of the columns of tables that no harness wrote.
-PROBLEM = ("problem", "problem_id", "question_id", "doc_id", "task_id", "id")
-SCORE = ("score", "correct", "acc", "accuracy", "exact_match", "reward")
-SAMPLE = ("sample", "sample_id", "epoch", "repeat")
-BENCHMARK = ("benchmark", "task", "dataset")
-CLUSTER = ("cluster",)
-TRAINING = ("training", "seed")
-MODEL = ("model",)
 LM_EVAL = frozenset({"doc_id", "doc", "resps"})
 VERL = frozenset({"input", "output", "score", "step"})
 OURS = frozenset({"problem_id", "sample", "correct", "extracted"})
@@ -78,7 +79,7 @@ def _records(path: Path, records: Sequence[Record], choice: Choice) -> Read:
     if keys >= VERL:
         _check_keys(path, records, VERL, "dumps of verl")
         return _verl(path, records, choice)
-    return _table(path, records, choice)
+    return table_of(path, records, choice)
 
 
 def _check_keys(path: Path, records: Iterable[Record], keys: frozenset[str], what: str) -> None:
@@ -89,13 +90,6 @@ def _check_keys(path: Path, records: Iterable[Record], keys: frozenset[str], wha
             raise CompareError(
                 f"{path}: {record.where} has no {lacking[0]!r}, which all lines of {what} have"
             )
-
-
-def _check_once(path: Path, names: Iterable[str]) -> None:
-    """Raises CompareError: a sample is there twice."""
-    for name, times in Counter(names).items():
-        if times > 1:
-            raise CompareError(f"{path}: {name} is there {times} times; expected once")
 
 
 def _has_share(records: Iterable[Mapping[str, Any]], name: str) -> bool:
@@ -132,7 +126,7 @@ def _lm_eval(path: Path, records: Sequence[Record], choice: Choice) -> Read:
         text = str(row.get("doc_hash") or digest(row["doc"]))
         score = score_of(row[metric], path, where)
         read.append(Row(str(row["doc_id"]), score, _lm_eval_task(path), text))
-    _check_once(path, documents)
+    check_once(path, documents)
     notes = choice.note(chosen, names)
     if without:
         notes.append(f"{path.name}: {plural(without, 'document')} without {metric}: left out")
@@ -220,7 +214,7 @@ def _inspect(path: Path, log: Any, samples: Sequence[Any], choice: Choice) -> Re
         places.append(where)
         score = score_of(_inspect_value(sample["scores"], chosen), path, where)
         read.append(Row(str(sample["id"]), score, task, digest(sample.get("input"))))
-    _check_once(path, places)
+    check_once(path, places)
     notes = choice.note(chosen, names)
     status = log.get("status", "started")
     if status != "success":
@@ -281,7 +275,7 @@ def _parquet(path: Path, file: Parquet, choice: Choice) -> Read:
             if {kind.metrics, kind.told_by} <= set(columns):
                 names = [name for name in columns if name in kind.columns]
                 return _lighteval(path, file.rows(names), kind.metrics, choice)
-        return _table(path, file.rows(), choice)
+        return table_of(path, file.rows(), choice)
     except pyarrow.ArrowException as error:
         raise CompareError(f"{path}: Parquet that cannot be read: {error}") from None
     except OSError as error:
@@ -303,7 +297,7 @@ def _ours(path: Path, file: Parquet) -> Read:
         read.append(
             Row(str(row["problem_id"]), score, benchmark, text, str(row.get("cluster") or ""))
         )
-    _check_once(path, places)
+    check_once(path, places)
     return Read("rpg", read, "correct")
 
 
@@ -347,77 +341,3 @@ def _lighteval_query(path: Path, record: Record) -> Any:
     if not query:
         raise CompareError(f"{path}: {record.where} has no question, by which problems are paired")
     return query
-
-
-# --- tables that no harness wrote
-# ----------------------------------------------------------------------------------------------
-
-
-def _table(path: Path, records: Sequence[Record], choice: Choice) -> Read:
-    """A row per sample."""
-    columns = list(dict.fromkeys(str(key) for record in records for key in record.values))
-    problem = _first(columns, PROBLEM)
-    scores = [name for name in SCORE if name in columns]
-    if choice.metric and choice.metric in columns:
-        scores = [choice.metric]
-    if problem is None or not scores:
-        listed = f"the columns {', '.join(columns)}" if columns else "no columns"
-        raise CompareError(f"{path}: has {listed}; {EXPECTED}")
-    chosen = choice.of(path, scores)
-    # Where a column has names, each row must have one.
-    name_of = _named(path, records, [problem], required=True)
-    benchmark_of = _named(path, records, BENCHMARK)
-    sample_of = _named(path, records, SAMPLE)
-    training_of = _named(path, records, TRAINING)
-    model_of = _named(path, records, MODEL)
-    cluster = _first(columns, CLUSTER)
-    read = []
-    places = []
-    for record in records:
-        row = Row(
-            problem=name_of(record),
-            score=score_of(record.values.get(chosen), path, record.where),
-            benchmark=benchmark_of(record),
-            cluster=_name(record.values.get(cluster)) if cluster else "",
-            training=training_of(record),
-            model=model_of(record),
-        )
-        read.append(row)
-        sample = sample_of(record)
-        if sample:
-            place = [f"problem {row.problem!r}", f"sample {sample}", row.benchmark, row.model]
-            places.append(", ".join(part for part in [*place, row.training] if part))
-    _check_once(path, places)
-    return Read("table", read, chosen, choice.note(chosen, scores))
-
-
-def _first(columns: Iterable[str], names: Sequence[str]) -> str | None:
-    present = set(columns)
-    return next((name for name in names if name in present), None)
-
-
-def _named(
-    path: Path, records: Sequence[Record], columns: Sequence[str], required: bool = False
-) -> Callable[[Record], str]:
-    """Reads the first of these columns that there is; "" where there is none, or it is empty.
-    Raises CompareError: some rows have a name in it, or it is required, and one has none."""
-    present = {key for record in records for key in record.values}
-    column = _first(present, columns)
-    if column is None:
-        return lambda _: ""
-    names = [_name(record.values.get(column)) for record in records]
-    if not any(names) and not required:
-        return lambda _: ""
-    for record, name in zip(records, names, strict=True):
-        if not name:
-            raise CompareError(f"{path}: {record.where} has no {column}; expected one in each row")
-    return lambda record: _name(record.values.get(column))
-
-
-def _name(value: Any) -> str:
-    """A name in a cell; "" for none. Whole numbers may be written as 3 or 3.0."""
-    if value is None or value != value:  # (NaN)
-        return ""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value).strip()

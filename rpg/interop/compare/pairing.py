@@ -1,30 +1,13 @@
 """Scores of several models at the same problems, from what each of their files has."""
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from rpg.errors import plural
-from rpg.interop.compare.containers import content_of
-from rpg.interop.compare.formats import bare_name, read_file
-from rpg.interop.compare.rows import Choice, CompareError, Read, Row, shown
-
-SUFFIXES = (".jsonl", ".parquet", ".eval", ".json", ".csv")
-COMPRESSED = ".gz"
-
-
-@dataclass(frozen=True)
-class Source:
-    """A model, and the samples of each of its trainings."""
-
-    name: str
-    kind: str
-    trainings: list[list[Row]]
-    metrics: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+from rpg.interop.compare.rows import CompareError, Row, shown
+from rpg.interop.compare.sources import Source
 
 
 @dataclass(frozen=True)
@@ -63,240 +46,77 @@ class Paired:
         return len(self.benchmarks[0].scores[0])
 
 
-def sources_of(arguments: Sequence[str], choice: Choice) -> list[Source]:
-    """The models that arguments name: `PATH`, or `NAME=PATH,PATH` with a path per training.
-    A table with a column `model` has several. Raises CompareError: a file cannot be read."""
-    split = [_split(argument) for argument in arguments]
-    names = short_names([paths[0] for _, paths in split])
-    sources = []
-    for (name, paths), short in zip(split, names, strict=True):
-        sources += _read(name or short, paths, choice)
-    doubled = sorted({each.name for each in sources if _count(sources, each.name) > 1})
-    if doubled:
-        raise CompareError(f"two models are called {doubled[0]!r}; name them: NAME=PATH")
-    if len(sources) < 2:
-        raise CompareError(
-            "expected two models or more: their files, or a table with the column model"
-        )
-    return sources
-
-
-def _count(sources: Sequence[Source], name: str) -> int:
-    return sum(each.name == name for each in sources)
-
-
-def _split(argument: str) -> tuple[str, list[Path]]:
-    """(name or "", paths)."""
-    if Path(argument).exists():
-        return "", [Path(argument)]
-    name, equals, rest = argument.partition("=")
-    paths = [Path(part) for part in (rest if equals else name).split(",")]
-    for path in paths:
-        if not path.exists():
-            raise CompareError(f"{path}: no such file or folder")
-    return name if equals else "", paths
-
-
-def short_names(paths: Sequence[Path]) -> list[str]:
-    """The last part in which all paths differ, without its suffix; whole paths if none does."""
-    parts = [(*path.resolve().parts[:-1], bare_name(path.resolve())) for path in paths]
-    for depth in range(1, min(map(len, parts), default=0) + 1):
-        names = [each[-depth] for each in parts]
-        if len(set(names)) == len(names):
-            return names
-    return [str(path) for path in paths]
-
-
-def _read(name: str, paths: Sequence[Path], choice: Choice) -> list[Source]:
-    """One source, or one for each model of a table."""
-    _check_trainings(name, paths)
-    reads = [_read_training(path, choice) for path in paths]
-    trainings = [[row for read in each for row in read.rows] for each in reads]
-    files = [read for each in reads for read in each]
-    kind = ", ".join(dict.fromkeys(read.kind for read in files))
-    metrics = list(dict.fromkeys(read.metric for read in files))
-    notes = [note for read in files for note in read.notes]
-    models = list(dict.fromkeys(row.model for rows in trainings for row in rows))
-    sources = []
-    for model in models:
-        own = [[row for row in rows if row.model == model] for rows in trainings]
-        by_training = _by_training(name, own)
-        sources.append(Source(model or name, kind, by_training, metrics, notes))
-    return sources
-
-
-def _check_trainings(name: str, paths: Sequence[Path]) -> None:
-    """Raises CompareError: two trainings have one file."""
-    for at, path in enumerate(paths):
-        if any(path.samefile(other) for other in paths[:at]):
-            raise CompareError(
-                f"{path}: is given as two trainings of {name}; expected a file for each"
-            )
-
-
-def _read_training(path: Path, choice: Choice) -> list[Read]:
-    """All files of one evaluation. Raises CompareError: two are of one benchmark."""
-    files, left_out = files_of(path)
-    reads = []
-    read_from: dict[str, Path] = {}
-    for file in files:
-        read = read_file(file, choice)
-        for benchmark in sorted({row.benchmark for row in read.rows}):
-            if benchmark in read_from:
-                raise CompareError(
-                    f"{read_from[benchmark]} and {file} are both of "
-                    f"{benchmark or 'one benchmark'}; name the one to compare"
-                )
-            read_from[benchmark] = file
-        reads.append(read)
-    if left_out:
-        names = ", ".join(each.name for each in left_out[:3])
-        more = ", ..." if len(left_out) > 3 else ""
-        note = f"{path}: read without {plural(len(left_out), 'file')} of JSON ({names}{more})"
-        reads[0] = replace(reads[0], notes=[*reads[0].notes, note])
-    return reads
-
-
-def _by_training(name: str, trainings: list[list[Row]]) -> list[list[Row]]:
-    """Where a table has a column of seeds, a list of rows for each. Raises CompareError: there are
-    several tables, too."""
-    seeds = sorted({row.training for rows in trainings for row in rows})
-    if len(trainings) > 1 and len(seeds) > 1:
-        raise CompareError(
-            f"{name} has {len(trainings)} files and a column with {len(seeds)} trainings; expected "
-            "either"
-        )
-    if len(trainings) > 1:
-        return trainings
-    [rows] = trainings
-    return [[row for row in rows if row.training == seed] for seed in seeds]
-
-
-def files_of(path: Path) -> tuple[list[Path], list[Path]]:
-    """A file, or what a folder has of one evaluation: the last step of a run of ours or of verl's
-    dumps, else all of its files of samples. With those that are left out: JSON beside others is
-    taken for settings and summaries. Raises CompareError: there is none."""
-    if path.is_file():
-        return [path], []
-    if (path / "evals").is_dir():
-        return _last_evaluations(path / "evals"), []
-    files = sorted(each for each in path.rglob("*") if _may_have_samples(each))
-    if not files:
-        raise CompareError(f"{path}: no file of samples in this folder")
-    steps = [each for each in files if re.fullmatch(r"\d+\.jsonl(\.gz)?", each.name)]
-    if steps and len(steps) == len(files):
-        return [max(steps, key=_step)], []
-    samples = [each for each in files if not each.name.endswith((".json", ".json.gz"))]
-    if not samples:
-        return files, []
-    return samples, [each for each in files if each not in samples]
-
-
-def _may_have_samples(path: Path) -> bool:
-    return Path(path.name.removesuffix(COMPRESSED)).suffix in SUFFIXES and path.is_file()
-
-
-def _step(path: Path) -> int:
-    """Of `12.jsonl` and `step-000012.parquet`."""
-    return int(bare_name(path).removeprefix("step-"))
-
-
-def _last_evaluations(folder: Path) -> list[Path]:
-    """The last step of each benchmark of a run of ours."""
-    files = []
-    for benchmark in sorted(each for each in folder.iterdir() if each.is_dir()):
-        steps = [
-            file
-            for file in benchmark.glob("step-*.parquet")
-            if re.fullmatch(r"step-\d+", file.stem)
-        ]
-        if steps:
-            files.append(max(steps, key=_step))
-    if not files:
-        raise CompareError(f"{folder}: no samples (step-*.parquet) of any benchmark")
-    return files
-
-
-def with_clusters(sources: Sequence[Source], file: Path) -> list[Source]:
-    """The sources with the clusters of a table with the columns problem and cluster."""
-    clusters = _clusters(file)
-    problems = {row.problem for source in sources for rows in source.trainings for row in rows}
-    if not problems & clusters.keys():
-        some = ", ".join(shown(problem) for problem in list(clusters)[:2])
-        raise CompareError(f"{file}: names none of the problems that are compared ({some}, ...)")
-    without = len(problems - clusters.keys())
-    notes = []
-    if without:
-        notes.append(f"{file}: {plural(without, 'problem')} not in it, each a cluster of its own")
-    changed = []
-    for source in sources:
-        trainings = [
-            [replace(row, cluster=clusters.get(row.problem, row.cluster)) for row in rows]
-            for rows in source.trainings
-        ]
-        changed.append(replace(source, trainings=trainings, notes=[*source.notes, *notes]))
-    return changed
-
-
-def _clusters(file: Path) -> dict[str, str]:
-    """Problem -> cluster. Raises CompareError: the table is not as expected."""
-    records = content_of(file)
-    clusters: dict[str, str] = {}
-    for record in records if isinstance(records, list) else []:
-        problem = record.values.get("problem")
-        cluster = record.values.get("cluster")
-        if not problem or not cluster:
-            raise CompareError(
-                f"{file}: {record.where} lacks a problem or a cluster; expected a table with the "
-                "columns problem and cluster"
-            )
-        if clusters.setdefault(str(problem), str(cluster)) != str(cluster):
-            raise CompareError(f"{file}: {record.where} has a second cluster for {problem!r}")
-    if not clusters:
-        raise CompareError(f"{file}: expected a table with the columns problem and cluster")
-    return clusters
-
-
-Table = Mapping[str, list[Row]]
+Table = dict[str, list[Row]]
 """Problem -> the rows of its samples."""
+SHOWN = 3
+"""Missing problems that are named."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A training of a model: benchmark -> its table."""
+
+    name: str
+    kind: str
+    tables: dict[str, Table]
 
 
 def pair(sources: Sequence[Source]) -> Paired:
     """Pairs by problem. Raises CompareError: no problem is common to all, a problem is not the
     same text in two files, or models have different numbers of trainings."""
-    counts = {source.name: len(source.trainings) for source in sources}
-    if len(set(counts.values())) > 1:
-        said = ", ".join(f"{name} has {plural(n, 'training')}" for name, n in counts.items())
-        raise CompareError(f"{said}; expected as many of each")
+    _check_trainings(sources)
     notes = [note for source in sources for note in source.notes]
     notes += _metrics_notes(sources)
-    runs = [_tables(rows) for source in sources for rows in source.trainings]
-    names = [f"{source.name}" for source in sources for _ in source.trainings]
-    kinds = [source.kind for source in sources for _ in source.trainings]
-    if all(len(run) == 1 for run in runs):  # of one benchmark each: whatever they call it
-        called = dict.fromkeys(name for run in runs for name in run if name)
-        benchmark = next(iter(called), "")
-        if len(called) > 1:
-            notes.append(f"taken for one benchmark, by the names of problems: {', '.join(called)}")
-        runs = [dict(zip([benchmark], run.values(), strict=True)) for run in runs]
-    common = [name for name in runs[0] if all(name in run for run in runs)]
-    dropped = sorted({name for run in runs for name in run} - set(common))
+    runs = [
+        _Run(source.name, source.kind, _tables(rows))
+        for source in sources
+        for rows in source.trainings
+    ]
+    if all(len(run.tables) == 1 for run in runs):
+        runs = _one_benchmark(runs, notes)
+    benchmarks = []
+    for name in _common_benchmarks(runs, notes):
+        problems = _common_problems(name, runs, notes)
+        if problems:
+            _check_texts(name, runs, problems)
+            benchmarks.append(_benchmark(name, runs, problems, len(sources)))
+    if not benchmarks:
+        first = runs[0]
+        last = runs[-1]
+        raise CompareError(
+            f"{first.name} and {last.name} have no problem in common: {_examples(first)} and "
+            f"{_examples(last)}; problems are paired by name, in verl's dumps by prompt"
+        )
+    return Paired([source.name for source in sources], benchmarks, list(dict.fromkeys(notes)))
+
+
+def _check_trainings(sources: Sequence[Source]) -> None:
+    counts = {source.name: len(source.trainings) for source in sources}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{name} has {plural(n, 'training')}" for name, n in counts.items())
+        raise CompareError(f"{listed}; expected as many of each")
+
+
+def _one_benchmark(runs: Sequence[_Run], notes: list[str]) -> list[_Run]:
+    """Runs with one benchmark each have the same one, whatever they call it."""
+    names = list(dict.fromkeys(name for run in runs for name in run.tables if name))
+    if len(names) > 1:
+        notes.append(f"taken for one benchmark, by the names of problems: {', '.join(names)}")
+    benchmark = names[0] if names else ""
+    return [
+        _Run(run.name, run.kind, {benchmark: table})
+        for run in runs
+        for table in run.tables.values()
+    ]
+
+
+def _common_benchmarks(runs: Sequence[_Run], notes: list[str]) -> list[str]:
+    """The benchmarks that all have; says which are dropped."""
+    common = [name for name in runs[0].tables if all(name in run.tables for run in runs)]
+    dropped = sorted({name for run in runs for name in run.tables} - set(common))
     if dropped:
         notes.append(f"not compared, since not all models have it: {', '.join(dropped)}")
-    benchmarks = []
-    for name in common:
-        tables = [run[name] for run in runs]
-        problems = _common(tables, names, notes)
-        if not problems:
-            continue
-        _check_texts(tables, names, kinds, problems)
-        benchmarks.append(_benchmark(name, tables, problems, len(sources)))
-    if not benchmarks:
-        raise CompareError(
-            f"{names[0]} and {names[-1]} have no problem in common: {_examples(runs[0])} and "
-            f"{_examples(runs[-1])}; problems are paired by name, in verl's dumps by prompt"
-        )
-    return Paired(list(counts), benchmarks, list(dict.fromkeys(notes)))
+    return common
 
 
 def _metrics_notes(sources: Sequence[Source]) -> list[str]:
@@ -308,61 +128,63 @@ def _metrics_notes(sources: Sequence[Source]) -> list[str]:
     return [f"metrics of different names are compared: {listed}"]
 
 
-def _tables(rows: Iterable[Row]) -> dict[str, dict[str, list[Row]]]:
+def _tables(rows: Iterable[Row]) -> dict[str, Table]:
     """Benchmark -> problem -> its rows."""
-    tables: dict[str, dict[str, list[Row]]] = {}
+    tables: dict[str, Table] = {}
     for row in rows:
         tables.setdefault(row.benchmark, {}).setdefault(row.problem, []).append(row)
     return tables
 
 
-def _common(tables: Sequence[Table], names: Sequence[str], notes: list[str]) -> list[str]:
+def _common_problems(benchmark: str, runs: Sequence[_Run], notes: list[str]) -> list[str]:
     """The problems that all have; says which are missing where."""
+    tables = [run.tables[benchmark] for run in runs]
     everything = list(dict.fromkeys(problem for table in tables for problem in table))
     missing: dict[str, set[str]] = {}
-    for name, table in zip(names, tables, strict=True):
+    for run, table in zip(runs, tables, strict=True):
         absent = {problem for problem in everything if problem not in table}
         if absent:
-            missing.setdefault(name, set()).update(absent)
+            missing.setdefault(run.name, set()).update(absent)
     for name, absent in missing.items():
-        some = ", ".join(sorted(absent)[:3])
-        more = ", ..." if len(absent) > 3 else ""
+        some = ", ".join(sorted(absent)[:SHOWN])
+        more = ", ..." if len(absent) > SHOWN else ""
+        of = plural(len(everything), "problem")
         notes.append(
-            f"{name} lacks {len(absent):,} of {plural(len(everything), 'problem')} ({some}{more}); "
+            f"{name} lacks {len(absent):,} of {of} ({some}{more}); "
             "only those that all have are compared"
         )
     gone = set().union(*missing.values())
     return [problem for problem in everything if problem not in gone]
 
 
-def _check_texts(
-    tables: Sequence[Table], names: Sequence[str], kinds: Sequence[str], problems: Sequence[str]
-) -> None:
+def _check_texts(benchmark: str, runs: Sequence[_Run], problems: Sequence[str]) -> None:
     """Two problems of one name must be the same, as far as files of one format tell."""
-    seen: dict[tuple[str, str], tuple[str, str]] = {}
-    for table, name, kind in zip(tables, names, kinds, strict=True):
-        for problem in problems:
-            for row in table[problem]:
-                if not row.text:
-                    continue
-                text, first = seen.setdefault((kind, problem), (row.text, name))
-                if text != row.text:
-                    raise CompareError(
-                        f"problem {problem!r} is not the same text for {first} and for {name}: "
-                        "these are not the same problems"
-                    )
+    texts: dict[tuple[str, str], tuple[str, str]] = {}
+    for run in runs:
+        table = run.tables[benchmark]
+        rows = [row for problem in problems for row in table[problem] if row.text]
+        for row in rows:
+            text, first = texts.setdefault((run.kind, row.problem), (row.text, run.name))
+            if text != row.text:
+                raise CompareError(
+                    f"problem {row.problem!r} is not the same text for {first} and for "
+                    f"{run.name}: these are not the same problems"
+                )
 
 
-def _benchmark(name: str, tables: Sequence[Table], problems: list[str], models: int) -> Benchmark:
-    trainings = len(tables) // models
-    scores = [
-        [np.array([row.score for row in table[problem]]) for problem in problems]
-        for table in tables
-    ]
-    by_model = [scores[at * trainings : (at + 1) * trainings] for at in range(models)]
+def _benchmark(name: str, runs: Sequence[_Run], problems: list[str], models: int) -> Benchmark:
+    tables = [run.tables[name] for run in runs]
+    scores = [[_scores(table[problem]) for problem in problems] for table in tables]
+    # The runs of a model stand one after another.
+    trainings = len(runs) // models
+    by_model = [scores[start : start + trainings] for start in range(0, len(runs), trainings)]
     labels = [_cluster(name, problem, tables) for problem in problems]
     clusters = labels if len(set(labels)) < len(labels) else None
     return Benchmark(name or "score", problems, by_model, clusters)
+
+
+def _scores(rows: Sequence[Row]) -> np.ndarray:
+    return np.array([row.score for row in rows])
 
 
 def _cluster(benchmark: str, problem: str, tables: Sequence[Table]) -> str:
@@ -375,6 +197,6 @@ def _cluster(benchmark: str, problem: str, tables: Sequence[Table]) -> str:
     return next(iter(named), problem)
 
 
-def _examples(run: Mapping[str, Table]) -> str:
-    problems = [problem for table in run.values() for problem in table]
+def _examples(run: _Run) -> str:
+    problems = [problem for table in run.tables.values() for problem in table]
     return ", ".join(shown(problem) for problem in problems[:2]) + ", ..."

@@ -2,6 +2,8 @@
 
 import hashlib
 import math
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -107,3 +109,10 @@ def _number(value: Any) -> float | None:
 def digest(text: Any) -> str:
     """Of a problem's text, however it is written."""
     return hashlib.sha256(repr(text).encode()).hexdigest()[:16]
+
+
+def check_once(path: Path, names: Iterable[str]) -> None:
+    """Raises CompareError: a sample is there twice."""
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise CompareError(f"{path}: {name} is there {times} times; expected once")

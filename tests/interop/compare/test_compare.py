@@ -1,18 +1,17 @@
-"""What is read, paired, judged and said."""
+"""What is read, paired and judged."""
 
 import json
 import re
-from html import escape as html_escape
 
 import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
 
-from rpg.interop.compare import judging, pairing, words
+from rpg.interop.compare import judging, pairing
 from rpg.interop.compare.formats import read_file
-from rpg.interop.compare.page import write_files
 from rpg.interop.compare.rows import Choice, CompareError
+from rpg.interop.compare.sources import files_of, sources_of, with_clusters
 
 
 def table(path, scores, **columns):
@@ -31,7 +30,7 @@ def drawn(seed, chance, problems=40, samples=8):
 
 
 def compared(*arguments, **options):
-    return judging.compare(pairing.pair(pairing.sources_of(arguments, Choice())), **options)
+    return judging.compare(pairing.pair(sources_of(arguments, Choice())), **options)
 
 
 @pytest.fixture
@@ -92,7 +91,7 @@ def test_clusters_are_the_units(tmp_path):
 def test_clusters_may_stand_in_a_file_of_their_own(two, tmp_path):
     file = tmp_path / "clusters.csv"
     file.write_text("problem,cluster\n" + "".join(f"p{at},c{at // 2}\n" for at in range(40)))
-    sources = pairing.with_clusters(pairing.sources_of(two, Choice()), file)
+    sources = with_clusters(sources_of(two, Choice()), file)
     [benchmark] = pairing.pair(sources).benchmarks
     assert benchmark.clusters == [f"c{at // 2}" for at in range(40)]
 
@@ -146,7 +145,7 @@ def test_samples_of_ours_and_of_lighteval(tmp_path):
     folder.mkdir(parents=True)
     for step in ("step-000010", "step-000020"):
         pyarrow.parquet.write_table(pyarrow.table(ours), folder / f"{step}.parquet")
-    files, left_out = pairing.files_of(tmp_path / "run")
+    files, left_out = files_of(tmp_path / "run")
     assert ([path.name for path in files], left_out) == (["step-000020.parquet"], [])
     read = read_file(folder / "step-000020.parquet", Choice())
     assert (read.kind, [row.score for row in read.rows]) == ("rpg", [1.0, 0.0, 1.0])
@@ -195,14 +194,3 @@ def test_what_is_not_understood_is_refused_by_name(tmp_path, name, content, said
     with pytest.raises(CompareError, match=re.escape(said)) as refused:
         read_file(path, Choice())
     assert str(refused.value).startswith(f"{path}: ")
-
-
-def test_the_page_is_escaped_and_asks_nothing_of_a_network(two, tmp_path):
-    base, tuned = two
-    comparison = compared(f"base={base}", f"<script>alert(1)</script>={tuned}")
-    page, *_ = write_files(comparison, tmp_path / "out")
-    html = page.read_text()
-    assert "<script" not in html
-    assert not re.search(r"(src|href)\s*=\s*[\"']?(https?:)?//", html)
-    assert "default-src 'none'" in html
-    assert html_escape(words.conclusion(comparison)[0]) in html

@@ -11,6 +11,7 @@ import pytest
 from rpg.interop.compare import judging, pairing
 from rpg.interop.compare.formats import read_file
 from rpg.interop.compare.rows import Choice, CompareError
+from rpg.interop.compare.sources import files_of, sources_of, with_clusters
 
 PROBLEMS = range(12)
 
@@ -28,7 +29,7 @@ def parquet(path, rows):
 
 
 def compared(*arguments, metric=""):
-    sources = pairing.sources_of([str(each) for each in arguments], Choice(metric))
+    sources = sources_of([str(each) for each in arguments], Choice(metric))
     return judging.compare(pairing.pair(sources))
 
 
@@ -218,7 +219,7 @@ def test_the_last_step_is_the_highest_number(tmp_path):
     for step in ("999999", "1000000"):
         parquet(folder / f"step-{step}.parquet", [ours(at) for at in PROBLEMS])
 
-    [last], _ = pairing.files_of(tmp_path / "run")
+    [last], _ = files_of(tmp_path / "run")
 
     assert last.name == "step-1000000.parquet"
 
@@ -227,7 +228,7 @@ def test_a_run_without_evaluations_is_refused(tmp_path):
     (tmp_path / "run" / "evals" / "sums").mkdir(parents=True)
 
     with pytest.raises(CompareError, match=r"no samples \(step-\*.parquet\) of any benchmark"):
-        pairing.files_of(tmp_path / "run")
+        files_of(tmp_path / "run")
 
 
 def test_files_of_a_folder_that_are_left_out_are_named(tmp_path):
@@ -303,10 +304,10 @@ def test_clusters_that_are_not_understood_are_refused(tmp_path, content, said):
     file = tmp_path / "clusters.csv"
     if content is not None:
         file.write_bytes(content)
-    sources = pairing.sources_of([str(path) for path in paths], Choice())
+    sources = sources_of([str(path) for path in paths], Choice())
 
     with pytest.raises(CompareError, match=re.escape(said)):
-        pairing.with_clusters(sources, file)
+        with_clusters(sources, file)
 
 
 def test_a_problem_in_two_clusters_is_refused(tmp_path):

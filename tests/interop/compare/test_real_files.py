@@ -10,12 +10,13 @@ from scipy import stats as distributions
 
 from rpg.interop.compare import judging, pairing
 from rpg.interop.compare.rows import Choice
+from rpg.interop.compare.sources import sources_of
 
 FILES = Path(__file__).parent / "files"
 
 
 def compared(*paths, metric=""):
-    sources = pairing.sources_of([str(FILES / path) for path in paths], Choice(metric))
+    sources = sources_of([str(FILES / path) for path in paths], Choice(metric))
     return judging.compare(pairing.pair(sources))
 
 
