@@ -210,8 +210,9 @@ def _letter(row: Row, columns: Columns, texts: list[str]) -> str | None:
         return said.upper()
     if texts.count(said) == 1:
         return LETTERS[texts.index(said)]
-    if said.isdigit() and 0 <= int(said) - columns.first_choice < len(texts):
-        return LETTERS[int(said) - columns.first_choice]
+    if said.isdigit():
+        place = int(said) - columns.first_choice
+        return LETTERS[place] if 0 <= place < len(texts) else None
     return None
 
 

@@ -187,10 +187,7 @@ def _verifier(
         measured = "no answers: a reward of 0.5 or more counts as right"
         return RewardVerifier(type="reward", at_least=0.5), None, measured
     golds = [text_of(row, columns.answer, "") or "" for row in rows]
-    script = f"{source.system} {source.template} {source.code}"
-    prompts = [f"{script} {value_at(row, columns.prompt)}" for row in rows]
-    words = (WORKED, "\\boxed", "Answer:")
-    asked_for = [word for word in words if 2 * sum(word in text for text in prompts) > len(prompts)]
+    asked_for = _asked_for(source, rows, columns)
     marker = WORKED if WORKED in (asked_for or columns.answer) else "Answer:"
     verifiers = candidates(golds, marker)
     boxed = asked_for[:1] == ["\\boxed"] or (not model and columns.answer.startswith("boxed"))
@@ -205,6 +202,18 @@ def _verifier(
         asks = f'{{prompt}}\nThe last line of your response should be "{marker}" and the {what}.'
         template = RECIPE_TEMPLATE if best == "math" else asks
     return verifiers[best], template, measured
+
+
+def _asked_for(source: Source, rows: list[Row], columns: Columns) -> list[str]:
+    """The forms of an answer that most prompts ask for."""
+    script = f"{source.system} {source.template} {source.code}"
+    prompts = [f"{script} {value_at(row, columns.prompt)}" for row in rows]
+    asked_for = []
+    for word in (WORKED, "\\boxed", "Answer:"):
+        count = sum(word in prompt for prompt in prompts)
+        if 2 * count > len(prompts):
+            asked_for.append(word)
+    return asked_for
 
 
 def _messages(source: Source, row: Row, column: str) -> list[dict[str, str]]:

@@ -123,12 +123,14 @@ class _Script:
             names = files.values() if isinstance(files, dict) else files
             return [str(self.path.parent / name) for name in names]
         positional = [self.value(node) for node in call.args]
-        name, config = ([*positional, None, None])[:2]
-        path = name or named.get("path")
+        path = positional[0] if positional else None
+        path = path or named.get("path")
         if not path:
             return []
-        parts = [path, config or named.get("name") or "", named.get("split") or ""]
-        return [":".join(map(str, parts)).rstrip(":")]
+        config = positional[1] if len(positional) > 1 else None
+        config = config or named.get("name") or ""
+        split = named.get("split") or ""
+        return [f"{path}:{config}:{split}".rstrip(":")]
 
     def _take_trainer(self, source: Source, weights: list[Any]) -> None:
         """The model and the reward functions of the call that makes a trainer."""
@@ -360,8 +362,10 @@ def _note_untranslated(source: Source) -> None:
         kept = accepted.get(key, "any")
         if value is not None and kept != "any" and value not in kept:
             source.untranslated.append(f"{key}={value}")
-    decided = {key for key, field in TABLES["trl"].items() if field.startswith("algorithm.")}
-    decided |= {*TABLES["read"]["trl"], *accepted}
+    decided = set(TABLES["read"]["trl"]) | set(accepted)
+    for key, field in TABLES["trl"].items():
+        if field.startswith("algorithm."):
+            decided.add(key)
     for key, why in source.foreign.unresolved.items():
         if key in decided:
             source.untranslated.append(f"{key} ({why})")

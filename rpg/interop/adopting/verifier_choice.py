@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rpg.config.task import MarkerVerifier, MathVerifier, Verifier
-from rpg.tasks.rewards import Item, grader_for
+from rpg.tasks.rewards import Grade, Item, grader_for
 
 TRIED = 80
 """Answers that are written again."""
@@ -73,18 +73,28 @@ def tried(verifier: Verifier, golds: Sequence[str]) -> Tried:
     step = max(1, len(golds) // TRIED)
     chosen = list(golds[::step])
     right = [Item(verifier.written(text), gold) for gold in chosen for text in variants(gold)]
-    # As a wrong answer, that of the next row.
-    wrong = list[Item]()
-    for gold, other in zip(chosen, [*chosen[1:], *chosen[:1]], strict=True):
-        if other.strip() != gold.strip():
-            wrong.append(Item(verifier.written(other), gold))
+    wrong = _wrong(verifier, chosen)
     with grader_for(verifier) as grader:
-        verdicts = [grade.correct for grade in grader.grade([*right, *wrong])]
-    right_verdicts = verdicts[: len(right)]
-    wrong_verdicts = verdicts[len(right) :]
-    accepted = sum(right_verdicts) / len(right)
-    refused = 1 - sum(wrong_verdicts) / max(1, len(wrong))
-    return Tried(verifier, accepted, refused)
+        grades = grader.grade([*right, *wrong])
+    accepted = _share_right(grades[: len(right)])
+    accepted_wrongly = _share_right(grades[len(right) :])
+    return Tried(verifier, accepted, refused=1 - accepted_wrongly)
+
+
+def _wrong(verifier: Verifier, golds: Sequence[str]) -> list[Item]:
+    """Wrong answers: of each row, the right answer of the next."""
+    items = []
+    following = [*golds[1:], *golds[:1]]
+    for gold, other in zip(golds, following, strict=True):
+        if other.strip() != gold.strip():
+            items.append(Item(verifier.written(other), gold))
+    return items
+
+
+def _share_right(grades: Sequence[Grade]) -> float:
+    """0 where there are none."""
+    right = sum(grade.correct for grade in grades)
+    return right / max(1, len(grades))
 
 
 def choose(verifiers: dict[str, Verifier], golds: Sequence[str]) -> tuple[str, str]:

@@ -97,21 +97,28 @@ def run_of(layout: Layout, kind: str, sweep: str, variant: str, seed: int) -> Ru
     """
     slug = re.sub(r"[^a-z0-9.]+", "-", variant.lower()).strip("-.")[:60].strip("-.") or "run"
     folder = layout.run(sweep, f"{slug}-s{seed}-{_identity(kind, sweep, variant, seed)[:8]}")
-    for other in layout.run_folders(sweep) if sweep in layout.sweeps() else []:
-        try:
-            manifest = other.read_manifest()
-        except StoreError:
-            continue
-        if other.name != folder.name and (manifest["variant"], manifest["seed"]) == (variant, seed):
-            origin = manifest.get("imported")
-            came = how_it_came(origin["from"]) if origin else "trained here"
-            remove = f"rpg rm {sweep}/{other.name} --home {shlex.quote(str(layout.home))}"
-            raise LogError(
-                f"{sweep}: {other.name} was {came} and has variant {variant!r} and seed "
-                f"{seed}; give this run another "
-                f"variant, e.g. 'TRL GRPO', or remove that one: {remove}"
-            )
+    others = layout.run_folders(sweep) if sweep in layout.sweeps() else []
+    for other in others:
+        if other.name != folder.name:
+            _check_other(layout, other, sweep, variant, seed)
     return folder
+
+
+def _check_other(layout: Layout, other: RunFolder, sweep: str, variant: str, seed: int) -> None:
+    """Raises LogError: another run has this variant and seed."""
+    try:
+        manifest = other.read_manifest()
+    except StoreError:
+        return
+    if manifest["variant"] != variant or manifest["seed"] != seed:
+        return
+    origin = manifest.get("imported")
+    came = how_it_came(origin["from"]) if origin else "trained here"
+    remove = f"rpg rm {sweep}/{other.name} --home {shlex.quote(str(layout.home))}"
+    raise LogError(
+        f"{sweep}: {other.name} was {came} and has variant {variant!r} and seed {seed}; give this "
+        f"run another variant, e.g. 'TRL GRPO', or remove that one: {remove}"
+    )
 
 
 def register(

@@ -5,6 +5,7 @@ import shutil
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rpg.store.atomic_files import StoreError, atomic_folder, atomic_path
 from rpg.store.gc import remove
@@ -87,18 +88,34 @@ def _take(layout: Layout, theirs: RunFolder, merged: Merged) -> bool:
 def _difference(ours: RunFolder, theirs: RunFolder) -> str | None:
     """The first number that differs between two folders of one run; None if everything in both
     agrees."""
+    return _different_metric(ours, theirs) or _different_samples(ours, theirs)
+
+
+def _different_metric(ours: RunFolder, theirs: RunFolder) -> str | None:
+    """The first metric of a common step that differs, but for what a clock measures."""
     rows = {row["step"]: row for row in theirs.read_metrics()}
     for row in ours.read_metrics():
-        other = rows.get(row["step"], {})
+        step = row["step"]
+        other = rows.get(step, {})
         for name in sorted(row.keys() & other.keys()):
             here = row[name]
             there = other[name]
-            same = here == there or (here != here and there != there)  # NaN equals NaN
-            if not same and not by_clock(name):
+            if not by_clock(name) and not _same(here, there):
                 what = f"{name} is {here!r} here and {there!r} there"
-                return f"step {row['step']}: {what}; the one here is kept"
+                return f"step {step}: {what}; the one here is kept"
+    return None
+
+
+def _same(here: Any, there: Any) -> bool:
+    both_nan = here != here and there != there
+    return bool(here == there or both_nan)
+
+
+def _different_samples(ours: RunFolder, theirs: RunFolder) -> str | None:
+    """The first common step of a benchmark whose samples were graded otherwise."""
     for benchmark in ours.benchmarks():
-        for step in set(ours.eval_steps(benchmark)) & set(theirs.eval_steps(benchmark)):
+        common = set(ours.eval_steps(benchmark)) & set(theirs.eval_steps(benchmark))
+        for step in common:
             if _verdicts(ours, benchmark, step) != _verdicts(theirs, benchmark, step):
                 return f"step {step}: the samples of {benchmark} differ; those here are kept"
     return None

@@ -51,37 +51,46 @@ def _files(layout: Layout, sweeps: Sequence[str]) -> Iterator[tuple[str, Path]]:
 
 def _as_log(name: str, path: Path) -> log.EvalLog:
     rows = read_samples(path).to_pylist()
-    about = metadata(path)
-    of, _, benchmark = name.rpartition("/")
-    ids = list(dict.fromkeys(row["problem_id"] for row in rows))
-    k = max((row["sample"] for row in rows), default=0) + 1
-    metric = log.EvalMetric(
-        name="accuracy", value=sum(row["correct"] for row in rows) / max(len(rows), 1)
-    )
-    samples = []
-    for row in rows:
-        reason = "max_tokens" if row["truncated"] else "stop"
-        output = model.ModelOutput.from_content(of, row["response"], stop_reason=reason)
-        output.usage = model.ModelUsage(output_tokens=row["tokens"])
-        value = scorer.CORRECT if row["correct"] else scorer.INCORRECT
-        verdict = scorer.Score(value=value, answer=row["extracted"], explanation=row["reason"])
-        asked = model.ChatMessageUser(content=row["problem"])
-        which = {"id": row["problem_id"], "epoch": row["sample"] + 1}
-        given = {
-            "input": row["problem"],
-            "target": row["answer"],
-            "messages": [asked, output.message],
-        }
-        samples.append(
-            log.EvalSample(**which, **given, output=output, scores={SCORER: verdict}, metadata={})
-        )
+    model_name, _, benchmark = name.rpartition("/")
+    problems = list(dict.fromkeys(row["problem_id"] for row in rows))
+    epochs = max((row["sample"] for row in rows), default=0) + 1
     written = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")
-    dataset = log.EvalDataset(name=benchmark, samples=len(ids), sample_ids=ids)
-    how = {"dataset": dataset, "config": log.EvalConfig(epochs=k), "metadata": about}
-    evaluated = log.EvalSpec(created=written, task=benchmark, model=of, **how)
-    scores = [log.EvalScore(name=SCORER, scorer=SCORER, metrics={"accuracy": metric})]
-    results = log.EvalResults(total_samples=len(rows), completed_samples=len(rows), scores=scores)
-    return log.EvalLog(status="success", eval=evaluated, results=results, samples=samples)
+    evaluated = log.EvalSpec(
+        created=written,
+        task=benchmark,
+        model=model_name,
+        dataset=log.EvalDataset(name=benchmark, samples=len(problems), sample_ids=problems),
+        config=log.EvalConfig(epochs=epochs),
+        metadata=metadata(path),
+    )
+    samples = [_as_sample(model_name, row) for row in rows]
+    return log.EvalLog(status="success", eval=evaluated, results=_results(rows), samples=samples)
+
+
+def _results(rows: Sequence[dict[str, Any]]) -> log.EvalResults:
+    right = sum(row["correct"] for row in rows)
+    accuracy = log.EvalMetric(name="accuracy", value=right / max(len(rows), 1))
+    score = log.EvalScore(name=SCORER, scorer=SCORER, metrics={"accuracy": accuracy})
+    return log.EvalResults(total_samples=len(rows), completed_samples=len(rows), scores=[score])
+
+
+def _as_sample(model_name: str, row: dict[str, Any]) -> log.EvalSample:
+    reason = "max_tokens" if row["truncated"] else "stop"
+    output = model.ModelOutput.from_content(model_name, row["response"], stop_reason=reason)
+    output.usage = model.ModelUsage(output_tokens=row["tokens"])
+    value = scorer.CORRECT if row["correct"] else scorer.INCORRECT
+    verdict = scorer.Score(value=value, answer=row["extracted"], explanation=row["reason"])
+    question = model.ChatMessageUser(content=row["problem"])
+    return log.EvalSample(
+        id=row["problem_id"],
+        epoch=row["sample"] + 1,
+        input=row["problem"],
+        target=row["answer"],
+        messages=[question, output.message],
+        output=output,
+        scores={SCORER: verdict},
+        metadata={},
+    )
 
 
 def import_log(layout: Layout, file: Path) -> Path:
