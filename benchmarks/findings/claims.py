@@ -30,6 +30,7 @@ LINK = re.compile(r"\]\(#([\w-]+)\)")
 RESULTS = re.compile(r"<!-- results: ([\w-]+) -->")
 SWEEP = re.compile(r"`([\w-]+)`")
 TESTS = {
+    "too few seeds": "none, and the sentence says so",
     "equivalence": "two one-sided tests of equivalence",
     "Student's t": "paired by seed, Student's t",
     "p, corrected": "paired by seed and problem, one family of tests",

@@ -61,5 +61,4 @@ def of_gradients() -> str:
 
 if __name__ == "__main__":
     print(of_trainings())
-    if GRADIENTS.exists():
-        print(f"\n{of_gradients()}")
+    print(f"\n{of_gradients()}")

@@ -79,8 +79,10 @@ def test_an_interval_that_ends_where_accuracies_do_has_both_of_its_bounds():
     assert "| +0.200 ± 0.030 |" in plain(pandas.DataFrame([row | tested | even]))
 
 
-def test_the_table_of_clips_is_that_of_the_kept_results():
-    assert clips.of_trainings() in PAGE.read_text()
+def test_the_tables_of_clips_are_those_of_the_kept_results():
+    page = PAGE.read_text()
+    assert clips.of_trainings() in page
+    assert clips.of_gradients() in page
 
 
 def test_a_difference_has_no_p_where_too_few_problems_move():
