@@ -64,7 +64,9 @@ def labels(variants: pandas.DataFrame) -> dict[str, str]:
     label_of = {}
     for variant, algorithm, name in rows:
         kept = _telling(fields[variant], list(fields.values()))
-        label_of[variant] = _label(variant, algorithm, name, kept, given)
+        label = _label(variant, algorithm, name, kept, given)
+        # Expressions of charts cannot hold the line separators that Unicode has beside \n.
+        label_of[variant] = " ".join(label.splitlines())
     counts = pandas.Series(list(label_of.values())).value_counts()
     return {variant: name if counts[name] == 1 else variant for variant, name in label_of.items()}
 
@@ -138,7 +140,9 @@ def _fields(text: str, inside: str = "") -> Iterator[tuple[str, str]]:
         if not equals:
             continue
         field = inside + name.removeprefix("algorithm.")
-        kind, nested = re.fullmatch(r"([^(]*)(?:\((.*)\))?", value, re.DOTALL).groups()  # type: ignore[union-attr]
+        called = re.fullmatch(r"([^(]*)(?:\((.*)\))?", value, re.DOTALL)
+        # Not a name with arguments, such as the path `a(1)b`: the value as it is.
+        kind, nested = called.groups() if called else (value, "")
         if kind or not nested:
             yield field, kind
         yield from _fields(nested or "", f"{field}.")

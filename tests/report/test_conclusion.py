@@ -87,6 +87,9 @@ def test_labels_leave_out_what_is_common_and_say_the_rest_in_words():
     assert references == ["GRPO, reference every_k", "GRPO, reference old"]
     assert named("grpo(beta=0.1)", "rloo(beta=0.3)") == ["GRPO, beta 0.1", "RLOO, beta 0.3"]
     assert named("grpo huge", "grpo") == ["GRPO, huge", "GRPO"]
+    paths = named("grpo model.path=a(1)b", "grpo model.path=x(2")  # no name with arguments
+    assert paths == ["GRPO, a(1)b", "GRPO, x(2"]
+    assert named("grpo two\u2028lines", "grpo") == ["GRPO, two lines", "GRPO"]
     blank = {key: ["My GRPO"] for key in ("variant", "algorithm", "display_name")}
     assert labels(pandas.DataFrame(blank)) == {"My GRPO": "My GRPO"}
     assert named("grpo(clip=none)", "grpo", given={"grpo(clip=none)": "Bare"}) == ["Bare", "GRPO"]
