@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 # Modules of this package that register their commands when they are imported.
 _MODULES = """
-    adopt algorithms bench compare data data_folder doctor evaluate execution export model render
-    report serve show study
+    adopt algorithms bench compare data data_folder doctor evaluate execution export model publish
+    render report serve show study
 """.split()
 
 

@@ -1,7 +1,9 @@
 """`rpg report SWEEP`: the summary on the terminal, and figure, page and tables under
 reports/<sweep>/."""
 
+import base64
 import contextlib
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -90,13 +92,8 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
         atomic_write_text(folder / name, content)
         written.append(folder / name)
 
-    chart = None
-    if not data.empty:
-        scores = [MEAN, *summary.benchmarks]  # first, then what training did
-        varied, constants = curves.folded(data, [*scores, *shown_metrics()], scores)
-        panels = curves.panels(data, list(summary.series.values()), varied, scores)
-        explained = [*curves.explanation(data), *constants, *tables.significant(summary)]
-        chart = specification(curves.figure(panels, summary.sweep, explained))
+    chart = _curves_figure(summary, data)
+    if chart:
         drawing = vl_convert.vegalite_to_svg(curves.still(chart))
         atomic_write_bytes(folder / "report.png", vl_convert.svg_to_png(drawing, scale=2))
         written.append(folder / "report.png")
@@ -125,6 +122,18 @@ def _links(layout: Layout, sweep: str) -> dict[str, str]:
         "Flow run in Prefect": layout.flow_run_url(sweep),
     }
     return {text: url for text, url in pages.items() if url and pages["In the dashboard"]}
+
+
+def _curves_figure(summary: Summary, data: pandas.DataFrame) -> dict[str, Any] | None:
+    """All curves of a sweep in one figure: first accuracies, then what training did; None without
+    any."""
+    if data.empty:
+        return None
+    scores = [MEAN, *summary.benchmarks]
+    varied, constants = curves.folded(data, [*scores, *shown_metrics()], scores)
+    panels = curves.panels(data, list(summary.series.values()), varied, scores)
+    explained = [*curves.explanation(data), *constants, *tables.significant(summary)]
+    return specification(curves.figure(panels, summary.sweep, explained))
 
 
 def sweep_curves(db: Database, summary: Summary, points: int | None = None) -> pandas.DataFrame:
@@ -228,6 +237,14 @@ def section(summary: Summary, curves: Mapping[str, Any] | None = None, title: st
     )
 
 
+def sweep_section(layout: Layout, db: Database, sweep: str) -> tuple[Summary, Section]:
+    """The summary of a sweep, and the part of a page about it. A new look at its differences is
+    recorded. Raises StoreError: the database does not hold it."""
+    summary = _summary(layout, db, sweep)
+    figure = _curves_figure(summary, sweep_curves(db, summary, POINTS))
+    return summary, section(summary, figure)
+
+
 def field_page(losses: str, corrections: Sequence[Mapping[str, Any]]) -> str:
     """`rpg audit --field`: the losses (JSON) and the corrections for samples of another policy, as
     one page."""
@@ -244,12 +261,15 @@ def field_page(losses: str, corrections: Sequence[Mapping[str, Any]]) -> str:
 
 
 def document(
-    title: str, sections: Sequence[Section], links: Mapping[str, str] | None = None
+    title: str,
+    sections: Sequence[Section],
+    links: Mapping[str, str] | None = None,
+    generator: str = "rpg report",
 ) -> str:
-    """The page; `links`: text -> address. All of it is escaped, except for the library that draws
-    the charts."""
-    page = resources.files("rpg.report").joinpath("page.html").read_text("utf-8")
-    template = jinja2.Environment(autoescape=True).from_string(page)
+    """The page. All of it is escaped, and only the script that draws its charts may run.
+
+    `links`, below the title: text -> address, or file beside the page.
+    """
     parts = []
     count = 0
     for part in sections:
@@ -258,10 +278,26 @@ def document(
         ]
         count += len(numbered)
         parts.append((part, numbered))
-    code = markupsafe.Markup(library().replace("</script", "<\\/script"))
-    return template.render(
-        title=title, sections=parts, count=count, library=code, links=links or {}
+    drawing = library().replace("</script", "<\\/script") + packaged("page.js") if count else ""
+    return rendered(
+        "page.html", drawing, title=title, sections=parts, links=links or {}, generator=generator
     )
+
+
+def rendered(template: str, script: str, **values: Any) -> str:
+    """A template of this package with its script, which is the only one that its policy allows."""
+    page = jinja2.Environment(autoescape=True).from_string(packaged(template))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+    return page.render(script=markupsafe.Markup(script), policy=policy, **values)
+
+
+def packaged(name: str) -> str:
+    """The text of a file of this package."""
+    return resources.files("rpg.report").joinpath(name).read_text("utf-8")
 
 
 def library() -> str:
@@ -278,9 +314,12 @@ def library() -> str:
 
 
 def _script(chart: Any) -> markupsafe.Markup:
+    return json_element(chart if isinstance(chart, dict) else specification(themed(chart)))
+
+
+def json_element(value: Any) -> markupsafe.Markup:
     """JSON that cannot end the script element it stands in."""
-    spec = chart if isinstance(chart, dict) else specification(themed(chart))
-    text = json.dumps(spec, separators=(",", ":"))
+    text = json.dumps(value, separators=(",", ":"))
     return markupsafe.Markup(
         text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     )

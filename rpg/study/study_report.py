@@ -15,6 +15,8 @@ import vl_convert
 from rpg.config.sweep_spec import value_text
 from rpg.report import compute_curves, frontier, study_charts, tables
 from rpg.report.csv_text import csv_text
+from rpg.report.published_samples import collect
+from rpg.report.publishing import Publication
 from rpg.report.summary import history, summarise
 from rpg.report.sweep_report import Section, document, section
 from rpg.report.tables import grid_of, number, plus_minus, signed
@@ -243,13 +245,19 @@ def variance(scores: analysis.Reported, factors: Sequence[str]) -> Section:
     return Section(title, (), [grid], caption=[NOTES["components"]])
 
 
+def reported_labels(db: Database, plan: Registration) -> dict[str, str]:
+    """Variant of the reported sweep -> the study's name of it."""
+    runs = queries.runs(db, plan.sweep)
+    planned = runs[runs["run"].isin(list(plan.runs)) & runs["variant"].notna()]
+    return {row.variant: str(plan.runs[row.run]["variant"]) for row in planned.itertuples()}
+
+
 def compute(db: Database, plan: Registration, x: str) -> Section:
     """Fitted curves of accuracy over compute (an axis of rpg.report.curves.X_TITLES), of the
     reported runs."""
-    runs = queries.runs(db, plan.sweep)
     labels = {
-        queries.Series(plan.sweep, row.variant): str(plan.runs[row.run]["variant"])
-        for row in runs[runs["run"].isin(list(plan.runs)) & runs["variant"].notna()].itertuples()
+        queries.Series(plan.sweep, variant): label
+        for variant, label in reported_labels(db, plan).items()
     }
     data = compute_curves.measured(db, labels, plan.benchmarks, x)
     if not (data["x"] > 0).any():
@@ -292,29 +300,48 @@ def cost(db: Database, material: Material) -> Section:
     return Section("Cost", (), [grid_of("What it took", "cost", header, rows)])
 
 
+def study_sections(layout: Layout, study: str) -> list[Section]:
+    """All parts of a study's page, the charts as specifications.
+
+    Raises StoreError: there is no such study, or a file cannot be read.
+    """
+    of_study = material(layout, study)
+    with connect(layout) as db:
+        parts = [Section("", [of_study.question]), registered(of_study)]
+        plan = of_study.registered
+        if plan and (compared := comparison(db, layout, plan)):
+            parts += [*compared, compute(db, plan, "tokens")]
+        parts += [search(of_study), fewer_trials(of_study), cost(db, of_study)]
+    return [part._replace(charts=[_drawn(*chart) for chart in part.charts]) for part in parts]
+
+
+def publication(layout: Layout, study: str, budget: int) -> Publication:
+    """A study's page to give away, with samples of its reported runs up to `budget` bytes. Raises
+    StoreError: there is no such study, or a file cannot be read."""
+    of_study = material(layout, study)
+    sections = study_sections(layout, study)
+    tables = {"trials": csv_text(of_study.trials)}
+    plan = of_study.registered
+    with connect(layout) as db:
+        if plan is None or plan.sweep not in set(queries.sweeps(db)["sweep"]):
+            return Publication(study, sections, tables)
+        samples = collect(layout, db, plan.sweep, reported_labels(db, plan), budget)
+    return Publication(study, sections, tables, samples)
+
+
+def _drawn(name: str, title: str, chart: Any) -> tuple[str, str, dict[str, Any]]:
+    return name, title, specification(themed(study_charts.whole(chart)))
+
+
 def write_study_report(layout: Layout, study: str) -> None:
     """Write report.html, report.tex, trials.csv and each figure as PNG and SVG under
     studies/<study>/report/.
 
     Raises StoreError: there is no such study, a file cannot be read or written.
     """
-    of_study = material(layout, study)
-    with connect(layout) as db:
-        parts = [registered(of_study)]
-        plan = of_study.registered
-        if plan and (compared := comparison(db, layout, plan)):
-            parts += [*compared, compute(db, plan, "tokens")]
-        parts += [search(of_study), fewer_trials(of_study), cost(db, of_study)]
-    drawn = {
-        name: specification(themed(study_charts.whole(chart)))
-        for part in parts
-        for name, _, chart in part.charts
-    }
-    sections = []
+    sections = study_sections(layout, study)
     latex = [tables.PREAMBLE]
-    for part in [Section("", [of_study.question]), *parts]:
-        specs = [(name, title, drawn[name]) for name, title, _ in part.charts]
-        sections.append(part._replace(charts=specs))
+    for part in sections:
         for place, grid in enumerate(part.grids):
             latex += tables.latex_table(
                 study, grid, notes=() if place else [*part.caption, *part.notes]
@@ -322,10 +349,10 @@ def write_study_report(layout: Layout, study: str) -> None:
     texts = {
         "report.html": document(study, sections),
         "report.tex": "\n".join(latex),
-        "trials.csv": csv_text(of_study.trials),
+        "trials.csv": csv_text(material(layout, study).trials),
     }
     folder = layout.study_folder(study) / "report"
-    for name, spec in drawn.items():
+    for name, _, spec in [chart for part in sections for chart in part.charts]:
         texts[f"{name}.svg"] = vl_convert.vegalite_to_svg(spec)
         atomic_write_bytes(
             folder / f"{name}.png", vl_convert.svg_to_png(texts[f"{name}.svg"], scale=2)

@@ -33,6 +33,7 @@ TRIED = {
     "bench --list": {"measurements"},
     "export files --to csv": {"files"},
     "init my-lab": set(),
+    "publish lab": {"kind", "name", "page", "files", "samples", "bytes"},
 }
 
 

@@ -1,0 +1,76 @@
+"""A published page in a real browser, opened from its file: charts are drawn, samples can be
+filtered, nothing is asked of anybody, and no script but ours runs."""
+
+import pytest
+
+from benchmarks.browser import CHROMIUM, QUICK_FLAGS
+from benchmarks.synthetic import Shape, write_sweep
+from rpg.report.publishing import INDEX, of_sweep, write
+from rpg.store.database import build, connect
+from tests.waiting import HANG
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)"
+)
+
+HOSTILE = "</script><script>pwned=1</script><img/src=x/onerror='pwned=1'>javascript:alert(1)\u2028'"
+SHAPE = Shape(steps=8, eval_every=4, problems=6, samples=4, benchmarks=("easy", "hard"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    layout = write_sweep(
+        tmp_path_factory.mktemp("home"), "demo", ("grpo", "dapo", HOSTILE), (0, 1, 2), SHAPE
+    )
+    build(layout)
+    folder = tmp_path_factory.mktemp("page")
+    with connect(layout) as db:
+        write(of_sweep(layout, db, "demo", 1_000_000), folder, layout)
+    return folder
+
+
+@pytest.fixture
+def page(folder):
+    """The page in a browser, which fails the test when anything is written to the console or asked
+    but a file of the folder."""
+    problems = []
+    with playwright.sync_playwright() as runner:
+        chromium = runner.chromium.launch(executable_path=CHROMIUM, args=QUICK_FLAGS)
+        page = chromium.new_page(viewport={"width": 390, "height": 900})
+        page.set_default_timeout(1000 * HANG)
+        own = (folder.as_uri(), "data:", "blob:")
+        page.on("console", lambda message: problems.append(message.text))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda one: one.url.startswith(own) or problems.append(one.url))
+        page.goto((folder / INDEX).as_uri())
+        yield page
+        assert page.evaluate("window.pwned") is None
+        assert problems == []
+        chromium.close()
+
+
+def test_charts_are_drawn_near_the_window_and_all_of_them_for_print(page):
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.locator(".chart svg.marks").nth(1).wait_for()
+    assert page.locator(".chart").count() == 2
+    point = page.locator(".chart svg path[aria-label]").first
+    assert point.get_attribute("aria-label")
+
+
+def test_samples_are_found_compared_and_linked(page):
+    page.get_by_text("Samples: ").click()
+    page.locator("#rows tr").first.wait_for()
+    assert page.inner_text("#matches") == "144 of 144 samples"
+    page.select_option("#kind", "wrong")
+    page.select_option("#variant", HOSTILE.replace("\u2028", " "))
+    assert page.locator("#rows tr").count() < 24
+    page.locator("#rows button").first.click()
+    page.locator("#chosen select").select_option(index=1)
+    assert page.locator("#chosen section").count() == 2
+    shown = page.inner_text("#chosen")
+
+    page.reload()
+
+    page.locator("#chosen section").first.wait_for()
+    assert page.inner_text("#chosen") == shown
