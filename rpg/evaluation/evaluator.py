@@ -213,6 +213,8 @@ class Evaluator:
                     "seconds": progress.seconds,
                     "left": progress.seconds_left,
                 }
+                if progress.length:
+                    record["note"] = f"at token {progress.length:,} of at most {progress.limit:,}"
                 write_progress(folder.path / EVALUATION, record)
             if time.monotonic() - last > SAY_SECONDS:
                 last = time.monotonic()

@@ -9,6 +9,7 @@ from typing import Any
 
 from rpg.evaluation.engines.protocol import Completion, Engine, Request
 from rpg.store.draws import Draw, Draws, Key, digest
+from rpg.store.live_status import clock
 from rpg.store.samples import CLUSTER, SECOND, TURNS, unread_form
 from rpg.tasks import Problem
 from rpg.tasks.rewards.scoring import Answered, Scored, Scorer
@@ -18,7 +19,11 @@ _FLUSH_SECONDS = 10.0
 """Samples are written to disk in batches of this size, or after this time."""
 _WAIT_SECONDS = 1.0
 """How often an evaluation that waits for another one's samples looks for them."""
+_TELL_SECONDS = 1.0
+"""How often responses that are drawn together are looked at."""
 _SAY_SECONDS = 10.0
+"""How often a line is printed in the first minute."""
+_SAY_LATER_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,12 @@ class Progress:
     seconds: float
     fresh: int
     """Samples of this attempt."""
+    ended: int = 0
+    """Of the responses that are drawn together now, those that have ended."""
+    length: int = 0
+    """Tokens of the others so far; 0 where the engine hands responses out one by one."""
+    limit: int = 0
+    """Tokens of a response at most."""
 
     @property
     def tokens_per_second(self) -> float:
@@ -42,20 +53,40 @@ class Progress:
         """At the pace so far; None before the first sample."""
         return (self.total - self.done) * self.seconds / self.fresh if self.fresh else None
 
+    @property
+    def at_most_left(self) -> float | None:
+        """Seconds until the first responses have ended, if they get as long as they may; None where
+        that is not known."""
+        return (self.limit - self.length) * self.seconds / self.length if self.length else None
+
     def __str__(self) -> str:
-        left = self.seconds_left
-        shown = "" if left is None else f", {int(left) // 60}:{int(left) % 60:02d} left"
-        pace = f", {self.tokens_per_second:.0f} tokens/s" if self.fresh else ""
-        return f"{self.done}/{self.total} samples{pace}{shown}"
+        """`12/40 samples, 63 tokens/s, 2:05, 4:50 left`; before any sample is finished, how far the
+        first are."""
+        parts = [f"{self.done}/{self.total} samples"]
+        if self.fresh:
+            parts.append(f"{self.tokens_per_second:.0f} tokens/s")
+        elif self.length:
+            if self.ended:
+                parts.append(f"{self.ended} more ended")
+            parts.append(f"at token {self.length:,} of at most {self.limit:,}")
+        if self.seconds >= 1:
+            parts.append(clock(self.seconds))
+        if self.seconds_left is not None:
+            parts.append(f"{clock(self.seconds_left)} left")
+        elif self.at_most_left is not None:
+            parts.append(f"at most {clock(self.at_most_left)} left")
+        return ", ".join(parts)
 
 
 def progress_lines(name: str, say: Callable[[str], None]) -> Callable[[Progress], None]:
-    """Report the progress of an evaluation from time to time, and at its end."""
+    """Report the progress of an evaluation from time to time (after a minute once a minute), and at
+    its end."""
     last = 0.0
 
     def tell(progress: Progress) -> None:
         nonlocal last
-        if time.monotonic() - last > _SAY_SECONDS or progress.done == progress.total:
+        pause = _SAY_SECONDS if progress.seconds < _SAY_LATER_SECONDS else _SAY_LATER_SECONDS
+        if time.monotonic() - last > pause or progress.done == progress.total:
             last = time.monotonic()
             say(f"{name}: {progress}")
 
@@ -173,16 +204,31 @@ class _Collected:
     def missing(self) -> list[Key]:
         return [key for key in self.wanted if key not in self.stored]
 
-    def tell(self) -> None:
+    def tell(self, ended: int = 0, length: int = 0, limit: int = 0) -> None:
+        self.told = time.monotonic()
         if self.progress is not None:
-            done = sum(key in self.stored for key in self.wanted)
-            seconds = time.monotonic() - self.began
-            self.progress(Progress(done, len(self.wanted), self.tokens, seconds, self.fresh))
+            progress = Progress(
+                done=sum(key in self.stored for key in self.wanted),
+                total=len(self.wanted),
+                tokens=self.tokens,
+                seconds=self.told - self.began,
+                fresh=self.fresh,
+                ended=ended,
+                length=length,
+                limit=limit,
+            )
+            self.progress(progress)
 
     def draw(self, engine: Engine, keys: Sequence[Key]) -> None:
         """Draw these, and store them batch by batch."""
         batch: dict[Key, Draw] = {}
         flushed = time.monotonic()
+
+        def underway(ended: int, length: int) -> None:
+            if time.monotonic() - self.told > _TELL_SECONDS:
+                self.tell(ended, length, engine.sampling.max_response_tokens)
+
+        engine.tell = underway
         for finished in engine.complete([self.wanted[key] for key in keys]):
             for index, completion in finished:
                 batch[keys[index]] = as_draw(completion)

@@ -129,9 +129,40 @@ def test_greedy_results_do_not_depend_on_the_engine(kind, checkpoints, own_bench
 
 def test_progress_says_samples_speed_and_time_left():
     progress = Progress(done=50, total=200, tokens=900, seconds=30.0, fresh=10)
-    assert str(progress) == "50/200 samples, 30 tokens/s, 7:30 left"
+    assert str(progress) == "50/200 samples, 30 tokens/s, 0:30, 7:30 left"
     assert str(Progress(40, 200, 0, 0.0, 0)) == "40/200 samples"
     assert str(Progress(41, 200, 5, 0.0, 1)) == "41/200 samples, 0 tokens/s, 0:00 left"
+
+
+def test_before_the_first_sample_progress_says_how_long_responses_are():
+    started = Progress(0, 10, 0, seconds=850.0, fresh=0, length=2048, limit=4096)
+    said = "0/10 samples, at token 2,048 of at most 4,096, 14:10, at most 14:10 left"
+    assert str(started) == said
+    some = Progress(0, 10, 0, seconds=90.0, fresh=0, ended=3, length=1000, limit=4000)
+    assert str(some).startswith("0/10 samples, 3 more ended, at token 1,000 of at most 4,000, 1:30")
+
+
+def test_responses_that_are_drawn_together_are_told_of(
+    checkpoints, own_benchmark, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(graded_samples, "_TELL_SECONDS", 0.0)
+    monkeypatch.setattr(graded_samples, "_SAY_SECONDS", 0.0)
+    lines = []
+    evaluate(checkpoints[0], [own_benchmark], out=tmp_path, say=lines.append, **LIMITS)
+    assert [
+        line for line in lines if re.search(r": 0/\d+ samples.* at token \d+ of at most 32", line)
+    ]
+
+
+def test_after_a_minute_progress_is_said_once_a_minute(monkeypatch):
+    lines, clock = [], [100.0]
+    monkeypatch.setattr(graded_samples.time, "monotonic", lambda: clock[0])
+    report = graded_samples.progress_lines("mine", lines.append)
+    for seconds in range(0, 300, 5):
+        clock[0] = 100.0 + seconds
+        report(Progress(0, 4, 0, float(seconds), 0))
+    said = [line.rpartition(", ")[2] for line in lines]
+    assert said == ["mine: 0/4 samples", "0:15", "0:30", "0:45", "1:50", "2:55", "4:00"]
 
 
 def test_progress_is_said_from_time_to_time_and_at_the_end(monkeypatch):

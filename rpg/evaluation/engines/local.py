@@ -1,6 +1,6 @@
 """The trainer's own decoder as an engine."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import torch
 from rpg.evaluation.engines.protocol import Completion, Request
 from rpg.models import seeds
 from rpg.models.conversations import Conversations, Talk
-from rpg.models.decoding import Samples, SamplingPlan
+from rpg.models.decoding import Samples, SamplingPlan, ignore_progress
 from rpg.models.lora import has_adapters, separate
 from rpg.models.model_loading import load_pretrained, put_weights, shape_of
 from rpg.models.policy import Policy
@@ -27,6 +27,7 @@ class LocalEngine:
         self.device = device
         self.bfloat16 = bfloat16
         self.rows = rows
+        self.tell: Callable[[int, int], None] = ignore_progress
         self.policy: Policy | None = None
         self.conversations: Conversations | None = None
         """With whose environments the model takes turns."""
@@ -71,6 +72,7 @@ class LocalEngine:
             uniforms=uniforms,
             temperature=temperature or 1.0,
             restriction=self.sampling.restriction,
+            tell=self.tell,
         )
         longest = self.sampling.max_prompt_tokens
         if self.conversations is None:

@@ -4,7 +4,7 @@ Every sample has a key that determines its randomness, so a rerun gives the same
 exist already.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -55,6 +55,9 @@ class Engine(Protocol):
     """Generates responses, from one checkpoint after another."""
 
     sampling: Sampling
+    tell: Callable[[int, int], None]
+    """Called while responses are drawn together, with how many have ended and how long the others
+    are; an engine that hands responses out one by one need not call it."""
 
     def load(self, model: str | Path, revision: str | None = None) -> None:
         """Switch to this model: a Hugging Face folder or hub id. Raises ModelError, EngineError."""

@@ -19,6 +19,7 @@ from rpg.backends.ray_connection import ClusterError, await_nodes, connect, last
 from rpg.config.evaluation import OnRay
 from rpg.errors import UserError
 from rpg.evaluation.engines.protocol import Completion, Engine, EngineError, Request
+from rpg.models.decoding import ignore_progress
 from rpg.models.device import configure_device
 from rpg.models.truncated_sampling import Sampling
 
@@ -72,6 +73,7 @@ class RayEngine:
         self.sampling = sampling
         self.place = place
         self.say = say
+        self.tell: Callable[[int, int], None] = ignore_progress
         self._model: tuple[str, str | None] | None = None
         try:
             self._ray = connect(place.address, "evaluation.place")

@@ -1,6 +1,6 @@
 """vLLM as an engine: continuous batching, one engine for all checkpoints with the same shapes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from rpg.config.evaluation import VllmEngineSpec
 from rpg.errors import first_line
 from rpg.evaluation.engines.protocol import Completion, EngineError, Request
 from rpg.models import seeds
+from rpg.models.decoding import ignore_progress
 from rpg.models.lora import has_adapters
 from rpg.models.special_tokens import stop_tokens
 from rpg.models.tokenizer import encode_prompts
@@ -25,6 +26,7 @@ class VllmEngine(Vllm):
         super().__init__("evaluation", spec, sampling, bfloat16)
         self.tokenizer: PreTrainedTokenizerBase | None = None
         self.own_dtype = self.dtype
+        self.tell: Callable[[int, int], None] = ignore_progress
         self._config = b""
 
     def load(self, model: str | Path, revision: str | None = None) -> None:
