@@ -29,12 +29,13 @@ def layout(tmp_path_factory):
     layout = write_sweep(
         tmp_path_factory.mktemp("home"), "demo", ("grpo", HOSTILE), (0, 1, 2), SHAPE
     )
-    run = layout.run("demo", "grpo-seed0")
-    rows = read_eval(run, "easy", 4).to_pylist()
-    changed = [{**row, "response": HOSTILE, "problem": HOSTILE} for row in rows]
-    run.eval_path("easy", 4).unlink()
-    write_eval(run, "easy", 4, changed)
-    finished_again(run)
+    for run in layout.run_folders("demo"):
+        if run.name.endswith("seed0"):
+            rows = read_eval(run, "easy", 4).to_pylist()
+            changed = [{**row, "response": HOSTILE, "problem": HOSTILE} for row in rows]
+            run.eval_path("easy", 4).unlink()
+            write_eval(run, "easy", 4, changed)
+            finished_again(run)
     layout.write_data_notes("demo", [f"2 texts of {layout.home}/data.jsonl are long"])
     build(layout)
     return layout
@@ -74,7 +75,7 @@ def test_samples_hold_the_texts_to_the_letter(layout, tmp_path):
 
     assert {sample["variant"] for sample in data["samples"]} >= {"GRPO"}
     hostile = [sample for sample in data["samples"] if sample["response"] == HOSTILE]
-    assert len(hostile) == SHAPE.problems * SHAPE.samples
+    assert len(hostile) == 2 * SHAPE.problems * SHAPE.samples
     assert {data["problems"][sample["problem"]]["text"] for sample in hostile} == {HOSTILE}
     assert {sample["seed"] for sample in data["samples"]} == {0}
     assert {sample["step"] for sample in data["samples"]} == {4}
@@ -169,6 +170,8 @@ def test_nights_say_what_moved_most(layout, tmp_path):
 
 
 def night(day, reward):
+    digest = {"spec": "s", "steps": [1], "weights": "w", "samples": {}}
+    digest["metrics"] = {"reward": f"{reward:08.4f}"}
     return {
         "night": f"2026-02-{day:02d}-0123abcd",
         "started": 1.7e9 + 86400 * day,
@@ -177,7 +180,7 @@ def night(day, reward):
         "environment": {},
         "values": {"chain / grpo / reward": reward},
         "spread": {"chain / grpo / reward": 0.01},
-        "digests": {"chain / grpo / seed 0": {"metrics": {"reward": f"{reward:08.4f}"}}},
+        "digests": {"chain / grpo / seed 0": digest},
         "failed": {},
         "bits": False,
         "said": "bits are the same",
