@@ -143,7 +143,7 @@ def main() -> None:
 
     for owner, method, name in (
         (policy, "sample", "sample"),
-        (trainer, "_score", "log-probabilities"),
+        (trainer, "_experience", "log-probabilities"),
         (trainer, "_update", "update"),
     ):
         watch(owner, method, name)

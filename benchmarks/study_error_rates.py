@@ -44,7 +44,7 @@ from rpg.study.analysis import Reported, over_levels
 from rpg.study.plans import decided, portions
 from rpg.study.proposals import batch_seed, propose
 from rpg.study.spec import Range, Space
-from rpg.study.tuning import Trial, judged, winner
+from rpg.study.tuning import Trial, pruned_and_due, winner
 
 FALSE_ALLOWED, POWER_ALLOWED = 0.065, stats.power.POWER - 0.05
 RATE, BETA, CLIP = "rate", "beta", "clip"
@@ -131,7 +131,7 @@ def search(
             Trial(len(trials) + at, one, (None,) * cell.seeds) for at, one in enumerate(settings)
         ]
         while True:
-            batch, due = judged(batch, cell.halving)
+            batch, due = pruned_and_due(batch, cell.halving)
             if not due:
                 break
             for at, seed in due:

@@ -263,20 +263,20 @@ class _Match:
     def statements(self, stated: list[Statement]) -> Verdict:
         """Every statement has to be the gold answer; a decimal near it may follow its exact
         value."""
-        exact = False
+        was_exact = False  # an earlier statement is the gold answer itself
         for statement in _concluded(stated):
             try:
                 trees = [self._tree(formula) for formula in statement.formulas]
             except Unreadable as reason:
                 return False, f"not read: {reason}"
-            if exact and all(map(domain, trees)):
+            if was_exact and all(map(domain, trees)):
                 continue
             if any(map(_of_naturals, trees)) and len(self.gold) == 1 and periodic(self.gold[0]):
                 return False, "not every integer"
             trees = rewriting.unfolded(trees)
-            if statement.approximate and exact and self._near(trees):
+            if statement.approximate and was_exact and self._near(trees):
                 continue
-            if statement.approximate and not exact and not self.rounded:
+            if statement.approximate and not was_exact and not self.rounded:
                 return False, "not read: unclear: about an exact value"
             try:
                 right = self._several(trees, statement)
@@ -285,8 +285,8 @@ class _Match:
             if not right and len(trees) > len(self.gold):
                 return False, "states more than the gold answer"
             if not right:
-                return False, "states two answers" if exact else "not equivalent"
-            exact = True
+                return False, "states two answers" if was_exact else "not equivalent"
+            was_exact = True
         return True, "equivalent"
 
     def _tree(self, formula: tuple[Token, ...]) -> Tree:

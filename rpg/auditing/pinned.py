@@ -61,10 +61,10 @@ def weights(
     whole = away.sum(-1, keepdim=True)
     lengths = mask.sum(-1, keepdim=True)
     logs = {"": 0 * away, "token": away, "sequence": whole, "geometric": whole / lengths}
-    judged = logs[correction.by or correction.weight].exp()
+    bounded = logs[correction.by or correction.weight].exp()
     (low, high) = correction.keep
     weight = logs[correction.weight].exp().clamp(*correction.bound)
-    return weight * ((judged >= low) & (judged <= high)) * mask
+    return weight * ((bounded >= low) & (bounded <= high)) * mask
 
 
 @dataclass(frozen=True)

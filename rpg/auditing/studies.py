@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
-from math import comb, inf, prod
+from math import comb, inf
 from typing import Any, Self
 
 import torch
@@ -97,9 +97,9 @@ def _two_groups(algo: Algorithm, p: Tensor, n: int) -> Moments:
         advantage = found[:, 0]
         score = torch.where(right, 1 - p[group], -p[group])  # d log pi / d logit
         step = torch.zeros_like(p).index_add(0, group, advantage * score) / len(group)
-        chance = prod(
-            comb(n, k) * q**k * (1 - q) ** (n - k) for k, q in zip(counts, SUCCESS, strict=True)
-        )
+        chance = 1.0  # that so many responses to each prompt are right
+        for k, q in zip(counts, SUCCESS, strict=True):
+            chance *= comb(n, k) * q**k * (1 - q) ** (n - k)
         mean = mean + chance * step
         square = square + chance * (step @ step).item()
     return Moments(mean, square - (mean @ mean).item())
@@ -173,8 +173,8 @@ def corrected(name: str, how: Corrected, apart: float) -> list[StudyResult]:
     apart: from old to the sampler, towards the world's third policy, in standard deviations of a
     logit.
     """
-    (loss, weigh) = how
-    (drawn, logits, inputs, targets) = _mismatch(apart)
+    loss, weigh = how
+    sampled_world, logits, inputs, targets = _mismatch(apart)
     if weigh is not None:
         mask = inputs["response_mask"]
         start = world().log_probs(world().old)
@@ -182,7 +182,7 @@ def corrected(name: str, how: Corrected, apart: float) -> list[StudyResult]:
             old_log_prob=start, sampler_log_prob=inputs["old_log_prob"], response_mask=mask
         )
         inputs = inputs | {"old_log_prob": start, "rollout_weights": weights}
-    moment = moments(drawn, logits, batch_slopes(loss, inputs))
+    moment = moments(sampled_world, logits, batch_slopes(loss, inputs))
     return [
         StudyResult.of("correction", name, target, moment, exact)
         for target, exact in targets.items()
@@ -195,13 +195,14 @@ def _mismatch(apart: float) -> tuple[World, Tensor, dict[str, Any], dict[str, Te
     the gradients."""
     w = world()
     sampler = w.old + apart / APART * (w.ref - w.old)
-    drawn = replace(w, old=sampler)  # responses come from the sampler
-    drawn = replace(drawn, rewards=w.rewards - drawn.sampled() @ w.rewards)
+    sampled_world = replace(w, old=sampler)  # responses come from the sampler
+    mean_reward = sampled_world.sampled() @ w.rewards
+    sampled_world = replace(sampled_world, rewards=w.rewards - mean_reward)
     logits = w.policy(DRIFT)
-    inputs = inputs_of(drawn, logits, sampler, spread(drawn, sampler))
+    inputs = inputs_of(sampled_world, logits, sampler, spread(sampled_world, sampler))
     targets = {
-        "token, sampler's prefixes": gradients(drawn, logits, sampler, "token")["reward"],
+        "token, sampler's prefixes": gradients(sampled_world, logits, sampler, "token")["reward"],
         "token, old's prefixes": gradients(w, logits, w.old, "token")["reward"],
         "response": gradients(w, logits, w.old, "sequence")["reward"],
     }
-    return drawn, logits, inputs, targets
+    return sampled_world, logits, inputs, targets

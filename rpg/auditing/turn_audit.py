@@ -60,7 +60,7 @@ def turn_world(kind: str, seed: int = 0) -> World:
 def leaky(world: World) -> World:
     """The world as a loss sees it that takes the environment's tokens for the policy's."""
     mask = world.mask | (torch.arange(LENGTH) == SAID)
-    return replace(world, mask=mask, environment=0.0, drawn=world.sampled())
+    return replace(world, mask=mask, environment=0.0, sampling_chances=world.sampled())
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,9 @@ class World:
     environment: Tensor | float = 0.0
     """(N, T) log-probability of the tokens that an environment writes, zero elsewhere; these are
     not in `mask`."""
-    drawn: Tensor | None = None
-    """(N,) how often a response is sampled, where `old` and the environment do not say it."""
+    sampling_chances: Tensor | None = None
+    """(N,) probability that a response is sampled; None: it follows from `old` and
+    `environment`."""
 
     def policy(self, drift: float) -> Tensor:
         """Logits (S, V) of the trained policy."""
@@ -50,7 +51,9 @@ class World:
 
     def sampled(self) -> Tensor:
         """(N,) probability of every response under the sampling policy."""
-        return self.probabilities(self.old) if self.drawn is None else self.drawn
+        if self.sampling_chances is not None:
+            return self.sampling_chances
+        return self.probabilities(self.old)
 
     def state_weights(self, logits: Tensor) -> Tensor:
         """(S,) how often each prefix is visited per response."""

@@ -88,7 +88,7 @@ def token_values(
     marks: Tensor,
     optimizer_step: int,
     loss: Tensor,
-    drawn: Tensor,
+    sampler: Tensor,
     log_prob: Tensor,
     inputs: LossInputs,
     token_kl: Tensor | None = None,
@@ -96,7 +96,7 @@ def token_values(
     """Of the marked rows of a micro-batch; zero where masked, as the tokens of an environment are.
 
     marks (N,) as in :class:`Recorder`; loss: the scalar that `backward` is yet to be called on;
-    drawn (N, T): log-probabilities under the policy that sampled; log_prob (N, T), a leaf, and
+    sampler (N, T): log-probabilities under the policy that sampled; log_prob (N, T), a leaf, and
     `inputs` of the loss; token_kl (N, T): the KL over the whole distribution, where the loss has
     one (whose gradient is not in the slope).
     """
@@ -115,7 +115,7 @@ def token_values(
     values = {
         "policy": log_prob,
         "old": inputs.old_log_prob,
-        "sampler": drawn,
+        "sampler": sampler,
         "reference": inputs.old_log_prob if reference is None else reference,
         "ratio": terms["ratio"],
         "advantage": inputs.advantages,

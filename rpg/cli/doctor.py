@@ -138,7 +138,7 @@ def _of_gpus() -> Iterator[Finding]:
 def _of_verl(specs: list[RunSpec]) -> list[Finding]:
     """What verl needs, for those of these runs that train on it; without any, for a run on all GPUs
     of this machine."""
-    from rpg.backends.verl.readiness import facts, judge
+    from rpg.backends.verl.readiness import facts, findings
     from rpg.config.backend import VerlBackend, VllmRollout
 
     host = facts()
@@ -150,7 +150,9 @@ def _of_verl(specs: list[RunSpec]) -> list[Finding]:
         ]
     if not sections:
         sections = [VerlBackend(type="verl")]
-    return list(dict.fromkeys(finding for section in sections for finding in judge(section, host)))
+    return list(
+        dict.fromkeys(finding for section in sections for finding in findings(section, host))
+    )
 
 
 def _of_prompts(specs: list[RunSpec], layout: Layout) -> Iterator[Finding]:

@@ -189,17 +189,18 @@ def _choose(runs: tuple["PlannedRun", ...], name: str | None, file: Path) -> "Pl
 
     folders = [planned.folder for planned in runs]
     matching = [planned for planned in runs if planned.folder.startswith(name or "")]
-    exact = [planned for planned in runs if planned.folder == name]
-    if len(exact or matching) == 1:
-        return (exact or matching)[0]
+    named = [planned for planned in runs if planned.folder == name]
+    chosen = named or matching
+    if len(chosen) == 1:
+        return chosen[0]
     if name is None:
         problem = f"has {len(runs)} runs; choose one with --run."
     else:
         hint = "." if matching else nearest(name, folders)
         problem = f"--run {name!r} matches {len(matching) or 'none'} of its runs{hint}"
-    shown = ", ".join(folders[:10]) + (
-        f" and {len(folders) - 10} more" if len(folders) > 10 else ""
-    )
+    shown = ", ".join(folders[:10])
+    if len(folders) > 10:
+        shown += f" and {len(folders) - 10} more"
     refuse(f"{file}: {problem} There are: {shown}")
 
 

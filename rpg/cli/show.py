@@ -168,8 +168,8 @@ def _print_memory(sweep: Sweep, machine: Machine | None) -> None:
     from rpg.planning.space import memory, with_backend
 
     cuda = sweep.runs[0].spec.backend.device == "cuda" or machine is not None
-    judge = machine or H100
-    room = judge.memory if cuda else total_memory()
+    gpu = machine or H100
+    room = gpu.memory if cuda else total_memory()
     specs = [with_backend(run.spec, device="cuda") if cuda else run.spec for run in sweep.runs]
     needs = [(need, spec) for spec in specs if (need := memory(spec, room)) is not None]
     if not needs:
@@ -192,15 +192,15 @@ def _print_memory(sweep: Sweep, machine: Machine | None) -> None:
     if not cuda:
         return
     if need.most <= room:
-        each = hours(spec, judge)
+        each = hours(spec, gpu)
         time = (
             f"; about {each:.1f} hours of training each, calculated, not measured" if each else ""
         )
-        say(f"fits into {judge.name}{time}")
+        say(f"fits into {gpu.name}{time}")
     else:
-        change = nearest_change(spec, judge)
+        change = nearest_change(spec, gpu)
         fits = f"fits with {change}" if change else "no change tried makes it fit"
-        say(f"! does not fit into {judge.name}; {fits}")
+        say(f"! does not fit into {gpu.name}; {fits}")
 
 
 def _print_estimates(sweep: Sweep, machine: Machine | None) -> None:

@@ -214,10 +214,10 @@ class LocalBackend(BackendSection):
         )
         settings = [] if phase == "log-probabilities" else ["gradient_checkpointing"]
         settings += ["offload"] if settings and self.device == "cuda" else []
-        exact = [f"backend.{name}" for name in settings if not getattr(self, name)]
-        if not exact:
+        same_results = [f"backend.{name}" for name in settings if not getattr(self, name)]
+        if not same_results:
             return f"{passes}: set one of them and run the same command again"
-        first, *more = exact
+        first, *more = same_results
         also = f"; if that is not enough, {more[0]}=true as well" if more else ""
         # On a GPU some kernels add in no fixed order, with and without this.
         same = ", with bit-identical results" if self.device == "cpu" else ""

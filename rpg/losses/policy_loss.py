@@ -52,12 +52,14 @@ def policy_loss(
     """The loss of `algo` on one (micro-)batch.
 
     log_prob, old_log_prob, ref_log_prob (B, T): log-probabilities of the sampled tokens under the
-    trained, the sampling and the reference policy; None for an algorithm whose reference is `old`,
-    or that has no KL. Only `log_prob` receives a gradient. advantages (B, T): rewards minus
-    baseline, without KL; for the ratio levels prefix and sequence one value per response, spread
-    over its tokens. response_mask (B, T): non-zero where a token counts; values elsewhere, even
-    NaN, are never read. rollout_weights (B, T) or (B, 1): correction for a sampler that differs
-    from `old`, multiplied onto the loss as a constant. token_kl (B, T): of an algorithm whose kl is
+    trained, the old and the reference policy. The old policy is the one that drew the tokens, as it
+    was before this rollout's first update; the ratio divides by it. If another policy drew them (a
+    sampler that is staler or rounded), rollout_weights (B, T) or (B, 1) correct for it: they are
+    multiplied onto the loss as a constant. ref_log_prob is None for an algorithm whose reference is
+    the old policy, or that has no KL. Only `log_prob` receives a gradient. advantages (B, T):
+    rewards minus baseline, without KL; for the ratio levels prefix and sequence one value per
+    response, spread over its tokens. response_mask (B, T): non-zero where a token counts; values
+    elsewhere, even NaN, are never read. token_kl (B, T): of an algorithm whose kl is
     of type distribution, the divergence at each token (:func:`rpg.distribution_kl`), which receives
     a gradient, too, and no `rollout_weights`, because it does not depend on the token that was
     sampled. counts: sizes of the whole mini-batch (default: this batch).
@@ -220,7 +222,7 @@ def _measure(x: TokenInputs, token: TokenLoss, loss: Tensor) -> tuple[Tensor, Te
     """The sums of _SUMS over unmasked tokens, and the largest ratio; nothing leaves the device.
 
     KL(p || q) = E_p[q/p - 1 - log(q/p)] (paper, Appendix D), its expectation carried over to
-    samples from `old`.
+    samples from the old policy.
     """
     zero = torch.zeros_like(loss)
     named = {"loss": loss, "tokens": x.mask.sum()}
@@ -228,7 +230,7 @@ def _measure(x: TokenInputs, token: TokenLoss, loss: Tensor) -> tuple[Tensor, Te
     w = bounded_exp(x.log_w)
     named["kl_old_to_policy"] = k3(x.log_w).sum()
     named["kl_policy_to_old"] = (w * k3(-x.log_w)).sum()
-    if x.log_v is None:  # the reference is `old`
+    if x.log_v is None:  # the reference is the old policy
         named["kl_ref_to_policy"] = named["kl_old_to_policy"]
         named["kl_policy_to_ref"] = named["kl_policy_to_old"]
     else:
@@ -335,22 +337,23 @@ def rollout_weights(
 ) -> Tensor | None:
     """The `rollout_weights` of :func:`rpg.policy_loss`; None for `none` and `ignore`.
 
-    old_log_prob, sampler_log_prob (B, T): log-probabilities of the sampled tokens under the policy
-    at the beginning of the step and under the one that drew them; response_mask (B, T): non-zero
-    where a token counts. Returns (B, T) for level token, (B, 1) for level sequence, whose ratio is
-    the product over a response. Precision and errors: as there.
+    old_log_prob, sampler_log_prob (B, T): log-probabilities of the sampled tokens under the old
+    policy (before the step's updates) and under the one that drew them; response_mask (B, T):
+    non-zero where a token counts. Returns (B, T) for level token, (B, 1) for level sequence, whose
+    ratio is the product over a response. Precision and errors: as there.
     """
     if setting.type == "none" or setting.type == "ignore":
         return None
     with torch.no_grad():
         mask = response_mask != 0
         dtype = torch.promote_types(old_log_prob.dtype, torch.float32)
-        given = {"old_log_prob": old_log_prob, "sampler_log_prob": sampler_log_prob}
-        old, sampler = (x.to(dtype).clamp(min=LOG_PROB_FLOOR) for x in given.values())
+        old = old_log_prob.to(dtype).clamp(min=LOG_PROB_FLOOR)
+        sampler = sampler_log_prob.to(dtype).clamp(min=LOG_PROB_FLOOR)
         log_ratio = torch.where(mask, old - sampler, 0)
         if not log_ratio.isfinite().all():
             # A comparison with a bound would take NaN for outside of it.
-            raise _explain_not_finite(float("nan"), given, mask)
+            inputs = {"old_log_prob": old_log_prob, "sampler_log_prob": sampler_log_prob}
+            raise _explain_not_finite(float("nan"), inputs, mask)
         if isinstance(setting, RejectedSamples):
             return _kept(setting, log_ratio, mask).to(log_ratio.dtype)
         if setting.level == "sequence":

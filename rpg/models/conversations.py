@@ -119,13 +119,13 @@ class Conversations:
             rows = rows or list(active)
             contexts = [so_far[row] for row in rows[::size]]  # at first one for a whole group
             room = min(max_new_tokens - fewest, positions - max(map(len, contexts)))
-            drawn = None
+            turn_uniforms = None
             if uniforms is not None:
                 windows = [uniforms[row, len(talks[row].tokens) :][:room] for row in rows]
-                drawn = torch.stack(
+                turn_uniforms = torch.stack(
                     [torch.nn.functional.pad(u, (0, room - len(u))) for u in windows]
                 )
-            turn = replace(plan, group_size=size, max_new_tokens=room, uniforms=drawn)
+            turn = replace(plan, group_size=size, max_new_tokens=room, uniforms=turn_uniforms)
             if size < group_size:
                 turn = replace(turn, tell=ignore_progress)
             samples = policy.sample(contexts, turn)
@@ -185,10 +185,9 @@ class Conversations:
         """Add the environment's reply to the turn `ids`, which conversation `row` ends with;
         whether the policy has another turn. limit: tokens of a response, whoever writes them."""
         talk.turns.append(tokenizer.decode(ids, skip_special_tokens=True))
-        begin, end = map(re.escape, self.task.markers)
-        asked = re.findall(f"{begin}(.*?){end}", talk.turns[-1], re.DOTALL)[
-            : self.task.calls - talk.calls
-        ]
+        opening, closing = map(re.escape, self.task.markers)
+        asked = re.findall(f"{opening}(.*?){closing}", talk.turns[-1], re.DOTALL)
+        asked = asked[: self.task.calls - talk.calls]
         if talk.truncated or not asked:
             return False
         replies = [self.environments.call(row, text) for text in asked]

@@ -118,20 +118,20 @@ def generate(
     at_once = plan.rows_at_once or rows
     prompt_ids = [list(prompt) for prompt in prompts]
     prompt_of = torch.arange(rows, device=engine.device) // group_size
-    for begin in range(0, rows, at_once):
-        end = min(begin + at_once, rows)
-        first = begin // group_size
+    for start in range(0, rows, at_once):
+        end = min(start + at_once, rows)
+        first = start // group_size
         last = (end - 1) // group_size
         part = _Part(
             engine=engine,
             prompts=prompt_ids[first : last + 1],
-            prompt_of=prompt_of[begin:end] - first,
+            prompt_of=prompt_of[start:end] - first,
             plan=plan,
             stop=stop,
             stopper=stopper,
         )
-        uniforms = None if plan.uniforms is None else plan.uniforms[begin:end]
-        parts.append(part.draw(uniforms, before=begin))
+        uniforms = None if plan.uniforms is None else plan.uniforms[start:end]
+        parts.append(part.draw(uniforms, before=start))
     samples = joined(parts)
     return replace(samples, batch=replace(samples.batch, prompts=prompt_ids, prompt_of=prompt_of))
 
@@ -170,20 +170,20 @@ class _Results:
         self.lengths = torch.full((rows,), limit, device=device)
         self.truncated = torch.ones(rows, dtype=torch.bool, device=device)
 
-    def add(self, active: Tensor, begin: int, block: _Block, ended: Tensor) -> Tensor:
-        """Take in what the rows `active` drew from position `begin` on, each up to its first end;
+    def add(self, active: Tensor, start: int, block: _Block, ended: Tensor) -> Tensor:
+        """Take in what the rows `active` drew from position `start` on, each up to its first end;
         bool, which of them have ended. `ended` (rows, positions)."""
         positions = ended.shape[1]
-        window = slice(begin, begin + positions)
+        window = slice(start, start + positions)
         held = ended.cumsum(1) - ended.long() == 0  # up to the first end
-        for result, drawn in (
+        for result, part in (
             (self.tokens, block.tokens),
             (self.log_prob, block.log_prob),
             (self.entropy, block.entropy),
         ):
-            result[active, window] = drawn * held if positions > 1 else drawn
+            result[active, window] = part * held if positions > 1 else part
         over = ended.any(1)
-        self.lengths[active] = torch.where(over, begin + held.sum(1), self.limit)
+        self.lengths[active] = torch.where(over, start + held.sum(1), self.limit)
         self.truncated[active] = ~over
         return over
 
@@ -221,18 +221,18 @@ class _Part:
                 engine.select(row_of)
                 logits = logits[row_of]
                 row_of = active
-            for begin in range(0, limit, engine.block):
-                end = min(begin + engine.block, limit)
-                u = None if uniforms is None else uniforms[active, begin:end]
-                block = self._block(logits, u, range(begin, end), ends, row_of if shared else None)
+            for start in range(0, limit, engine.block):
+                end = min(start + engine.block, limit)
+                u = None if uniforms is None else uniforms[active, start:end]
+                block = self._block(logits, u, range(start, end), ends, row_of if shared else None)
                 ended = torch.isin(block.tokens, ends)
                 if self.stopper is not None:
-                    results.tokens[active, begin:end] = block.tokens
-                    ended |= self._stopped(results.tokens[active, :end], begin, self.stopper)
-                for position, kept in enumerate(block.kept, begin):
+                    results.tokens[active, start:end] = block.tokens
+                    ended |= self._stopped(results.tokens[active, :end], start, self.stopper)
+                for position, kept in enumerate(block.kept, start):
                     assert lists is not None
                     lists.add(active, position, kept, row_of)
-                over = results.add(active, begin, block, ended)
+                over = results.add(active, start, block, ended)
                 left = (~over).nonzero()[:, 0]  # here the host waits
                 self.plan.tell(before + rows - len(left), end)
                 if not len(left) or end == limit:
@@ -296,26 +296,26 @@ class _Part:
             torch.stack(tokens, 1), torch.stack(log_probs, 1), torch.stack(entropies, 1), kept
         )
 
-    def _stopped(self, tokens: Tensor, begin: int, stopper: Stopper) -> Tensor:
-        """(rows, positions from `begin` on) bool: the token completes a stop string; `tokens` are
+    def _stopped(self, tokens: Tensor, start: int, stopper: Stopper) -> Tensor:
+        """(rows, positions from `start` on) bool: the token completes a stop string; `tokens` are
         those of the rows from their first one on."""
-        start = max(0, begin + 1 - stopper.tail)
-        before = begin - start
-        rows = tokens[:, start:].tolist()
+        first = max(0, start + 1 - stopper.tail)  # what a stop string could reach back to
+        before = start - first
+        rows = tokens[:, first:].tolist()
         least = self.plan.restriction.min_tokens
-        completed = torch.zeros(len(rows), tokens.shape[1] - begin, dtype=torch.bool)
-        for i in range(max(0, least - begin - 1), completed.shape[1]):
+        completed = torch.zeros(len(rows), tokens.shape[1] - start, dtype=torch.bool)
+        for i in range(max(0, least - start - 1), completed.shape[1]):
             completed[:, i] = torch.tensor(stopper([ids[: before + i + 1] for ids in rows]))
         return completed.to(tokens.device)
 
 
 def _step(
-    engine: Engine, logits: Tensor, active: Tensor, row_of: Tensor, drawn: Tensor
+    engine: Engine, logits: Tensor, active: Tensor, row_of: Tensor, tokens: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Split the cache's rows where responses drew different tokens, append these; (logits, active,
     row_of) afterwards."""
     vocabulary = logits.shape[1]
-    branches, row_of = torch.unique(row_of * vocabulary + drawn, return_inverse=True)
+    branches, row_of = torch.unique(row_of * vocabulary + tokens, return_inverse=True)
     row_of, order = row_of.sort(stable=True)
     parents = branches // vocabulary
     if len(parents) != len(logits) or bool((parents[1:] == parents[:-1]).any()):

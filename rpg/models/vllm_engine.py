@@ -44,7 +44,8 @@ class Vllm:
                 f"{section}.engine: vllm cannot be imported ({error}); "
                 f"{install_command('vllm')}, or choose {{type: local}}"
             ) from error
-        self._vllm, self._is_cpu = vllm, vllm.platforms.current_platform.is_cpu()
+        self._vllm = vllm
+        self._is_cpu = vllm.platforms.current_platform.is_cpu()
         self.sampling = sampling
         self.spec = spec
         self.dtype = "bfloat16" if bfloat16 else "float32"
@@ -53,7 +54,7 @@ class Vllm:
         self.adapters: Any = None
         self._adapters_used = 0
         self._round = 0
-        """Counts calls of `drawn`, to tell the responses of this call from those of earlier ones.
+        """Counts calls of `outputs`, to tell the responses of this call from those of earlier ones.
         """
 
     def begin(self, path: str, revision: str | None = None, **settings: object) -> None:
@@ -108,13 +109,14 @@ class Vllm:
         number = self._adapters_used
         self.adapters = LoRARequest(f"adapters-{number}", number, str(folder))
 
-    def drawn(
+    def outputs(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], **more: object
     ) -> Iterator[list[tuple[int, Any]]]:
         """Lists of (row, vLLM's output for it), as they are finished. Row i answers the token ids
         `prompts[i]`; its random numbers follow from `seeds[i]`; `more` of vLLM's `SamplingParams`.
         """
-        engine, self._round = self.llm.llm_engine, self._round + 1
+        engine = self.llm.llm_engine
+        self._round += 1
         waiting = {f"{self._round}-{row}": row for row in range(len(prompts))}
         try:
             for name, ids, seed in zip(waiting, prompts, seeds, strict=True):

@@ -2,7 +2,7 @@
 response.
 
 Lists have an entry per response token: log-probabilities (nats) under the policy that was updated,
-the one before the rollout's first update (`old`), the one that drew the response (`sampler`) and
+the old one, which the ratio divides by (`old`), the one that drew the response (`sampler`) and
 the reference; the importance ratio; the bound of the clip that silenced the token (CLIPPED); the
 advantage; the KL(policy || reference) (the ratio times k3 of the token,
 or a sum over the vocabulary where the loss has one); and the slope, the derivative of the

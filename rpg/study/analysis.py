@@ -150,8 +150,8 @@ def look_over_levels(
     earlier, planned, level = stats.next_look(taken, OVER_LEVELS, scores.runs, len(registered.runs))
     apart = over_levels(scores, registered.baseline, level)
     benchmarks = list(registered.benchmarks)
-    judged = MEAN if len(benchmarks) > 1 else benchmarks[0]
-    by_benchmark = {(name, judged): result for name, result in apart.items()}
+    headline = MEAN if len(benchmarks) > 1 else benchmarks[0]
+    by_benchmark = {(name, headline): result for name, result in apart.items()}
     together = looked_at(by_benchmark, earlier)
     results = outcomes(together)
     look = stats.Look(

@@ -161,8 +161,8 @@ def decided(results: Mapping[str, Sequence[Any]], headline: str, matters: float)
     """Whether the differences of a look (rpg.stats.Look.results) need no more seeds: each is
     better, worse, or has an interval within `matters`. Those of single benchmarks do not count,
     `headline` names what variants are judged by."""
-    judged = [result for key, result in results.items() if json.loads(key)[1] == headline]
-    return bool(judged) and all(
+    on_headline = [result for key, result in results.items() if json.loads(key)[1] == headline]
+    return bool(on_headline) and all(
         verdict in ("better", "worse") or (-matters <= low and high <= matters)
-        for low, high, verdict in judged
+        for low, high, verdict in on_headline
     )

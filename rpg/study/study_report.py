@@ -106,10 +106,10 @@ def search(material: Material, views: Sequence[Sequence[str]] | None = None) -> 
     data = material.trials.assign(link=material.trials.get("link"))
     if views is None:
         views = [list(log)[:2], *([field] for field in log if len(log) > 1)]
-    drawn = []
+    charts = []
     for place, view in enumerate(filter(None, views), 1):
         panels = study_charts.search(data, {field: log[field] for field in view})
-        drawn.append((f"search-{place}", " and ".join(view), panels))
+        charts.append((f"search-{place}", " and ".join(view), panels))
     names = list(dict.fromkeys(field for space in material.spaces.values() for field in space))
     fields = map(study_charts.short, names)
     header = ["Variant", "Trials", "Pruned", "Failed", "Best accuracy", *fields, "Good"]
@@ -121,7 +121,7 @@ def search(material: Material, views: Sequence[Sequence[str]] | None = None) -> 
         "Search",
         (),
         [grid_of("Best of the trials", "search", header, rows)],
-        drawn,
+        charts,
         [NOTES["good"]],
     )
 
@@ -226,9 +226,9 @@ def problems(scores: analysis.Reported, baseline: str) -> Section:
         y="share of seeds and problems above it",
         interpolate="step-after",
     )
-    drawn = [("profiles", "Performance profiles", chart)]
+    charts = [("profiles", "Performance profiles", chart)]
     grid = grid_of("Over problems", "problems", header, rows)
-    return Section("Over problems", (), [grid], drawn, [NOTES["problems"]])
+    return Section("Over problems", (), [grid], charts, [NOTES["problems"]])
 
 
 def variance(scores: analysis.Reported, factors: Sequence[str]) -> Section:

@@ -16,7 +16,7 @@ from rpg.store import Layout, RunFolder, atomic_write_json
 from rpg.store.run_folder import FORMAT, folders, read_checked
 from rpg.store.samples import accuracy
 from rpg.study.spec import Space, Study
-from rpg.study.tuning import Outcome, Trial, judged, winner
+from rpg.study.tuning import Outcome, Trial, pruned_and_due, winner
 
 
 class Tuning(NamedTuple):
@@ -109,7 +109,7 @@ def batch_trials(
     layout: Layout, study: str, tuning: Tuning, number: int
 ) -> tuple[list[Trial], list[tuple[int, int]]]:
     """The trials of a batch that was proposed, with what their runs have come to, and the runs that
-    are due (rpg.study.tuning.judged). Raises StoreError: the record cannot be read."""
+    are due (rpg.study.tuning.pruned_and_due). Raises StoreError: the record cannot be read."""
     record = read_checked(batch_path(layout, study, tuning, number), ("search", "trials"))
     batch = {"search": record["search"], "batch": number}
     trials = []
@@ -119,7 +119,7 @@ def batch_trials(
         trials.append(
             Trial(proposed["trial"], proposed["settings"], outcomes, runs=proposed["runs"], **batch)
         )
-    return judged(trials, tuning.halving)
+    return pruned_and_due(trials, tuning.halving)
 
 
 def tried(layout: Layout, study: str, tuning: Tuning) -> list[Trial]:

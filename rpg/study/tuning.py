@@ -43,7 +43,9 @@ class Trial:
         return sum(values) / len(values) if values else math.nan
 
 
-def judged(batch: Sequence[Trial], halving: bool) -> tuple[list[Trial], list[tuple[int, int]]]:
+def pruned_and_due(
+    batch: Sequence[Trial], halving: bool
+) -> tuple[list[Trial], list[tuple[int, int]]]:
     """(the trials of a batch with those marked that are pruned, (place in the batch, place of the
     seed) of the runs that are due). Without halving all runs are due at once. With it, one seed
     after another, and after each only the better half of the trials left goes on (Jamieson &

@@ -71,9 +71,9 @@ def _with_tuning(splits: Splits, count: int) -> Splits:
                 f"task.tuning_problems: {count}, but {name} has {len(problems)} problems; "
                 "accepted: fewer than that"
             )
-        drawn = set(random.Random(f"tuning {name}").sample(range(len(problems)), count))
-        apart[f"{name}{TUNING}"] = [problems[at] for at in sorted(drawn)]
-        benchmarks[name] = [problem for at, problem in enumerate(problems) if at not in drawn]
+        for_tuning = set(random.Random(f"tuning {name}").sample(range(len(problems)), count))
+        apart[f"{name}{TUNING}"] = [problems[at] for at in sorted(for_tuning)]
+        benchmarks[name] = [problem for at, problem in enumerate(problems) if at not in for_tuning]
     return replace(splits, benchmarks=benchmarks | apart)
 
 

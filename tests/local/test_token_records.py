@@ -36,8 +36,11 @@ def test_the_numbers_are_those_of_the_loss(home, name):
     trainer.step(1)
     trainer.step(2)
     found = {}
-    inner, score = trainer.optimizer.step, trainer._score
-    trainer._score = lambda graded, *rest: score(found.setdefault("graded", graded), *rest)
+    inner = trainer.optimizer.step
+    make_experience = trainer._experience
+    trainer._experience = lambda graded, *rest: make_experience(
+        found.setdefault("graded", graded), *rest
+    )
 
     def step(*arguments):
         found["gradient"] = torch.cat([p.grad.flatten() for p in trainer.policy.model.parameters()])

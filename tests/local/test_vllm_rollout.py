@@ -27,18 +27,19 @@ def test_every_step_draws_from_its_policy_and_a_killed_run_ends_with_the_same_bi
 ):
     """vLLM's log-probabilities are those of the policy that samples, up to rounding, also once that
     has moved; and loss and weights know which they are."""
-    gaps, score = [], Trainer._score
+    gaps = []
+    make_experience = Trainer._experience
 
     def watched(self, graded, sampler):
         batch = graded.samples.batch
         exact = sampler.log_probs(batch, 0.8).detach()
-        experience, kl = score(self, graded, sampler)
+        experience = make_experience(self, graded, sampler)
         ratio = (experience.old - graded.samples.log_prob).exp().clamp(max=2)
         assert experience.weights[batch.mask].allclose(ratio[batch.mask])
         gaps.append(float((graded.samples.log_prob - exact).abs().max()))
-        return experience, kl
+        return experience
 
-    monkeypatch.setattr(Trainer, "_score", watched)
+    monkeypatch.setattr(Trainer, "_experience", watched)
     rollout = {"engine": "vllm", "temperature": 0.8, **change}
     spec = make_spec(model=HEAD, algorithm=CORRECTED, training=FAST, rollout=rollout)
     whole, _ = whole_and_resumed(tmp_path, "vllm", spec, 1, 2)

@@ -12,7 +12,7 @@ from rpg.config.shipped import SHIPPED
 from rpg.study.plans import decided, portions
 from rpg.study.proposals import propose
 from rpg.study.spec import Range, load_study
-from rpg.study.tuning import Trial, equal_settings, judged, remarks, winner
+from rpg.study.tuning import Trial, equal_settings, pruned_and_due, remarks, winner
 from tests.study.stand_ins import RATE, run, study_file
 
 
@@ -57,7 +57,7 @@ def of(number, *outcomes, rate=1e-3):
 def test_the_better_half_goes_on_and_a_pruned_trial_cannot_win():
     first = (0.5, 0.9, 0.7, 0.7, float("nan"))
     batch = [of(number, value, None) for number, value in enumerate(first)]
-    trials, due = judged(batch, True)
+    trials, due = pruned_and_due(batch, True)
     assert due == [(1, 1), (2, 1)]  # of equal ones the earlier
     ended = [
         of(0, 0.5, None),
@@ -66,11 +66,11 @@ def test_the_better_half_goes_on_and_a_pruned_trial_cannot_win():
         of(3, 0.7, None),
         of(4, float("nan"), None),
     ]
-    trials, due = judged(ended, True)
+    trials, due = pruned_and_due(ended, True)
     assert due == []
     assert [one.state for one in trials] == ["pruned", "finished", "finished", "pruned", "failed"]
     assert winner(trials).number == 2
-    assert judged(batch, False)[1] == [(0, 1), (1, 1), (2, 1), (3, 1)]
+    assert pruned_and_due(batch, False)[1] == [(0, 1), (1, 1), (2, 1), (3, 1)]
     assert winner([of(0, None), of(1, float("nan"))]) is None
 
 

@@ -129,7 +129,7 @@ def verl_update(
 
 def an_experience(trainer):
     """What the embedded trainer's first update trains on."""
-    return trainer._score(trainer.roller.roll(trainer.policy, 1).kept, trainer.policy)[0]
+    return trainer._experience(trainer.roller.roll(trainer.policy, 1).kept, trainer.policy)
 
 
 def weights(module):

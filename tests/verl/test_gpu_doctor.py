@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rpg.backends.verl import cpu, readiness
-from rpg.backends.verl.readiness import Facts, Gpu, facts, gpu_problem, judge, torch_problem
+from rpg.backends.verl.readiness import Facts, Gpu, facts, findings, gpu_problem, torch_problem
 from rpg.config.sweep_spec import load_sweep
 from rpg.errors import UserError
 from rpg.planning.preflight import preflight
@@ -44,7 +44,7 @@ def wrong(changes, **differences):
     backend = load_run(CHAIN, changes).backend
     return [
         finding.text
-        for finding in judge(backend, replace(GOOD, **differences))
+        for finding in findings(backend, replace(GOOD, **differences))
         if finding.good is False
     ]
 
@@ -131,7 +131,9 @@ def test_a_gpu_in_use_is_worth_a_word():
     backend = load_run(CHAIN, EIGHT).backend
     used = (Gpu("NVIDIA H100", 80 * 2**30, 30 * 2**30), *GOOD.gpus[1:])
     [note] = [
-        finding.text for finding in judge(backend, replace(GOOD, gpus=used)) if finding.good is None
+        finding.text
+        for finding in findings(backend, replace(GOOD, gpus=used))
+        if finding.good is None
     ]
     assert "another process holds 30.0: vLLM may refuse to start" in note
 
@@ -170,7 +172,7 @@ def test_the_command_takes_shipped_names(command_line, tmp_path):
 def test_the_papers_sweeps_pass_on_a_good_machine():
     for path in sorted((Path(__file__).resolve().parents[2] / "configs/paper").glob("table*.yaml")):
         for run in load_sweep(path, {}, lambda spec: "data").runs:
-            assert all(finding.good for finding in judge(run.spec.backend, GOOD))
+            assert all(finding.good for finding in findings(run.spec.backend, GOOD))
 
 
 def test_a_job_on_a_cpu_names_the_distribution_that_is_missing(monkeypatch):

@@ -144,28 +144,36 @@ def test_the_loss_reads_what_the_embedded_trainers_reads(home, model, tmp_path, 
     spec = make_spec(algorithm=algorithm, training=training, rollout={"staleness": 1})
     settings = JobSettings.inside(verl_config(spec, model, tmp_path).actor_rollout_ref)
     trainer = make_trainer(spec, home)
-    scored, references = [], []
-    inner, look = trainer._score, trainer.reference.log_probs
+    rollouts = []
+    log_probs_before = []
+    experiences = []
+    references = []
+    make_experience = trainer._experience
+    reference_log_probs = trainer.reference.log_probs
 
     def watched(kept, sampler):
-        begin = score(
-            trainer.policy, kept.samples.batch, 1.0, Limits.of(spec.training, trainer.policy)
-        )
-        scored.append((kept, begin, *inner(kept, sampler)))
-        return scored[-1][2:]
+        limits = Limits.of(spec.training, trainer.policy)
+        rollouts.append(kept)
+        log_probs_before.append(score(trainer.policy, kept.samples.batch, 1.0, limits))
+        experiences.append(make_experience(kept, sampler))
+        return experiences[-1]
 
     def looked(*asked):
-        references.append(look(*asked))
+        references.append(reference_log_probs(*asked))
         return references[-1]
 
-    trainer._score, trainer.reference.log_probs = watched, looked
+    trainer._experience = watched
+    trainer.reference.log_probs = looked
     rows = [trainer.step(step) for step in (1, 2)]
-    kept, begins, theirs, log_ratio = scored[1]
+    kept = rollouts[1]
+    before = log_probs_before[1]
+    theirs = experiences[1]
+    log_ratio = theirs.before - theirs.reported
     batch = kept.samples.batch
     last = torch.zeros(batch.mask.shape).scatter(
         1, batch.lengths[:, None] - 1, kept.rewards[:, None].float()
     )
-    fields = {"response_mask": batch.mask.long(), "rm_scores": last, "old_log_probs": begins}
+    fields = {"response_mask": batch.mask.long(), "rm_scores": last, "old_log_probs": before}
     fields |= {"rollout_log_probs": kept.samples.log_prob, "correct": kept.correct}
     if references[1] is not None:
         fields["ref_log_prob"] = references[1]
@@ -183,7 +191,7 @@ def test_the_loss_reads_what_the_embedded_trainers_reads(home, model, tmp_path, 
     for name, value in (("lm_weights", theirs.lm_weights), ("rollout_is_weights", theirs.weights)):
         assert (value is None) == (name not in ours)
         if value is not None:
-            same(ours[name], value.expand_as(begins))
+            same(ours[name], value.expand_as(before))
     for name in {"rollout_weight_mean", "rollout_weight_ess", "rollout_weight_bounded"} & rows[
         1
     ].keys():
@@ -191,7 +199,7 @@ def test_the_loss_reads_what_the_embedded_trainers_reads(home, model, tmp_path, 
     kl, error = kl_and_error(log_ratio, batch.mask)
     assert metrics["kl_sampler_to_policy"] == pytest.approx(kl, rel=1e-3, abs=1e-7)
     assert metrics["kl_sampler_to_policy_error"] == pytest.approx(error, rel=1e-3, abs=1e-7)
-    near = fields | {"rollout_log_probs": begins * (1 + 1e-7)}
+    near = fields | {"rollout_log_probs": before * (1 + 1e-7)}
     assert experience(settings, near, prompts)[1]["kl_sampler_to_policy"] == 0, (
         "rounding is no distance"
     )

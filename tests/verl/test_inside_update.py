@@ -53,7 +53,7 @@ def test_a_step_is_the_embedded_trainers(
 
     trainer.optimizer.rollout_mode()
     rollout = trainer.roller.roll(trainer.policy, 1)
-    experience = trainer._score(rollout.kept, trainer.policy)[0]
+    experience = trainer._experience(rollout.kept, trainer.policy)
     trainer.reference.begin_updates(trainer.policy)
     trainer.optimizer.update_mode()
     theirs = trainer._update(1, experience)

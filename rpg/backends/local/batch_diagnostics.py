@@ -36,23 +36,26 @@ class Diagnostics:
         has_kl = isinstance(algo.kl, LossKL | ObjectiveKL | AdvantageKL) and algo.beta > 0
         self._without = algo.model_copy(update={"beta": 0.0}) if has_kl else None
         self._log_ratios: list[Tensor] = []
-        self._kl = self._rest = 0.0
+        self._kl = 0.0
+        self._rest = 0.0
 
-    def exact(
-        self, log_prob: Tensor, drawn: Tensor, inputs: LossInputs, bonus: Tensor | None
+    def add_exact(
+        self, log_prob: Tensor, sampler: Tensor, inputs: LossInputs, bonus: Tensor | None
     ) -> None:
         """Add a micro-batch's part of the exact gradient, before the backward pass that frees
         `log_prob`'s graph.
 
-        `drawn`: log-probabilities under the policy that sampled. `bonus` (an entropy, a divergence
-        of whole distributions) is part of the objective.
+        `sampler`: log-probabilities under the policy that sampled. `bonus` (an entropy, a
+        divergence of whole distributions) is part of the objective.
         """
         if not self._parameters:
             return
         reference = inputs.ref_log_prob
-        if reference is None:  # the reference is `old`, whichever that is
+        if reference is None:  # the reference is the old policy
             reference = inputs.old_log_prob
-        unbiased = replace(inputs, old_log_prob=drawn, ref_log_prob=reference, rollout_weights=None)
+        unbiased = replace(
+            inputs, old_log_prob=sampler, ref_log_prob=reference, rollout_weights=None
+        )
         algo = self.algorithm
         weights = self._parameters
         divergence = "none" if algo.kl.type in ("reward", "distribution") else divergence_of(algo)
@@ -95,12 +98,12 @@ class Diagnostics:
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._masters]
         product = sum(float((a * b).sum()) for a, b in zip(gradients, self._sums, strict=True))
         size = _norm(gradients)
-        exact = _norm(self._sums)
-        if not size or not exact:
+        exact_size = _norm(self._sums)
+        if not size or not exact_size:
             return metrics
         distance = _norm([a - b for a, b in zip(gradients, self._sums, strict=True)])
-        metrics["gradient_cosine"] = product / (size * exact)
-        metrics["gradient_bias"] = distance / exact
+        metrics["gradient_cosine"] = product / (size * exact_size)
+        metrics["gradient_bias"] = distance / exact_size
         return metrics
 
 

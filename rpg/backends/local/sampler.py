@@ -19,13 +19,14 @@ class Sampler:
         past: (rollout steps done, weights) of the policies before the current one, oldest first.
             Their number is the age of the policy that samples next, in rollouts.
         is_policy: whether the policy in training itself samples, at every step.
-        exact: whether samples have the log-probabilities that the trainer computes, up to rounding;
-            vLLM computes its own.
+        exact_samples: whether samples have the log-probabilities that the trainer computes, up to
+            rounding; vLLM computes its own.
     """
 
     def __init__(self, rollout: Rollout):
-        self.staleness, self.dtype = rollout.staleness, rollout.sampler.dtype
-        self.exact = rollout.engine.type == "local"
+        self.staleness = rollout.staleness
+        self.dtype = rollout.sampler.dtype
+        self.exact_samples = rollout.engine.type == "local"
         self.is_policy = not self.staleness and self.dtype == "same"
         self.past: list[tuple[int, Weights]] = []
         self._copy: Policy | None = None
@@ -36,9 +37,10 @@ class Sampler:
             return current
         if self._copy is None:
             self._copy = current.frozen_copy()
-        weights = dict(current.model.named_parameters()) | dict(
-            self.past[0][1] if self.past else {}
-        )
+        weights: dict[str, Tensor] = dict(current.model.named_parameters())
+        if self.past:
+            _, oldest = self.past[0]
+            weights |= oldest
         with torch.no_grad():
             for name, parameter in self._copy.model.named_parameters():
                 parameter.copy_(rounded(weights[name], self.dtype))

@@ -4,9 +4,9 @@ Shapes: N responses (rows), T response tokens.
 """
 
 import time
+from collections import defaultdict
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,7 +28,13 @@ from rpg.errors import UserError, is_no_memory
 from rpg.losses.advantages import advantages as advantages_of
 from rpg.losses.advantages import positive_lm_weights, value_targets
 from rpg.losses.aggregation import Counts, aggregate
-from rpg.losses.policy_loss import LossInputs, rollout_weights, weight_metrics, weighted_likelihood
+from rpg.losses.policy_loss import (
+    LossInputs,
+    LossOutput,
+    rollout_weights,
+    weight_metrics,
+    weighted_likelihood,
+)
 from rpg.models import seeds
 from rpg.models.decoding import Batch
 from rpg.models.lora import merged
@@ -43,26 +49,31 @@ class TrainingError(UserError):
 
 @dataclass(frozen=True)
 class Experience:
-    """What the optimizer steps of one rollout need; (N, T) each."""
+    """What the optimizer steps of one rollout need; (N, T) each.
+
+    Up to three policies meet here, and each token has a log-probability under each. The policy
+    *before* the updates is what is trained. The *sampler* drew the response: the same policy,
+    unless it is staler or rounded. The *old* policy is what the loss divides by: the one before the
+    updates if the loss corrects for the sampler (`rollout_correction`), otherwise the sampler.
+    """
 
     batch: Batch
+    before: Tensor
+    sampler: Tensor
+    """As the trainer computes it."""
+    reported: Tensor
+    """Of the sampler, as the engine computed it while it drew."""
     old: Tensor
-    begin: Tensor
-    """Log-probabilities under the policy before the updates: `old`, unless the loss divides by the
-    sampler's."""
     reference: Tensor | None
     advantages: Tensor
-    drawn: Tensor
-    """Log-probabilities under the policy that sampled: `old`, unless the loss corrects for another
-    one."""
     row: Tensor
     """(N,) numbers of the responses within the rollout."""
     weights: Tensor | None = None
-    """(N, T) or (N, 1): importance weights for a sampler that is not `old`."""
+    """(N, T) or (N, 1): importance weights, old policy over sampler."""
     values: Tensor | None = None
-    """A critic's values before the updates, and"""
+    """A critic's values before the updates."""
     targets: Tensor | None = None
-    """what it is to learn."""
+    """What the critic is to learn."""
     lm_weights: Tensor | None = None
     """(N, T) of losses.advantages.positive_lm_weights."""
 
@@ -189,13 +200,14 @@ class Trainer:
         every = self.spec.training.token_records.every
         if every and step % every == 0:
             self.recorder = self._recorder(graded)
-        experience, log_ratio = self._score(graded, sampler)
+        experience = self._experience(graded, sampler)
         mask = experience.batch.mask
         metrics = dict[str, float]()
         # Other weights, or other kernels in a precision in which that matters.
         differs = not (self.sampler.is_policy and self._exact_samples)
         if differs:
             metrics["sampler_age"] = age
+            log_ratio = experience.before - experience.reported
             metrics |= gap_metrics("kl_sampler_to_policy", log_ratio, mask)
         if differs and self.sampler.is_policy:
             metrics["kl_rounding"] = metrics["kl_sampler_to_policy"]
@@ -231,7 +243,7 @@ class Trainer:
     def _exact_samples(self) -> bool:
         """Whether the sampler computes the log-probabilities of the training pass, up to float32's
         rounding."""
-        return self.policy.exact_samples and self.sampler.exact
+        return self.policy.exact_samples and self.sampler.exact_samples
 
     def _moved(self, experience: Experience) -> dict[str, float]:
         """How far the step's updates have moved the policy, on the first responses: what gaps
@@ -240,7 +252,7 @@ class Trainer:
         limits = Limits.of(self.spec.training, self.policy)
         temperature = self.spec.rollout.temperature
         now = score(self.policy, part, temperature, limits)
-        before = experience.begin[: now.shape[0], : now.shape[1]]
+        before = experience.before[: now.shape[0], : now.shape[1]]
         return gap_metrics("kl_old_to_new", now - before, part.mask)
 
     def export_gap(self, exported: Weights) -> dict[str, float]:
@@ -252,97 +264,122 @@ class Trainer:
         limits = Limits.of(self.spec.training, self.policy)
         return export_gap(self.policy, trained, exported, self.last_batch, temperature, limits)
 
-    def _score(self, graded: Graded, sampler: Policy) -> tuple[Experience, Tensor]:
-        """Old and reference log-probabilities, advantages and weights; and log(policy / sampler) of
-        each token, (N, T)."""
-        spec = self.spec
+    def _experience(self, graded: Graded, sampler: Policy) -> Experience:
+        """Log-probabilities of the responses under every policy that the loss compares, then
+        advantages and weights."""
+        algorithm = self.spec.algorithm
         batch = graded.samples.batch
+        limits = Limits.of(self.spec.training, self.policy)
+        temperature = self.spec.rollout.temperature
         self.progress.begin("log-probabilities", 0, "")
-        limits = Limits.of(spec.training, self.policy)
-        temperature = spec.rollout.temperature
-        drawn = graded.samples.log_prob
-        nobody_drew = spec.algorithm.demonstrations > 0
-        exact = self._exact_samples and not nobody_drew
-        sampled = drawn if exact else score(sampler, batch, temperature, limits)
+
+        reported = graded.samples.log_prob
+        nobody_drew = algorithm.demonstrations > 0
         if nobody_drew:
-            drawn = sampled
-        current = sampled
+            sampler_log_prob = score(sampler, batch, temperature, limits)
+            reported = sampler_log_prob
+        elif self._exact_samples:
+            sampler_log_prob = reported
+        else:
+            sampler_log_prob = score(sampler, batch, temperature, limits)
+        before = sampler_log_prob
         if sampler is not self.policy:
-            current = score(self.policy, batch, temperature, limits)
-        correction = spec.algorithm.rollout_correction
-        old = sampled if correction.type == "none" else current
-        mask = batch.mask
+            before = score(self.policy, batch, temperature, limits)
+        corrects = algorithm.rollout_correction.type != "none"
+        old = before if corrects else sampler_log_prob
+
         weights = rollout_weights(
-            correction, old_log_prob=old, sampler_log_prob=drawn, response_mask=mask
+            algorithm.rollout_correction,
+            old_log_prob=old,
+            sampler_log_prob=reported,
+            response_mask=batch.mask,
         )
         reference = self.reference.log_probs(batch, temperature, limits, self.recorder is not None)
-        algorithm = spec.algorithm
         if reference is None and algorithm.needs_reference:
             # Just renewed: the reference is the policy itself; or nobody reads it.
-            reference = current
-        inputs: dict[str, Any] = {
-            "rewards": graded.rewards,
-            "group": batch.prompt_of,
-            "response_mask": mask,
-            "old_log_prob": old,
-            "ref_log_prob": reference,
-        }
-        values = None if self.critic is None else self.critic.score(batch, limits)
-        targets = None if values is None else value_targets(algorithm, values=values, **inputs)
-        advantages = advantages_of(algorithm, values=values, **inputs)
-        row = torch.arange(len(batch), device=old.device)
-        experience = Experience(
+            reference = before
+
+        values = None
+        targets = None
+        if self.critic is not None:
+            values = self.critic.score(batch, limits)
+            targets = value_targets(
+                algorithm,
+                values=values,
+                rewards=graded.rewards,
+                group=batch.prompt_of,
+                response_mask=batch.mask,
+                old_log_prob=old,
+                ref_log_prob=reference,
+            )
+        advantages = advantages_of(
+            algorithm,
+            values=values,
+            rewards=graded.rewards,
+            group=batch.prompt_of,
+            response_mask=batch.mask,
+            old_log_prob=old,
+            ref_log_prob=reference,
+        )
+        return Experience(
             batch=batch,
+            before=before,
+            sampler=sampler_log_prob,
+            reported=reported,
             old=old,
-            begin=current,
             reference=reference,
             advantages=advantages,
-            drawn=sampled,
-            row=row,
+            row=torch.arange(len(batch), device=old.device),
             weights=weights,
             values=values,
             targets=targets,
-            lm_weights=positive_lm_weights(algorithm, graded.correct, mask),
+            lm_weights=positive_lm_weights(algorithm, graded.correct, batch.mask),
         )
-        return experience, current - drawn
 
     def _update(self, step: int, experience: Experience) -> dict[str, float]:
         """All epochs and mini-batches of one rollout."""
         training = self.spec.training
-        size = self.spec.rollout.group_size
-        device = experience.old.device
         meter = Meter()
         norms = []
         rate = 0.0
-        groups = len(experience.batch) // size
         self.progress.begin("update", training.epochs * len(experience.batch), "responses")
         diagnostics = self._diagnostics(step)
         measured: dict[str, float] = {}
         critic: list[dict[str, float]] = []
+        mini_batches = self._mini_batches(step, experience)
+        for number, rows in enumerate(mini_batches, 1):
+            is_last = number == len(mini_batches)
+            mini = experience.rows(rows)
+            if self.critic is not None:
+                assert mini.values is not None and mini.targets is not None
+                limits = Limits.of(training, self.policy)
+                critic.append(self.critic.update(mini.batch, mini.values, mini.targets, limits))
+                if step <= self.critic.setting.critic_warmup:
+                    continue
+            token_kl = self._accumulate(mini, meter, diagnostics if is_last else None)
+            if is_last:
+                measured = diagnostics.metrics()  # before gradients are clipped
+            norm, rate = self.optimizer.step(self.optimizer_step + 1, training.max_grad_norm)
+            self.optimizer_step += 1
+            norms.append(norm)
+            self.reference.observe(token_kl)
+        self.optimizer.zero_grad()  # the next rollout needs the memory
+        metrics = meter.metrics(norms, rate, measured) if norms else {}
+        return metrics | means(critic)
+
+    def _mini_batches(self, step: int, experience: Experience) -> list[Tensor]:
+        """The responses of each mini-batch of each epoch, whole groups in a random order."""
+        training = self.spec.training
+        size = self.spec.rollout.group_size
+        device = experience.old.device
+        groups = len(experience.batch) // size
+        mini_batches = []
         for epoch in range(training.epochs):
             order = seeds.permutation(groups, self.spec.seed, "mini-batches", step, epoch)
-            parts = torch.split(order.to(device), training.mini_batch_prompts)
-            for number, chosen in enumerate(parts, 1):
+            for chosen in torch.split(order.to(device), training.mini_batch_prompts):
                 first_rows = chosen.sort().values[:, None] * size
-                rows = (first_rows + torch.arange(size, device=device)).flatten()
-                last = epoch == training.epochs - 1 and number == len(parts)
-                mini = experience.rows(rows)
-                if self.critic is not None:
-                    assert mini.values is not None and mini.targets is not None
-                    limits = Limits.of(training, self.policy)
-                    critic.append(self.critic.update(mini.batch, mini.values, mini.targets, limits))
-                    if step <= self.critic.setting.critic_warmup:
-                        continue
-                token_kl = self._accumulate(mini, meter, diagnostics if last else None)
-                if last:
-                    measured = diagnostics.metrics()  # before gradients are clipped
-                norm, rate = self.optimizer.step(self.optimizer_step + 1, training.max_grad_norm)
-                self.optimizer_step += 1
-                norms.append(norm)
-                self.reference.observe(token_kl)
-        self.optimizer.zero_grad()  # the next rollout needs the memory
-        of_critic = means(critic)
-        return meter.metrics(norms, rate, measured) | of_critic if norms else of_critic
+                mini_batches.append((first_rows + torch.arange(size, device=device)).flatten())
+        return mini_batches
 
     def _diagnostics(self, step: int) -> Diagnostics:
         """Every `fidelity_every` steps with the exact gradient."""
@@ -361,42 +398,56 @@ class Trainer:
         spec = self.spec
         responses = len(mini.batch)
         counts = Counts(int(mini.batch.mask.sum()), responses, spec.rollout.max_response_tokens)
-        token_kl = 0.0
         limits = Limits.of(spec.training, self.policy)
+        token_kl = 0.0
         for rows in micro_batches(mini.batch, mini.advantages, limits):
             micro = mini if len(rows) == responses else mini.rows(rows)
-            inputs = micro.inputs(counts)
-            with save_on_cpu() if spec.backend.offload else nullcontext():
-                forward = self._forward(micro, counts)
-            # The loss is differentiated in the log-probabilities, and these in the weights.
-            leaf = forward.log_prob.detach().requires_grad_()
-            out = inputs.loss(spec.algorithm, leaf, forward.token_kl)
-            if self.recorder is not None:
-                self.recorder.values |= token_values(
-                    spec.algorithm,
-                    marks=self.recorder.marks[micro.row],
-                    optimizer_step=self.optimizer_step + 1,
-                    loss=out.loss,
-                    drawn=micro.drawn,
-                    log_prob=leaf,
-                    inputs=inputs,
-                    token_kl=forward.token_kl,
-                )
-            if diagnostics is not None:
-                diagnostics.exact(forward.log_prob, micro.drawn, inputs, forward.bonus)
-            torch.autograd.backward(out.loss)
-            assert leaf.grad is not None
-            _backward(forward, leaf.grad)
-            metrics = out.metrics | forward.metrics
-            del forward  # and with it what was kept for the backward pass
-            meter.add(metrics, out.weight, self.optimizer_step)
-            token_kl += metrics["kl_policy_to_ref"] * out.weight / counts.tokens
-            self.progress.done += len(rows)
-            self.progress.tokens += int(micro.batch.lengths.sum())
-            self.progress.share = self.progress.done / self.progress.of
-            if diagnostics is not None:
-                diagnostics.add(leaf, inputs)
+            passed = self._forward_and_backward(micro, counts, diagnostics)
+            meter.add(passed.metrics, passed.weight, self.optimizer_step)
+            token_kl += passed.metrics["kl_policy_to_ref"] * passed.weight / counts.tokens
+            self._advance(micro.batch)
         return token_kl
+
+    def _forward_and_backward(
+        self, micro: Experience, counts: Counts, diagnostics: Diagnostics | None
+    ) -> LossOutput:
+        """Add the gradients of one micro-batch to those of the weights; returns its loss, with the
+        metrics of the forward pass."""
+        algorithm = self.spec.algorithm
+        inputs = micro.inputs(counts)
+        with save_on_cpu() if self.spec.backend.offload else nullcontext():
+            forward = self._forward(micro, counts)
+
+        # The loss is differentiated in the log-probabilities, and these in the weights.
+        leaf = forward.log_prob.detach().requires_grad_()
+        out = inputs.loss(algorithm, leaf, forward.token_kl)
+        if self.recorder is not None:
+            self.recorder.values |= token_values(
+                algorithm,
+                marks=self.recorder.marks[micro.row],
+                optimizer_step=self.optimizer_step + 1,
+                loss=out.loss,
+                sampler=micro.sampler,
+                log_prob=leaf,
+                inputs=inputs,
+                token_kl=forward.token_kl,
+            )
+        if diagnostics is not None:
+            diagnostics.add_exact(forward.log_prob, micro.sampler, inputs, forward.bonus)
+        torch.autograd.backward(out.loss)
+        assert leaf.grad is not None
+        _backward(forward, leaf.grad)
+        metrics = out.metrics | forward.metrics
+        del forward  # and with it what was kept for the backward pass
+        if diagnostics is not None:
+            diagnostics.add(leaf, inputs)
+        return replace(out, metrics=metrics)
+
+    def _advance(self, batch: Batch) -> None:
+        """Report the responses of a micro-batch as done."""
+        self.progress.done += len(batch)
+        self.progress.tokens += int(batch.lengths.sum())
+        self.progress.share = self.progress.done / self.progress.of
 
     def _forward(self, micro: Experience, counts: Counts) -> Forward:
         algorithm = self.spec.algorithm
@@ -442,7 +493,10 @@ def _backward(forward: Forward, slope: Tensor) -> None:
 
 def means(rows: list[dict[str, float]]) -> dict[str, float]:
     """Of each metric, over the rows that have it."""
-    values = {name: [row[name] for row in rows if name in row] for row in rows for name in row}
+    values = defaultdict[str, list[float]](list)
+    for row in rows:
+        for name, value in row.items():
+            values[name].append(value)
     return {name: sum(of_name) / len(of_name) for name, of_name in values.items()}
 
 
@@ -453,20 +507,17 @@ def _rollout_metrics(rollout: Rollout, group_size: int) -> dict[str, float]:
     lengths = samples.batch.written
     entropy = samples.entropy.sum(-1)
     right = graded.correct
-    by_answer = {
-        name: float(entropy[rows].sum() / lengths[rows].sum())
-        for name, rows in (("entropy_correct", right), ("entropy_wrong", ~right))
-        if rows.any()
-    }
-    return {
-        **by_answer,
-        "reward": float(graded.rewards.mean()),
-        "accuracy": float(graded.correct.float().mean()),
-        "entropy": float(samples.entropy.sum() / lengths.sum()),
-        "response_length": float(lengths.float().mean()),
-        "truncation_rate": float(samples.truncated.float().mean()),
-        "groups_sampled": rollout.groups_sampled,
-        "groups_kept": len(rollout.kept) // group_size if rollout.kept is not None else 0,
-        **graded.part_means(),
-        **graded.talk,
-    }
+    metrics = {}
+    for name, rows in (("entropy_correct", right), ("entropy_wrong", ~right)):
+        if rows.any():
+            metrics[name] = float(entropy[rows].sum() / lengths[rows].sum())
+    metrics["reward"] = float(graded.rewards.mean())
+    metrics["accuracy"] = float(graded.correct.float().mean())
+    metrics["entropy"] = float(samples.entropy.sum() / lengths.sum())
+    metrics["response_length"] = float(lengths.float().mean())
+    metrics["truncation_rate"] = float(samples.truncated.float().mean())
+    metrics["groups_sampled"] = rollout.groups_sampled
+    metrics["groups_kept"] = 0
+    if rollout.kept is not None:
+        metrics["groups_kept"] = len(rollout.kept) // group_size
+    return metrics | graded.part_means() | graded.talk

@@ -113,14 +113,16 @@ class VllmRollout(Vllm):
         log_prob = torch.zeros(rows, limit)
         truncated = torch.zeros(rows, dtype=torch.bool)
         numbers = [seeds.number(*key, row) for row in range(rows)]
-        for row, output in chain.from_iterable(self.drawn(asked, numbers, logprobs=0)):
+        for row, output in chain.from_iterable(self.outputs(asked, numbers, logprobs=0)):
             ids = output.token_ids
             size = len(output.token_ids)
-            lengths[row], truncated[row] = size, output.finish_reason == "length"
+            lengths[row] = size
+            truncated[row] = output.finish_reason == "length"
             tokens[row, :size] = torch.tensor(ids)
             values = [at[i].logprob for at, i in zip(output.logprobs, ids, strict=True)]
             log_prob[row, :size] = torch.tensor(values)
-            progress.done, progress.tokens = progress.done + 1, progress.tokens + size
+            progress.done += 1
+            progress.tokens += size
             progress.share = progress.done / rows
         width = int(lengths.max())
         device = policy.device
@@ -128,5 +130,5 @@ class VllmRollout(Vllm):
         batch = Batch(
             [list(p) for p in prompts], prompt_of, tokens[:, :width].to(device), lengths.to(device)
         )
-        drawn = log_prob[:, :width].to(device)
-        return Samples(batch, drawn, -drawn, truncated.to(device))
+        reported = log_prob[:, :width].to(device)
+        return Samples(batch, reported, -reported, truncated.to(device))

@@ -63,11 +63,11 @@ class AgentTurns:
             if "uniforms" in turn:
                 turn["uniforms"] = turn["uniforms"][done:]
             where = {"request_id": f"{prompt}c{row}", "prompt_ids": [*ids, *talk.tokens]}
-            drawn = await client.generate(sampling_params=turn, **where)
-            talk.add(drawn.token_ids, drawn.log_probs)
-            talk.truncated = not self.ended(drawn.token_ids)
+            turn_output = await client.generate(sampling_params=turn, **where)
+            talk.add(turn_output.token_ids, turn_output.log_probs)
+            talk.truncated = not self.ended(turn_output.token_ids)
             goes_on = await apart(
-                self.conversations.reply, self.tokenizer, row, talk, drawn.token_ids, limit
+                self.conversations.reply, self.tokenizer, row, talk, turn_output.token_ids, limit
             )
         earned = await apart(self._end, row, talk.turns)
         said = {"said": talk.turns, "truncated": talk.truncated, "earned": earned, **talk.counts}
@@ -79,7 +79,7 @@ class AgentTurns:
             num_turns=len(talk.turns) + 1,
             metrics={},
             extra_fields={
-                **drawn.extra_fields,
+                **turn_output.extra_fields,
                 "turns": said,
                 "turn_scores": [],
                 "tool_rewards": [],

@@ -24,61 +24,68 @@ def experience(
     """(fields to add or replace, metrics of the sampler by the project's names).
 
     fields, (N, T) each: `response_mask`; `rm_scores`, whose sum over a row is its reward;
-    `rollout_log_probs` under the policy that sampled; `old_log_probs` under the policy as the step
-    begins; `ref_log_prob` where the reference has its own weights; `values` where there is a
-    critic. `correct` (N,). prompts: the name of each row's prompt; rows of one name are a group.
+    `rollout_log_probs` under the sampler, the policy that drew the responses; `old_log_probs` under
+    the policy before the step's updates; `ref_log_prob` where the reference has its own weights;
+    `values` where there is a critic. `correct` (N,). prompts: the name of each row's prompt; rows
+    of one name are a group.
 
-    Without `rollout_correction`, responses sampled `staleness` rollouts ago are trained on with the
-    log-probabilities of the policy that sampled each token. A reference that has just been renewed
-    is the policy as the step begins.
+    Without `rollout_correction`, the old policy of responses sampled `staleness` rollouts ago is
+    the sampler. A reference that has just been renewed is the policy before the updates.
     """
     algorithm = settings.algorithm
-    mask, drawn, begin = (
-        fields[name] for name in ("response_mask", "rollout_log_probs", "old_log_probs")
-    )
+    mask = fields["response_mask"]
+    sampler = fields["rollout_log_probs"]
+    before = fields["old_log_probs"]
     correction = algorithm.rollout_correction
-    is_exact = settings.staleness > 0 and correction.type == "none"
-    old = drawn if is_exact else begin
+    old_is_sampler = settings.staleness > 0 and correction.type == "none"
+    old = sampler if old_is_sampler else before
     reference = fields.get("ref_log_prob")
     if reference is None and algorithm.needs_reference:
-        reference = begin
-    real = mask.any(-1)
+        reference = before
+
+    real = mask.any(-1)  # rows that are not padding
     groups = {name: number for number, name in enumerate(dict.fromkeys(prompts))}
     group = torch.tensor([groups[name] for name in prompts])
-    given: dict[str, Tensor | None] = {"rewards": fields["rm_scores"].sum(-1), "group": group}
-    given |= {"response_mask": mask, "old_log_prob": old}
-    given |= {"ref_log_prob": reference, "values": fields.get("values")}
-    inputs: dict[str, Any] = {name: None if x is None else x[real] for name, x in given.items()}
+    critic_values = fields.get("values")
+    inputs: dict[str, Any] = {
+        "rewards": fields["rm_scores"].sum(-1)[real],
+        "group": group[real],
+        "response_mask": mask[real],
+        "old_log_prob": old[real],
+        "ref_log_prob": None if reference is None else reference[real],
+        "values": None if critic_values is None else critic_values[real],
+    }
     padding = torch.zeros_like(fields["rm_scores"])
-    values = padding.index_put((real,), advantages(algorithm, **inputs))
-    returns = (
-        padding.index_put((real,), value_targets(algorithm, **inputs))
-        if "values" in fields
-        else values
-    )
-    written = {"advantages": values, "returns": returns, "response_mask": mask}
-    if is_exact:
+    real_advantages = advantages(algorithm, **inputs)
+    written = {"advantages": padding.index_put((real,), real_advantages)}
+    written["returns"] = written["advantages"]
+    if critic_values is not None:
+        written["returns"] = padding.index_put((real,), value_targets(algorithm, **inputs))
+    written["response_mask"] = mask
+    if old_is_sampler:
         written["old_log_probs"] = old
         if reference is not None:
             written["ref_log_prob"] = reference
-    counted = mask != 0
-    apart = begin - drawn
-    # Within float32's rounding they differ by which requests a server happened to decode together:
-    # that is no distance.
-    apart = torch.where(
-        apart.abs() <= 16 * torch.finfo(torch.float32).eps * (1 + begin.abs()), 0.0, apart
-    )
-    metrics = gap_metrics("kl_sampler_to_policy", apart, counted)
-    weights = rollout_weights(
-        correction, old_log_prob=old, sampler_log_prob=drawn, response_mask=mask
-    )
     lm_weights = positive_lm_weights(algorithm, fields["correct"], mask)
     if lm_weights is not None:
         written["lm_weights"] = lm_weights
+
+    metrics = gap_metrics("kl_sampler_to_policy", _log_ratio(before, sampler), mask != 0)
+    weights = rollout_weights(
+        correction, old_log_prob=old, sampler_log_prob=sampler, response_mask=mask
+    )
     if weights is not None:
         written["rollout_is_weights"] = weights.expand_as(old).contiguous()
         metrics |= weight_metrics(correction, weights, mask)
     return written, metrics
+
+
+def _log_ratio(before: Tensor, sampler: Tensor) -> Tensor:
+    """log(policy / sampler) of each token; zero within float32's rounding, where they differ by
+    which requests a server happened to decode together."""
+    log_ratio = before - sampler
+    rounding = 16 * torch.finfo(torch.float32).eps * (1 + before.abs())
+    return torch.where(log_ratio.abs() <= rounding, 0.0, log_ratio)
 
 
 def arrange(
@@ -92,10 +99,10 @@ def arrange(
     about the same number of tokens.
     """
     size = settings.group_size
-    drawn = seeds.permutation(groups, settings.seed, "mini-batches", step, 0).tolist()
+    group_order = seeds.permutation(groups, settings.seed, "mini-batches", step, 0).tolist()
     shares: list[list[list[int]]] = [[] for _ in range(workers)]
     for start in range(0, groups, settings.mini_batch_prompts):
-        chosen = sorted(drawn[start : start + settings.mini_batch_prompts])
+        chosen = sorted(group_order[start : start + settings.mini_batch_prompts])
         rows = [group * size + i for group in chosen for i in range(size)]
         if start + settings.mini_batch_prompts >= groups:
             rows += range(groups * size, len(lengths))

@@ -43,7 +43,7 @@ class Prefetch:
     Attributes:
         waiting: rollouts that are not trained on yet, oldest first; between two steps there are
             `staleness` of them.
-        drawn: the last step whose rollout was sampled.
+        sampled: the last step whose rollout was sampled.
         beside: whether the servers work while the policy is updated.
     """
 
@@ -63,18 +63,18 @@ class Prefetch:
         self.collect = collect
         self.beside = beside and settings.staleness > 0
         self.waiting: deque[Rollout] = deque()
-        self.drawn = 0
+        self.sampled = 0
         self._asked = False
 
     def begin(self, step: int) -> Rollout:
         """The rollout that step `step` (from 1) trains on; the newest is sampled, or begun, with
         the current weights."""
-        while self.drawn < step + self.settings.staleness - self.beside:
+        while self.sampled < step + self.settings.staleness - self.beside:
             self._draw()
         if self.beside:
             order = PromptOrder(self.problems, self.settings.seed)
-            numbers = order.first(self.drawn + 1, self.settings.prompts_per_step)
-            self.ask(self.drawn + 1, numbers, self._names(self.drawn + 1, numbers, 0))
+            numbers = order.first(self.sampled + 1, self.settings.prompts_per_step)
+            self.ask(self.sampled + 1, numbers, self._names(self.sampled + 1, numbers, 0))
             self._asked = True
         return self.waiting.popleft()
 
@@ -107,7 +107,7 @@ class Prefetch:
     def restore(self, folder: Path, step: int) -> None:
         """Restore what :meth:`save` wrote after step `step`. Raises UserError if it is missing,
         StoreError if unreadable."""
-        self.drawn = step
+        self.sampled = step
         if not self.settings.staleness:
             return
         if not (folder / REST).is_file():
@@ -131,10 +131,10 @@ class Prefetch:
             self._draw(restored)
 
     def _draw(self, sample: Callable[[int, Sequence[int], int], list[Group]] | None = None) -> None:
-        step = self.drawn + 1
+        step = self.sampled + 1
         draw = partial(sample or self._sample, step)
         self.waiting.append(rollout.roll(self.settings, self.problems, step, draw))
-        self.drawn = step
+        self.sampled = step
 
     def _sample(self, step: int, numbers: Sequence[int], round_: int) -> list[Group]:
         names = self._names(step, numbers, round_)

@@ -1,7 +1,7 @@
 """Whether this machine has what a run on verl needs: `rpg doctor --backend verl`, and the first
 seconds of every such run.
 
-`facts` looks at this machine. `judge` says what that means for a back end, without looking at
+`facts` looks at this machine. `findings` says what that means for a back end, without looking at
 anything else, so that a test can describe any machine.
 """
 
@@ -108,24 +108,25 @@ def facts() -> Facts:
 _ok, _note, _wrong = (partial(Finding, good) for good in (True, None, False))
 
 
-def judge(backend: VerlBackend, f: Facts) -> list[Finding]:
+def findings(backend: VerlBackend, f: Facts) -> list[Finding]:
     """What these facts mean for a run on verl whose driver is on this machine."""
-    findings = [*_packages(backend, f), *_machine(f)]
-    on_gpus = backend.device == "cuda"
-    findings += [_attention(backend, f)] if on_gpus else []
-    return findings + list(
-        _of_gpus(backend, f) if on_gpus and isinstance(backend.ray, LocalRay) else ()
-    )
+    found = list(_packages(backend, f))
+    found.extend(_machine(f))
+    if backend.device == "cuda":
+        found.append(_attention(backend, f))
+        if isinstance(backend.ray, LocalRay):
+            found.extend(_of_gpus(backend, f))
+    return found
 
 
 def require(backend: VerlBackend, say: Callable[[str], None]) -> None:
     """Tell what is worth knowing of this machine. Raises ConfigError: something would make a run on
     verl fail."""
-    findings = judge(backend, facts())
-    for finding in findings:
+    found = findings(backend, facts())
+    for finding in found:
         if finding.good is None:
             say(f"note: {finding.text}")
-    missing = [finding.text for finding in findings if finding.good is False]
+    missing = [finding.text for finding in found if finding.good is False]
     if missing:
         raise ConfigError("this machine cannot run backend.type verl: " + "; ".join(missing))
 

@@ -64,7 +64,7 @@ class ActorLoss:
         sequences = tu.get(data, "mini_batch_sequences")
         reference = fields.get("ref_log_prob", None)
         if reference is None and self.algorithm.needs_reference:
-            # Just renewed: the reference is the sampling policy.
+            # Just renewed: the reference is the old policy.
             reference = fields["old_log_probs"]
         counts = Counts(tokens, sequences, self.horizon)
         inputs = LossInputs(
@@ -86,9 +86,9 @@ class ActorLoss:
         if "marks" in optional:
             marks = fields["marks"]
             step = tu.get(data, "optimizer_step")
-            drawn = fields["rollout_log_probs"]
+            sampler = fields["rollout_log_probs"]
             values = token_values(
-                self.algorithm, marks, step, out.loss, drawn, log_prob=log_prob, inputs=inputs
+                self.algorithm, marks, step, out.loss, sampler, log_prob=log_prob, inputs=inputs
             )
         if self.entropy_coeff:
             entropy = no_padding_2_padding(model_output["entropy"], data)

@@ -65,7 +65,7 @@ class VllmEngine(Vllm):
     def complete(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
         prompts = [request.prompt for request in requests]
         encoded = encode_prompts(self.tokenizer, prompts, self.sampling.max_prompt_tokens)
-        for finished in self.drawn(encoded, [seeds.number(*request.key) for request in requests]):
+        for finished in self.outputs(encoded, [seeds.number(*request.key) for request in requests]):
             yield [(index, self._completion(output)) for index, output in finished]
 
     def _completion(self, output: Any) -> Completion:

@@ -73,7 +73,7 @@ def measure(spec: RunSpec, home: Path, scratch: Path, steps: int) -> dict[str, A
     roller.scorer = Even(roller.scorer, clock)
     for owner, method, name in (
         (policy, "sample", "sample"),
-        (trainer, "_score", "log-probabilities"),
+        (trainer, "_experience", "log-probabilities"),
         (trainer, "_update", "update"),
         (trainer, "step", "step"),
     ):

@@ -35,7 +35,7 @@ class Environments(AbstractContextManager["Environments"]):
 
     def __init__(self, task: EnvironmentTask, sources: Sequence[Mapping[str, str]]):
         self.task = task
-        begin = {
+        setup = {
             "function": task.factory,
             "sources": list(sources),
             "memory_gib": task.memory_gib,
@@ -43,7 +43,7 @@ class Environments(AbstractContextManager["Environments"]):
             "characters": task.reply_characters,
             "network": task.network,
         }
-        self._process = UserProcess("rpg.tasks.environments.worker", begin, "task")
+        self._process = UserProcess("rpg.tasks.environments.worker", setup, "task")
         self._events: dict[int, list[dict[str, Any]]] = {}
         self._there: set[int] = set()  # conversations that the process has been told
 
@@ -72,9 +72,8 @@ class Environments(AbstractContextManager["Environments"]):
             reply = Reply(str(self._ask(event)), False)
         except Failed as failure:
             reply = Reply(f"Error: {failure}", True)
-        if (
-            row in self._there
-        ):  # else the process has ended, and with it went whatever the call had done
+        if row in self._there:
+            # Otherwise the process has ended, and with it went whatever the call had done.
             events.append({**event, "failed": reply.failed})
         return reply
 

@@ -69,16 +69,16 @@ class _Conversations:
     from a conversation's key and the number of the event, whatever other conversations do.
     """
 
-    def __init__(self, begin: Mapping[str, Any]):
-        self.begin = begin
-        self.factory = load(begin["function"], begin["sources"])
+    def __init__(self, setup: Mapping[str, Any]):
+        self.setup = setup
+        self.factory = load(setup["function"], setup["sources"])
         self.there: dict[int, Any] = {}
         tools = tools_of(self.factory())
-        name = begin["function"]
+        name = setup["function"]
         if not tools and not hasattr(self.factory, "get_reward"):
             raise BadReward(f"{name}: has no tool: a public method beside reset and get_reward")
         parameters = [len(inspect.signature(tool).parameters) for tool in tools.values()]
-        if begin["form"] == "text" and parameters != [1]:
+        if setup["form"] == "text" and parameters != [1]:
             why = (
                 f"{name}: task.call text needs one tool with one parameter; there are: "
                 f"{', '.join(tools)}"
@@ -89,9 +89,8 @@ class _Conversations:
         """What an event comes to; raises what the environment raises."""
         what = event["what"]
         row = event.get("row", 0)
-        if (
-            what == "schemas"
-        ):  # descriptions of the tools from their docstrings, for a chat template
+        if what == "schemas":
+            # Descriptions of the tools from their docstrings, for a chat template.
             from transformers.utils import get_json_schema
 
             return [get_json_schema(tool) for tool in tools_of(self.factory()).values()]
@@ -106,10 +105,10 @@ class _Conversations:
             self.there[row] = self.factory()
             return awaited(self.there[row].reset(**event["columns"]))
         if what == "call":
-            text = str(asked(event["text"], tools_of(self.there[row]), self.begin["form"]))
-            if len(text) > self.begin["characters"]:
+            text = str(asked(event["text"], tools_of(self.there[row]), self.setup["form"]))
+            if len(text) > self.setup["characters"]:
                 raise ValueError(
-                    f"returned {len(text)} characters, more than {self.begin['characters']}"
+                    f"returned {len(text)} characters, more than {self.setup['characters']}"
                 )
             return text
         reward = getattr(self.there[row], "get_reward", None)
@@ -131,13 +130,13 @@ def _refuse_network(event: str, arguments: tuple[Any, ...]) -> None:
         raise PermissionError("the network is not allowed (task.network)")
 
 
-def _prepare(begin: Any) -> Callable[[Any], dict[str, Any]]:
-    conversations = _Conversations(begin)
-    if not begin["network"]:
+def _prepare(setup: Any) -> Callable[[Any], dict[str, Any]]:
+    conversations = _Conversations(setup)
+    if not setup["network"]:
         sys.addaudithook(_refuse_network)
 
     def answer(event: Any) -> dict[str, Any]:
-        sys.stdout = _Printed(begin["characters"])
+        sys.stdout = _Printed(setup["characters"])
         try:
             return {"value": conversations.answer(event)}
         except BaseException as error:  # noqa: BLE001 - the user's code may raise anything, and SystemExit

@@ -37,22 +37,22 @@ class UserProcess:
     """A process that runs a user's code, and all that it starts. It starts with the first question
     and stays."""
 
-    def __init__(self, module: str, begin: Mapping[str, Any], section: str):
-        """`begin` is what `module` is told first; `section` of a run's file has its limits
+    def __init__(self, module: str, setup: Mapping[str, Any], section: str):
+        """`setup` is what `module` is told first; `section` of a run's file has its limits
         `seconds` and `memory_gib`."""
         self.module = module
-        self.begin = begin
+        self.setup = setup
         self.section = section
         self._process: JsonProcess | None = None
         self._mark = uuid.uuid4().hex
 
     def start(self) -> dict[str, Any]:
-        """What the process says to `begin`, perhaps an `error`; nothing if it runs already. Raises
+        """What the process says to `setup`, perhaps an `error`; nothing if it runs already. Raises
         Failed."""
         if self._process is not None:
             return {}
         self._process = JsonProcess(self.module, {**parent_mark(), _MARK: self._mark})
-        return self.ask(self.begin, _START_SECONDS, " for its import")
+        return self.ask(self.setup, _START_SECONDS, " for its import")
 
     def ask(self, question: Mapping[str, Any], seconds: float, about: str = "") -> dict[str, Any]:
         """Its answer. Raises Failed: it took too long or too much memory, or ended; it has been
@@ -88,7 +88,7 @@ class UserProcess:
     def _check_memory(self) -> None:
         """What its processes use together; pages they share count for each."""
         total = 0
-        most = self.begin["memory_gib"]
+        most = self.setup["memory_gib"]
         for pid in marked(_MARK, self._mark):
             with contextlib.suppress(psutil.Error):
                 total += psutil.Process(pid).memory_info().rss
@@ -102,8 +102,8 @@ class FunctionReward:
 
     def __init__(self, part: PythonReward, sources: Sequence[Mapping[str, str]]):
         self.part = part
-        begin = {"function": part.function, "sources": list(sources), "memory_gib": part.memory_gib}
-        self._process = UserProcess("rpg.tasks.rewards.function_worker", begin, "reward")
+        setup = {"function": part.function, "sources": list(sources), "memory_gib": part.memory_gib}
+        self._process = UserProcess("rpg.tasks.rewards.function_worker", setup, "reward")
 
     def score(self, batch: Batch) -> Values:
         """Its values by name; None for a response to which it does not apply. Raises RewardError:

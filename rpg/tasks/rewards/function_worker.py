@@ -77,19 +77,19 @@ def serve(prepare: Callable[[Any], Callable[[Any], dict[str, Any]]]) -> None:
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace", buffering=1)
     os.dup2(2, 1)  # what it prints is for the log, not for our protocol
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    begin = json.loads(sys.stdin.readline())
+    setup = json.loads(sys.stdin.readline())
     if sys.platform == "linux":
         # What one process takes at once; what all take together, rpg.tasks.rewards.function_process
         # sees.
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        resource.setrlimit(resource.RLIMIT_DATA, (int(begin["memory_gib"] * 2**30), hard))
+        resource.setrlimit(resource.RLIMIT_DATA, (int(setup["memory_gib"] * 2**30), hard))
     try:
-        answer = prepare(begin)
+        answer = prepare(setup)
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything
         why = (
             str(error)
             if isinstance(error, BadReward)
-            else f"{begin['function']}: raised {where(error)}"
+            else f"{setup['function']}: raised {where(error)}"
         )
         replies.write(json.dumps({"error": why}) + "\n")
         return
@@ -98,12 +98,12 @@ def serve(prepare: Callable[[Any], Callable[[Any], dict[str, Any]]]) -> None:
         replies.write(json.dumps(answer(json.loads(line)), ensure_ascii=False) + "\n")
 
 
-def _prepare(begin: Any) -> Callable[[Any], dict[str, Any]]:
-    function = load(begin["function"], begin["sources"])
+def _prepare(setup: Any) -> Callable[[Any], dict[str, Any]]:
+    function = load(setup["function"], setup["sources"])
 
     def answer(batch: Any) -> dict[str, Any]:
         try:
-            return {"values": call(function, begin["function"], Batch(**batch))}
+            return {"values": call(function, setup["function"], Batch(**batch))}
         except BadReward as error:
             return {"error": str(error), "row": error.row}
 

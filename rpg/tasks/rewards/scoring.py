@@ -87,7 +87,7 @@ class Scorer(AbstractContextManager["Scorer"]):
         self.limit = max_response_tokens
         self.prefix = prefix
         self._every_turn = prefix_every_turn
-        right_or_wrong = [*map(type, self.reward)] == [CorrectnessReward]
+        right_or_wrong = len(self.reward) == 1 and isinstance(self.reward[0], CorrectnessReward)
         self.plain = right_or_wrong and not isinstance(verifier, GymVerifier)
         self._threshold = verifier.at_least if isinstance(verifier, RewardVerifier) else None
         self._grader: Grading = grader_for(verifier, workers)
@@ -96,26 +96,23 @@ class Scorer(AbstractContextManager["Scorer"]):
             for part in self.reward
             if isinstance(part, PythonReward)
         }
-        judged = [part for part in self.reward if isinstance(part, ModelReward)]
-        if judged and models is None:
-            raise RewardError("reward: a reward model cannot be used here")
-        self._judges = {part.called(): models(part) for part in judged} if models else {}
+        self._judges: dict[str, Judge] = {}
+        for part in self.reward:
+            if isinstance(part, ModelReward):
+                if models is None:
+                    raise RewardError("reward: a reward model cannot be used here")
+                self._judges[part.called()] = models(part)
 
     def score(self, answered: Sequence[Answered]) -> list[Scored]:
         """What each response earns, in order. Raises RewardError: a function failed; GradingError:
         the grader failed."""
-        last = [a.response if a.last is None else a.last for a in answered]
-        begins = [self._every_turn or t == a.response for a, t in zip(answered, last, strict=True)]
-        graded = [self.prefix * begin + text for begin, text in zip(begins, last, strict=True)]
+        items = [Item(self._graded_text(a), a.answer, a.truncated, a.columns) for a in answered]
+        grades = self._grader.grade(items)
         answered = [a._replace(response=self.prefix + a.response) for a in answered]
-        items = zip(graded, answered, strict=True)
-        grades = self._grader.grade(
-            Item(text, a.answer, a.truncated, a.columns) for text, a in items
-        )
         totals = [0.0] * len(answered)
-        parts: list[dict[str, float | None]] = [
-            {} if grade.score is None else {SCORE: grade.score} for grade in grades
-        ]
+        parts: list[dict[str, float | None]] = []
+        for grade in grades:
+            parts.append({} if grade.score is None else {SCORE: grade.score})
         for section in self.reward:
             for name, weight, values in self._values(section, answered, grades):
                 for row, value in enumerate(values):
@@ -129,6 +126,12 @@ class Scorer(AbstractContextManager["Scorer"]):
             ]
         return [Scored(*columns) for columns in zip(totals, grades, parts, strict=True)]
 
+    def _graded_text(self, answered: Answered) -> str:
+        """The last turn, with the prefix that it began with."""
+        last = answered.response if answered.last is None else answered.last
+        has_prefix = self._every_turn or last == answered.response
+        return self.prefix + last if has_prefix else last
+
     def _values(
         self, part: RewardSection, answered: Sequence[Answered], grades: Sequence[Grade]
     ) -> list[tuple[str, float, Sequence[float | None]]]:
@@ -136,24 +139,24 @@ class Scorer(AbstractContextManager["Scorer"]):
         named values."""
         name = part.called()
         if isinstance(part, PythonReward):
-            return [
-                (f"{name}_{key}" if key else name, part.weight * part.weights.get(key, 1.0), values)
-                for key, values in self._functions[name].score(_batch(answered)).items()
-            ]
+            named: list[tuple[str, float, Sequence[float | None]]] = []
+            for key, column in self._functions[name].score(_batch(answered)).items():
+                weight = part.weight * part.weights.get(key, 1.0)
+                named.append((f"{name}_{key}" if key else name, weight, column))
+            return named
+        values: Sequence[float | None]
         if isinstance(part, CorrectnessReward):
-            return [(name, part.weight, [_between(part, grade) for grade in grades])]
-        if isinstance(part, EnvironmentReward):
-            return [(name, part.weight, [a.earned for a in answered])]
-        if isinstance(part, FormatReward):
-            return [
-                (name, part.weight, [float(_matches(part.pattern, a.response)) for a in answered])
-            ]
-        if isinstance(part, LengthReward):
+            values = [_between(part, grade) for grade in grades]
+        elif isinstance(part, EnvironmentReward):
+            values = [a.earned for a in answered]
+        elif isinstance(part, FormatReward):
+            values = [float(_matches(part.pattern, a.response)) for a in answered]
+        elif isinstance(part, LengthReward):
             zero = part.zero or self.limit
-            return [
-                (name, part.weight, [length_reward(a.tokens, part.full, zero) for a in answered])
-            ]
-        return [(name, part.weight, list(self._judges[name](answered)))]
+            values = [length_reward(a.tokens, part.full, zero) for a in answered]
+        else:
+            values = self._judges[name](answered)
+        return [(name, part.weight, values)]
 
     def reread(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
         """A second reader's verdicts on (gold, answer) that the verifier could not read
