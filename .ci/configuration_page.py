@@ -18,7 +18,7 @@ from rpg.catalogue.schema import models_in
 from rpg.config.identity import kind_of
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import BY_CONTENT, TRAINS
-from rpg.config.sweep_spec import SweepSpec
+from rpg.config.sweep_file import SweepSpec
 
 HEAD = Path(__file__).with_suffix(".md").read_text("utf-8")
 _ALGORITHM = (

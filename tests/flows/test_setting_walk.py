@@ -20,7 +20,8 @@ from flows.sweep.conductor import register
 from rpg.backends.local.training_loop import train
 from rpg.catalogue import Algorithm
 from rpg.config.run_spec import RunSpec
-from rpg.config.sweep_spec import PlannedRun, Sweep, SweepSpec, load_sweep
+from rpg.config.sweep_file import SweepSpec
+from rpg.config.sweep_spec import PlannedRun, Sweep, load_sweep
 from rpg.store.layout import Layout
 from rpg.tasks.preparation import data_digest
 from tests.docs.test_contributing import PLACE, WALKS
