@@ -96,7 +96,8 @@ def _text(node: ast.AST) -> str | None:
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "join"
     ):
-        separator, rest = _text(node.func.value), node.args[0] if node.args else None
+        separator = _text(node.func.value)
+        rest = node.args[0] if node.args else None
         if separator is not None and isinstance(rest, ast.List | ast.Tuple):
             return separator.join(_text(part) or "{}" for part in rest.elts)
     return None

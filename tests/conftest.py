@@ -164,7 +164,8 @@ def home(tmp_path_factory):
     from rpg.models.initial_policy import initial_policy
     from tests.tiny import make_spec
 
-    folder, first = tmp_path_factory.mktemp("home"), common(tmp_path_factory, "warm")
+    folder = tmp_path_factory.mktemp("home")
+    first = common(tmp_path_factory, "warm")
     configure_torch(make_spec())
     with locks.in_turn(first / "lock"):
         initial_policy(make_spec(), first, say=lambda line: None)
@@ -192,7 +193,8 @@ def prefect(tmp_path_factory):
     from flows.prefect.server import HOST, private, quiet_environment
     from flows.prefect.service import start_in_turn
 
-    folder, server = common(tmp_path_factory, "prefect"), None
+    folder = common(tmp_path_factory, "prefect")
+    server = None
     address = folder / "address"
     with (folder / "users").open("w") as users:
         with locks.in_turn(folder / "start.lock"):

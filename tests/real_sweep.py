@@ -25,7 +25,8 @@ axes:
   seed: [0]
 baseline: grpo
 """
-REAL, TRIVIAL = "rpg", "benchmarks.trivial"
+REAL = "rpg"
+TRIVIAL = "benchmarks.trivial"
 """Modules to run a sweep with: with the second, trainings and evaluations are made up, and all
 around them is real."""
 LONG = SWEEP.format(name="long", steps=100_000, every=50_000, seeds=[0, 1])

@@ -53,7 +53,8 @@ def applied(tree, block):
     """One block of the page, put where the page says."""
     anchor = block["anchor"] or ""
     indent = anchor[: len(anchor) - len(anchor.lstrip())]
-    path, code = tree / block["path"], textwrap.indent(block["code"], indent)
+    path = tree / block["path"]
+    code = textwrap.indent(block["code"], indent)
     if block["how"] is None:
         fresh = not path.exists()
         path.write_text(code if fresh else path.read_text() + code)

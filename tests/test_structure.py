@@ -52,7 +52,8 @@ def mistakes(name: str, names: Arrows) -> list[str]:
     for kind, targets in names._asdict().items():
         allowed = {room.name, *room.ours, *(room.starts if kind == "strings" else ())}
         for target in sorted(targets):
-            top, other = target.partition(".")[0], room_of(target)
+            top = target.partition(".")[0]
+            other = room_of(target)
             if top in sys.stdlib_module_names or target in PUBLIC:
                 continue
             # A subpackage is a room of its own (rpg.backends.local), its parent's __init__ is

@@ -39,7 +39,8 @@ NOT_RECOGNISED = {
     # 125/2% is read by some as 125 over 2%.
     *(("olympiadbench", gold, "over one") for gold in ("62.5%", r"$8 \%$", "17.5%")),
 }
-SMALL, LARGE = ["aime24", "aime25", "amc23"], ["minerva_math", "olympiadbench"]
+SMALL = ["aime24", "aime25", "amc23"]
+LARGE = ["minerva_math", "olympiadbench"]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,8 @@ def graded():
     """Every case of the exam, and the verdicts of both our rules: an answer line, and a box where
     there is none."""
     found = exam.cases()
-    items, verdicts = [case.item for case in found], {}
+    items = [case.item for case in found]
+    verdicts = {}
     with Grader() as grader:  # one: it remembers what it has decided for the first rules
         for name, grader.verifier in OURS.items():
             verdicts[name] = [grade.correct for grade in grader.grade(items)]
@@ -129,7 +131,8 @@ def test_every_class_over_published_gold_answers(grader, name, bounds):
     golds = [Gold(**row) for row in map(json.loads, lines) if row["benchmark"] == name]
     found = cases(real_golds() if name == "benchmarks" else golds)
     assert len(found) > 10_000 or name != "benchmarks"
-    counts, wrong = Counter(case.group for case in found), mistakes(grader, found)
+    counts = Counter(case.group for case in found)
+    wrong = mistakes(grader, found)
     for group, bound in bounds.items():
         mine = [pair for pair in wrong if pair[0].group == group]
         assert len(mine) <= bound * counts[group], mine[:20]
@@ -209,7 +212,8 @@ def test_a_tolerance_holds_for_expressions_too():
 
 
 def mistakes_in(grader, name, forms, expected):
-    items, labels = [], []
+    items = []
+    labels = []
     for problem in load_benchmark(benchmark(name), folder=DATA).problems:
         written = forms(problem.answer)
         assert len(written) >= 5, f"{problem.answer}: only {sorted(written)}"

@@ -26,7 +26,8 @@ RELEASED = ("fkl", "rkl", "ufkl", "urkl")
 
 
 def _token(divergence):
-    forward, reverse = ("fkl", "ufkl"), ("rkl", "urkl")
+    forward = ("fkl", "ufkl")
+    reverse = ("rkl", "urkl")
     known = {**dict.fromkeys(forward, TOKEN_FKL), **dict.fromkeys(reverse, TOKEN_RKL)}
     return known.get(divergence) or str(Objective("token", DIVERGENCES[divergence].normalised))
 
@@ -230,7 +231,8 @@ def test_moments_against_autograd():
     )
     sums = (w.log_probs(logits) * slope).sum(-1)
     each = [-torch.autograd.grad(value, logits, retain_graph=True)[0].flatten() for value in sums]
-    each, p = torch.stack(each), w.probabilities(w.old)
+    each = torch.stack(each)
+    p = w.probabilities(w.old)
     found = moments(w, logits.detach(), slope)
     torch.testing.assert_close(found.mean, p @ each)
     covariance = (each - p @ each).T @ torch.diag(p) @ (each - p @ each)

@@ -19,7 +19,9 @@ from rpg.auditing.worlds import world
 from rpg.catalogue import AlgorithmError, RejectedSamples, algorithm
 from rpg.losses.policy_loss import rollout_weights
 
-OURS, OLDS, WHOLE = "token, sampler's prefixes", "token, old's prefixes", "response"
+OURS = "token, sampler's prefixes"
+OLDS = "token, old's prefixes"
+WHOLE = "response"
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,8 @@ def test_each_correction_is_exact_for_what_it_says_and_only_unbounded_ones_are(f
 
 
 def test_bounds_trade_noise_for_bias(found):
-    free, cut = found["no bound, sequence", OLDS], found["truncate 2, sequence", OLDS]
+    free = found["no bound, sequence", OLDS]
+    cut = found["truncate 2, sequence", OLDS]
     assert cut.noise < 0.8 * free.noise and 0.05 < cut.bias < found["ignore", OLDS].bias
 
 

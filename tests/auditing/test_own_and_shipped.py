@@ -43,7 +43,8 @@ def shipped():
 def test_the_loss_is_theirs(shipped, name, changes, theirs):
     if theirs not in shipped:
         pytest.skip(f"{theirs[0]} is not installed: compared with its own function")
-    other, mine = shipped[theirs], from_algorithm(rpg.algorithm(name, **changes))
+    other = shipped[theirs]
+    mine = from_algorithm(rpg.algorithm(name, **changes))
     for drift in (0.0, 0.8):
         inputs = Scene.of(mine, Settings().world(0), drift).inputs
         slopes = [batch_slopes(subject.losses[-1], inputs) for subject in (mine, other)]
@@ -79,10 +80,8 @@ def test_opos_baseline_is_verls(core):
 
 @pytest.mark.parametrize("std", [False, True])
 def test_the_best_of_a_group_is_verls(core, std):
-    rewards, group = (
-        torch.tensor([1.0, 0.5, -1.0, 1.0, 1.0]),
-        torch.tensor([0, 0, 0, 1, 1]),
-    )  # the best twice
+    rewards = torch.tensor([1.0, 0.5, -1.0, 1.0, 1.0])  # the best twice in the second group
+    group = torch.tensor([0, 0, 0, 1, 1])
     mask = torch.ones(5, 1)
     settings = {"norm_adv_by_std_in_grpo": std}
     theirs = core.compute_grpo_passk_outcome_advantage(

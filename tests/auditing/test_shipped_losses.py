@@ -94,7 +94,8 @@ def test_formulas_agree_with_installed_code_of_the_same_mathematics(field, formu
     if peer[0] == "trl":
         pytest.importorskip("trl", reason="TRL is not installed")
     rows = {(row.trainer, row.loss): row for row in field[0]}
-    ours, theirs = rows[formula], rows[peer]
+    ours = rows[formula]
+    theirs = rows[peer]
     for figure in ("token", "response", "bare", "noise"):
         assert getattr(ours, figure) == pytest.approx(getattr(theirs, figure), abs=1e-6), figure
     assert ours.follows == theirs.follows

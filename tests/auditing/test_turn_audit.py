@@ -10,7 +10,8 @@ import torch
 import rpg
 from rpg.auditing.turn_audit import as_markdown, audit_turns
 
-BETA, SYMBOLS = 0.3, range(3)
+BETA = 0.3
+SYMBOLS = range(3)
 PAGE = Path(__file__).parents[2] / "docs/losses/turns.md"
 
 
@@ -45,7 +46,8 @@ class Game:
         included."""
         total = 0.0
         for talk in product(SYMBOLS, repeat=4):
-            pi, rho = self.chance(self.now, talk), self.chance(self.ref, talk).detach()
+            pi = self.chance(self.now, talk)
+            rho = self.chance(self.ref, talk).detach()
             kl = pi * (pi / rho).log() if divergence.endswith("rkl") else rho * (rho / pi).log()
             total = total + pi * self.rewards[talk] - BETA * kl
         return total
@@ -57,7 +59,8 @@ class Game:
             now, old, ref = (self.words(t, talk) for t in (self.now, self.old, self.ref))
             drawn = self.chance(self.old, talk).detach()
             for p, m, r in zip(now, old, ref, strict=True):
-                w, v = (p - m.detach()).exp(), (r - m).detach().exp()
+                w = (p - m.detach()).exp()
+                v = (r - m).detach().exp()
                 kl = w * (p - r.detach()) if divergence.endswith("rkl") else -v * p
                 total = total + drawn * (w * self.rewards[talk] - BETA * kl)
         return total

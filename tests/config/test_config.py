@@ -348,7 +348,8 @@ def test_a_mistake_is_named_with_the_line_that_makes_it(tmp_path, changes, said)
 
 def test_a_label_names_a_value_and_changes_no_run(tmp_path):
     text = "name: a\nbase: chain\naxes:\n  algorithm: [grpo, {name: grpo, clip: null LABEL}]\n"
-    plain, labelled = tmp_path / "plain.yaml", tmp_path / "labelled.yaml"
+    plain = tmp_path / "plain.yaml"
+    labelled = tmp_path / "labelled.yaml"
     plain.write_text(text.replace(" LABEL", ""))
     labelled.write_text(text.replace(" LABEL", ', label: "GRPO, unclipped"'))
     sweeps = [load_sweep(path, {}, lambda _: "") for path in (plain, labelled)]

@@ -37,7 +37,8 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 PINNED = Path(__file__).with_name("identities.json")
 
 EVERY = yaml.safe_load(Path(__file__).with_name("every_kind.yaml").read_text("utf-8"))
-RUNS, OTHER = EVERY["runs"], EVERY["other"]
+RUNS = EVERY["runs"]
+OTHER = EVERY["other"]
 
 
 def _changed(leaf):
@@ -137,7 +138,8 @@ def _schema(
     for name, field in model.model_fields.items():
         if name == "type" or (model is Algorithm and name in PROSE):
             continue
-        where, kind = f"{place}.{name}" if place else name, kind_of(field, inherited)
+        where = f"{place}.{name}" if place else name
+        kind = kind_of(field, inherited)
         models = models_in(field.annotation)
         if not field.is_required() and models != [Algorithm]:
             tagged = any("type" in m.model_fields for m in models)
@@ -218,7 +220,8 @@ def test_a_planted_field_with_a_default_keeps_every_identity_of_the_quickstart()
 
 
 def test_the_number_of_steps_is_no_part_of_the_root_unless_the_rate_depends_on_it():
-    short, long = RunSpec(), resolve({"training": {"steps": 80}}, "x")
+    short = RunSpec()
+    long = resolve({"training": {"steps": 80}}, "x")
     assert identity(short, "d") != identity(long, "d") and root(short, "d") == root(long, "d")
     assert identity_record(long, "d")["settings"][STEPS] == 80
     assert root(resolve({"seed": 1}, "x"), "d") != root(short, "d") != root(short, "e")

@@ -126,7 +126,8 @@ def _parse(words: list[str]) -> None:
     given = COMMANDS[words[0]].make_context(f"rpg {words[0]}", words[1:]).params
     file = given.get("file") if "set_" in given else None
     if file and file.exists():  # the fields exist and take these values
-        overrides, axes = parse_assignments(given["set_"]), parse_axes(given.get("axis") or [])
+        overrides = parse_assignments(given["set_"])
+        axes = parse_axes(given.get("axis") or [])
         if "name" in read_mapping(file):
             load_sweep(file, overrides, lambda spec: "digest", axes=axes)
         else:

@@ -17,7 +17,9 @@ def count(log, kill=0, together=0, patch=setattr):
     draws when `together` processes are there."""
     if together:
         log.with_name(f"{log.name}.{os.getpid()}").touch()
-    complete, decode, batches = LocalEngine.complete, LocalEngine._decode, []
+    complete = LocalEngine.complete
+    decode = LocalEngine._decode
+    batches = []
 
     def few(self, requests):
         self.rows = ROWS

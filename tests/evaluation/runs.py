@@ -42,7 +42,8 @@ def rows(folder, step):
 
 def sample_lines(path):
     """The lines of the whole batches in a file of stored samples."""
-    lines, left = [], path.read_bytes()
+    lines = []
+    left = path.read_bytes()
     while left and (batch := _unpacked(left)):
         lines += batch[0].decode().splitlines()
         left = batch[1]

@@ -61,7 +61,8 @@ def test_the_error_of_the_mean_is_that_of_drawing_problems_anew():
 
 
 SHAPE = (0.6, 0.9)  # of difficulties, as published
-PROBLEMS, K = 30, 16
+PROBLEMS = 30
+K = 16
 
 
 def draw(rng):
@@ -93,7 +94,8 @@ def truths():
 def test_intervals_cover_the_truth_at_their_rate():
     """Of 500 draws, 95 % intervals hold the truth in 95 % of cases, up to what their number lets
     one see."""
-    rng, trials = np.random.default_rng(0), 500
+    rng = np.random.default_rng(0)
+    trials = 500
     pass_at, others = truths()
     hits = dict.fromkeys((*pass_at, *others), 0)
     naive = 0

@@ -33,7 +33,8 @@ def complete(engine, requests):
 def test_greedy_tokens_are_the_same_for_every_checkpoint_in_one_engine(kind, checkpoints, problems):
     """The second checkpoint goes into the engine that is running (vLLM: its weights are put into
     it)."""
-    local, other = start("local", 0.0), start(kind, 0.0)
+    local = start("local", 0.0)
+    other = start(kind, 0.0)
     seen = []
     for checkpoint in checkpoints:
         local.load(checkpoint)
@@ -72,9 +73,11 @@ def test_what_can_be_drawn_and_what_ends_a_response_is_the_same(
 def test_the_next_checkpoints_weights_go_into_the_model_that_is_there(
     checkpoints, problems, monkeypatch
 ):
-    engine, fresh = start("local", 0.0), start("local", 0.0)
+    engine = start("local", 0.0)
+    fresh = start("local", 0.0)
     module = sys.modules[type(engine).__module__]
-    loads, real = [], module.load_pretrained
+    loads = []
+    real = module.load_pretrained
     monkeypatch.setattr(module, "load_pretrained", lambda *a: loads.append(a) or real(*a))
     for checkpoint in (*checkpoints, checkpoints[0]):
         engine.load(checkpoint)
@@ -101,7 +104,8 @@ def test_weights_that_do_not_fit_are_loaded_anew_or_refused(
     save_file(weights, file, {"format": "pt"})
     if damage == "cut":
         file.write_bytes(file.read_bytes()[:-100])
-    engine, fresh = start("local", 0.0), start("local", 0.0)
+    engine = start("local", 0.0)
+    fresh = start("local", 0.0)
     engine.load(checkpoints[0])
     expected = complete(engine, requests_for(problems, 1))
     error = ""
@@ -185,7 +189,8 @@ def test_on_a_cpu_vllm_takes_no_share_of_the_memory_compiles_nothing_and_splits_
     prompt that it split: more prompts than fit into a batch, as all of AIME are, could not be
     evaluated with a seed for each sample."""
     given = {}
-    vllm, platforms = ModuleType("vllm"), ModuleType("vllm.platforms")
+    vllm = ModuleType("vllm")
+    platforms = ModuleType("vllm.platforms")
     vllm.LLM, vllm.platforms = (lambda **settings: given.update(settings)), platforms
     platforms.current_platform = SimpleNamespace(is_cpu=lambda: cpu)
     monkeypatch.setitem(sys.modules, "vllm", vllm)

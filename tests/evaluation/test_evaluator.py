@@ -38,10 +38,8 @@ def test_one_engine_serves_all_checkpoints_and_an_old_name_means_the_same(layout
     assert rows(one, 0) != rows(one, 1)
     assert len(evaluator._engines) == 2, "one engine per kind, not one per checkpoint"
     for prefix in ("Answer:", ""):
-        chat, files = (
-            {"template": "{{ x }}", "prefix": prefix},
-            {"train": "a.jsonl", "benchmarks": {"b": "b.jsonl"}},
-        )
+        chat = {"template": "{{ x }}", "prefix": prefix}
+        files = {"train": "a.jsonl", "benchmarks": {"b": "b.jsonl"}}
         model = {"type": "pretrained", "path": str(checkpoints[0])}
         spec = resolve({"task": {"type": "file", "chat": chat, **files}, "model": model}, "x")
         assert evaluator._scorer(one, spec).prefix == prefix
@@ -79,7 +77,8 @@ def test_an_engine_that_broke_is_replaced_and_its_checkpoint_reported(
     layout, checkpoints, monkeypatch
 ):
     folder = register(layout, "one", checkpoints)
-    real, broken = LocalEngine.complete, []
+    real = LocalEngine.complete
+    broken = []
 
     def once_broken(self, requests):
         if not broken:
@@ -117,7 +116,8 @@ def test_by_hand_a_checkpoint_gives_the_samples_of_its_sweep(
 def test_a_cluster_without_nodes_is_waited_for_and_nothing_is_kept_of_it_in_between(
     layout, monkeypatch
 ):
-    cluster, sdk = MagicMock(), MagicMock()
+    cluster = MagicMock()
+    sdk = MagicMock()
     cluster.cluster_resources.side_effect = [{}, {}, {"CPU": 1}]
     monkeypatch.setitem(sys.modules, "ray.autoscaler.sdk", sdk)
     monkeypatch.setattr(ray, "connect", lambda *_: cluster)

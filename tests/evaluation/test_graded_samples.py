@@ -44,7 +44,8 @@ def test_what_another_process_draws_is_waited_for_and_not_counted_as_ours(tmp_pa
     monkeypatch.setattr(graded_samples, "_FLUSH_ROWS", 1)
     wait, go = os.pipe()
     child = other_evaluation(tmp_path, wait)
-    asked, told = [], []
+    asked = []
+    told = []
 
     class Engine:
         def complete(self, requests):

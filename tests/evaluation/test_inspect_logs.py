@@ -106,7 +106,8 @@ def test_what_is_no_log_is_said_in_a_line(tmp_path, text):
 
 def test_a_log_names_no_place_outside_of_the_evaluations(tmp_path):
     log = theirs(tmp_path, ["2", "0.5", "3", "1/2"])
-    log.eval.model, log.eval.task = "../../elsewhere", ".."
+    log.eval.model = "../../elsewhere"
+    log.eval.task = ".."
     write_eval_log(log, str(tmp_path / "hostile.json"))
     layout = Layout.at(tmp_path / "home")
     assert (

@@ -54,7 +54,8 @@ def test_a_joined_checkpoint_has_the_samples_of_our_own_and_is_paired_with_them(
     assert rows(imported, 0) == rows(own, 0) == rows(imported, 1) != rows(own, 1)
     found, scores = summary(layout)
     table = found.table.set_index("variant")
-    ours, theirs = table.loc["grpo"], table.loc["TRL"]
+    ours = table.loc["grpo"]
+    theirs = table.loc["TRL"]
     assert scores == dict.fromkeys((0, 1), pytest.approx(ours["first"]))
     assert theirs["verdict"] == "too few seeds", "the single one is paired, problem by problem"
     assert theirs["difference"] == pytest.approx(theirs["last"] - ours["last"])

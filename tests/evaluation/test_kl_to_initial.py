@@ -38,7 +38,8 @@ def drift(folder, step):
 def by_hand(first, second, graded):
     """The sum over the vocabulary at every prefix, one response at a time, with transformers' own
     forward pass."""
-    (p, tokenizer), (q, _) = load_pretrained(first), load_pretrained(second)
+    p, tokenizer = load_pretrained(first)
+    q, _ = load_pretrained(second)
     values = []
     for row in graded:
         asked = tokenizer("<bos>" + row["problem"])["input_ids"]
@@ -61,7 +62,8 @@ def test_each_evaluation_measures_it_and_the_database_has_it(tmp_path, checkpoin
     folder = register(layout, "one", checkpoints, "local")
     copy = register(layout, "two", checkpoints, "local")
     assert Evaluator(layout, "sweep", lambda line: None).pass_over() == 4
-    start, later = drift(folder, 0), drift(folder, 1)
+    start = drift(folder, 0)
+    later = drift(folder, 1)
     for direction in ("policy_to_initial", "initial_to_policy"):
         assert start[direction]["per_response"] == 0.0
         assert later[direction]["per_response"] > 0.01
@@ -93,7 +95,9 @@ def test_it_is_equal_to_the_bit_whatever_else_is_in_the_folder_and_whenever_it_e
 ):
     """Other sweeps with fewer samples before or after, ends in the middle of each draw: the numbers
     of a sweep are those that it has alone, and no sample is drawn twice."""
-    decode, end, drawn = LocalEngine._decode, iter(()), []
+    decode = LocalEngine._decode
+    end = iter(())
+    drawn = []
 
     def counted(self, asked):
         if next(end, False):
@@ -102,7 +106,8 @@ def test_it_is_equal_to_the_bit_whatever_else_is_in_the_folder_and_whenever_it_e
         return decode(self, asked)
 
     def evaluated(home, *order):
-        layout, before = started(tmp_path / home, checkpoints), len(drawn)
+        layout = started(tmp_path / home, checkpoints)
+        before = len(drawn)
         for k in order:
             how = {"engine": {"type": "local", "rows": 64}, "samples_per_problem": k}
             folder = register(layout, f"of-{k}", checkpoints, **how)

@@ -84,7 +84,8 @@ def test_no_cluster_is_said_in_one_line(address):
 
 @long
 def test_a_worker_that_is_killed_is_replaced_and_no_sample_changes(workers, checkpoints, problems):
-    here, there = engine(None), workers
+    here = engine(None)
+    there = workers
     import ray
 
     here.load(checkpoints[0])
@@ -93,7 +94,8 @@ def test_a_worker_that_is_killed_is_replaced_and_no_sample_changes(workers, chec
     expected = dict(pair for part in here.complete(requests) for pair in part)
     assert dict(pair for part in there.complete(requests) for pair in part) == expected
     said.clear()
-    found, victim = [], there._workers[1]
+    found = []
+    victim = there._workers[1]
     for part in there.complete(requests):
         found += part
         if len(found) == 16:
@@ -131,7 +133,8 @@ def test_the_loop_runs_on_the_cluster_and_a_kill_loses_nothing(
 ):
     """kill -9 of the process that grades and writes: its worker leaves the cluster, a rerun does
     what is missing."""
-    layout, plain = Layout.at(tmp_path / "ray"), Layout.at(tmp_path / "here")
+    layout = Layout.at(tmp_path / "ray")
+    plain = Layout.at(tmp_path / "here")
     place = {"type": "ray", "address": address, "workers": 1}
     settings = {"engine": {"type": "local", "rows": 16}, "samples_per_problem": 12}
     there = register(layout, "one", checkpoints, **settings, place=place)
@@ -140,7 +143,8 @@ def test_the_loop_runs_on_the_cluster_and_a_kill_loses_nothing(
         tmp_path / "fork-server.log", {EVALUATOR: FORKED[EVALUATOR]}, owner_mark()
     )
     command = ("rpg.evaluation", layout.sweep_folder("sweep"), "--drain")
-    children, log = Children(fork_server), tmp_path / "evaluation.log"
+    children = Children(fork_server)
+    log = tmp_path / "evaluation.log"
 
     def stored():
         return [line for path in layout.samples.glob("*/*.jsonl.gz") for line in sample_lines(path)]

@@ -109,7 +109,8 @@ def test_too_little_memory_is_said_with_its_field(checkpoints, tmp_path):
     layout = Layout.at(tmp_path)
     register(layout, "one", checkpoints, place={"memory_gib": 0.01})
     child = evaluator(layout)
-    code, said = child.wait(), child.output()
+    code = child.wait()
+    said = child.output()
     assert code == 1 and said.startswith("evaluation.place.memory_gib: 0.01, but the process uses")
     assert "Traceback" not in said
 
@@ -147,7 +148,8 @@ def test_the_sweep_starts_a_killed_evaluation_again(checkpoints, tmp_path):
     fork_server = ForkServer(
         tmp_path / "fork-server.log", {EVALUATOR: FORKED[EVALUATOR]}, owner_mark()
     )
-    over, children = threading.Event(), Children(fork_server)
+    over = threading.Event()
+    children = Children(fork_server)
     arguments = (layout.sweep_folder("sweep"), children, over, lambda _: None, 2)
     task = threading.Thread(target=run_beside, args=arguments)
     task.start()

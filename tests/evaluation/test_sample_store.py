@@ -49,7 +49,8 @@ def test_every_sample_is_drawn_once_whatever_happens(
     checkpoints, own_benchmark, tmp_path, monkeypatch
 ):
     """k of 4, 8 and 16, more problems, a kill -9 in the middle, two at once, another verifier."""
-    home, log = tmp_path / "home", tmp_path / "drawn.txt"
+    home = tmp_path / "home"
+    log = tmp_path / "drawn.txt"
 
     def command(k, *more, model=checkpoints[0], home=home):
         arguments = (
@@ -74,7 +75,8 @@ def test_every_sample_is_drawn_once_whatever_happens(
 
     def begin(kill, together, *arguments):
         """In a forked process, whose id is returned."""
-        if child := os.fork():
+        child = os.fork()
+        if child:
             return child
         code = 1
         try:
@@ -119,10 +121,8 @@ def test_every_sample_is_drawn_once_whatever_happens(
 
 
 def test_a_torn_batch_costs_itself_only_and_settings_are_not_mixed(tmp_path):
-    keys, draw = (
-        [Key("a", "digest", number) for number in range(4)],
-        Draw("\ud800 response", 3, False),
-    )
+    keys = [Key("a", "digest", number) for number in range(4)]
+    draw = Draw("\ud800 response", 3, False)
     first = Draws(tmp_path, {"seed": 0}, "model")
     first.add({keys[0]: draw})
     first.add({keys[1]: draw})

@@ -89,10 +89,8 @@ def test_results_of_older_versions_stay_valid_and_are_added_to(
     """Before samples were stored, the graded files were all there was."""
 
     def run(k):
-        lines, how = (
-            [],
-            {"home": tmp_path / "home", "out": tmp_path / "out", "samples_per_problem": k},
-        )
+        lines = []
+        how = {"home": tmp_path / "home", "out": tmp_path / "out", "samples_per_problem": k}
         [result] = evaluate(checkpoints[0], [own_benchmark], say=lines.append, **how, **LIMITS)
         return lines, samples(result)
 
@@ -166,7 +164,8 @@ def test_after_a_minute_progress_is_said_once_a_minute(monkeypatch):
 
 
 def test_progress_is_said_from_time_to_time_and_at_the_end(monkeypatch):
-    lines, clock = [], [100.0]
+    lines = []
+    clock = [100.0]
     monkeypatch.setattr(graded_samples.time, "monotonic", lambda: clock[0])
     report = graded_samples.progress_lines("mine", lines.append)
     for done, clock[0] in enumerate((100.0, 109.0, 110.5, 111.0, 112.0)):
@@ -195,9 +194,11 @@ def test_leaks_and_duplicates_are_reported_with_the_numbers(checkpoints, tmp_pat
         "max_response_tokens": 20,
         "say": str,
     }
-    own, out = tmp_path / "own.yaml", tmp_path / "out"
+    own = tmp_path / "own.yaml"
+    out = tmp_path / "out"
     [result] = evaluate(checkpoints[0], [own], training=str(train), out=out, **how)
-    found, ids = result.checks, [row["problem_id"] for row in samples(result)][::2]
+    found = result.checks
+    ids = [row["problem_id"] for row in samples(result)][::2]
     assert found.rows == 5 and len(ids) == 4
     [(one, other, similarity)] = found.near_duplicates
     assert {one, other} == set(ids[:2]) and 0.6 <= similarity < 1

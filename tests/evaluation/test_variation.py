@@ -21,7 +21,8 @@ def simulated(prompt_effect, problem_effect, k, seed):
     """Graded samples of 3 prompts x 40 problems whose probabilities are .5 + effects, of their
     interaction, too."""
     random = np.random.default_rng(seed)
-    prompts, problems = random.normal(0, prompt_effect, 3), random.normal(0, problem_effect, 40)
+    prompts = random.normal(0, prompt_effect, 3)
+    problems = random.normal(0, problem_effect, 40)
     chance = np.clip(0.5 + prompts[:, None] + problems + random.normal(0, 0.1, (3, 40)), 0, 1)
     right = random.random((3, 40, k)) < chance[..., None]
     return [

@@ -35,7 +35,8 @@ def busy(tmp_path):
 
 
 def test_a_child_has_its_log_its_exit_code_and_its_environment(fork_server, tmp_path):
-    children, log = Children(fork_server), tmp_path / "log.txt"
+    children = Children(fork_server)
+    log = tmp_path / "log.txt"
     child = children.start(
         programs.TRAINER.format("local"), tmp_path / "none", log=log, extra={"RPG_X": "1"}
     )

@@ -43,7 +43,8 @@ def test_a_lost_training_is_started_again_until_its_attempts_are_used_up(
     (folder.path / "losses").write_text(str(losses))
     said = []
     layout = Layout.at(tmp_path / "data")
-    claims, machine = Claims(layout), Machine(tmp_path / "slots", 1, ())
+    claims = Claims(layout)
+    machine = Machine(tmp_path / "slots", 1, ())
     assert claims.take(folder)
     owner = SimpleNamespace(log=said.append)
     context = Context(layout, folder.sweep, machine, Children(), claims, None, owner)

@@ -251,7 +251,8 @@ def test_a_run_waits_for_a_node_that_is_promised_or_for_as_long_as_it_is_told(
         promise = {"autoscaler_report": {"pending_launches": {"worker": 2}, "pending_nodes": []}}
         status = partial(raylet.GcsClient(address).internal_kv_put, b"__autoscaling_status")
         status(json.dumps(promise).encode(), True, None)
-        promised, told = ask(0.05), ask(10)
+        promised = ask(0.05)
+        told = ask(10)
         for _ in range(4):  # seconds: longer than it was told
             said("no node of the cluster has that (at most cpus 0); the autoscaler promises 2")
         status(b"{}", True, None)
@@ -275,7 +276,8 @@ class Fake:
     def start(self, module, folder, threads, needs, wait_minutes):
         assert folder.waiting() == "waits for a place on the Ray cluster at 127.0.0.1:9"
         answer = dict(self.answers.pop(0))
-        if (step := answer.pop("saves", None)) is not None:
+        step = answer.pop("saves", None)
+        if step is not None:
             folder.checkpoint(step).mkdir(parents=True)
         remote = Remote(folder)
         remote.answered(answer)
@@ -285,11 +287,14 @@ class Fake:
 def trained(folder, tmp_path, monkeypatch, *answers):
     """The answers that are left when the run's training is over."""
     monkeypatch.setattr(training, "LEASE_SECONDS", 0.0)
-    children, fake, said = Children(), Fake(*answers), []
+    children = Children()
+    fake = Fake(*answers)
+    said = []
     children.cluster = lambda address, log: fake
     claims = Claims(Layout.at(folder.path.parents[2]))
     assert claims.take(folder)
-    machine, owner = Machine(tmp_path / "slots", 0, ()), SimpleNamespace(log=said.append)
+    machine = Machine(tmp_path / "slots", 0, ())
+    owner = SimpleNamespace(log=said.append)
     context = Context(Layout.at(tmp_path), folder.sweep, machine, children, claims, None, owner)
     try:
         training.train_run(folder, context)
@@ -368,7 +373,10 @@ class Hosts:
     boot, process ids."""
 
     def __init__(self, address, folder):
-        self.address, self.folder, self.started, self.count = address, folder, {}, 10
+        self.address = address
+        self.folder = folder
+        self.started = {}
+        self.count = 10
 
     def start(self, *names):
         for name in names:
@@ -415,7 +423,8 @@ def hosts_of(folders):
 def moving(folders, host):
     """A run that is trained on this host, and neither at its beginning nor at its end."""
     for folder in folders:
-        lease, last = folder.lease() or {}, (folder.last_metrics() or [{}])[-1]
+        lease = folder.lease() or {}
+        last = (folder.last_metrics() or [{}])[-1]
         if lease.get("host") == host and 2 <= last.get("step", 0) < STEPS / 2:
             return folder
     return None
@@ -435,7 +444,8 @@ def test_three_runs_on_two_nodes_survive_the_loss_of_a_node_and_the_conductor(
     gates.mkdir()
     (tmp_path / "gated.py").write_text(GATED.format(gates=str(gates)))
     names = ("node-a", "node-b")
-    layout, log = Layout.at(tmp_path / "data"), tmp_path / "data.log"
+    layout = Layout.at(tmp_path / "data")
+    log = tmp_path / "data.log"
     with contextlib.ExitStack() as stack:
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
         address = stack.enter_context(ray_head(cpus=0))

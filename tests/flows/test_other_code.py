@@ -7,7 +7,8 @@ import pytest
 
 from flows.other_code import NoNight, _git, blame
 
-A, B = {"numpy": "2.4.6"}, {"numpy": "2.4.7"}
+A = {"numpy": "2.4.6"}
+B = {"numpy": "2.4.7"}
 
 
 def record(bits, revision="", environment=A, labels=("small", "large")):
@@ -93,8 +94,12 @@ def test_another_environment_excuses_what_the_settled_commit_does_in_it_too_and_
     checkout,
 ):
     root, commit = checkout
+
+    def rounded(bits):
+        return bits + " rounded"
+
     first = commit("1.0")
-    before, rounded = record("1.0", first), lambda bits: bits + " rounded"
+    before = record("1.0", first)
     head = commit("1.0", "harmless")
     said, excused = blame(record("1.0 rounded", head, B), before, root, nights(rounded, []))
     assert excused and "the environment changed them, not the code" in said
@@ -129,7 +134,8 @@ def test_where_no_commit_can_be_run_the_cause_stays_unknown(checkout, tmp_path):
 
 def test_what_is_not_committed_is_told_from_commits(checkout):
     root, commit = checkout
-    first, head = commit("old"), commit("old", "harmless")
+    first = commit("old")
+    head = commit("old", "harmless")
     said = blame(record("new", head + "+"), record("old", first), root, nights(str, []))[0]
     assert said.startswith("uncommitted changes")
     guilty = commit("new")

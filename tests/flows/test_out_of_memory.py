@@ -31,7 +31,9 @@ class Killer(threading.Thread):
 
     def __init__(self, layout, bound=None):
         super().__init__(daemon=True)
-        self.layout, self.bound, self.over = layout, bound, threading.Event()
+        self.layout = layout
+        self.bound = bound
+        self.over = threading.Event()
         self.killed = False
         self.before = self.most = 0
 
@@ -41,10 +43,8 @@ class Killer(threading.Thread):
             lease = folders[0].lease() if folders else None
             if not lease:
                 continue
-            held, done = (
-                memory("RssAnon", lease["pid"]),
-                (folders[0].checkpoint_steps() or [-1])[-1],
-            )
+            held = memory("RssAnon", lease["pid"])
+            done = (folders[0].checkpoint_steps() or [-1])[-1]
             if self.bound is None and done == 0:
                 self.before = self.before or held
                 self.most = max(self.most, held)

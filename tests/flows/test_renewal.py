@@ -215,7 +215,8 @@ def test_imported_runs_have_no_identity_and_are_not_refused(sweep, layout, of_fo
 
 @pytest.mark.system
 def test_a_sweep_of_more_steps_trains_the_further_ones_only(tmp_path, prefect):
-    file, layout = tmp_path / "t.yaml", Layout.at(tmp_path / "data")
+    file = tmp_path / "t.yaml"
+    layout = Layout.at(tmp_path / "data")
     file.write_text(SWEEP.format(name="t", steps=3, every=2, seeds=[0]))
     finished(layout, load_sweep(file, {}, data_digest))
     done = rpg(tmp_path, "sweep", "t.yaml", "--set=training.steps=6", module=TRIVIAL, **prefect)

@@ -25,7 +25,8 @@ def folders(tmp_path, monkeypatch):
     from prefect import __version__
     from prefect.settings import PREFECT_HOME, temporary_settings
 
-    home, cache = tmp_path / "next", tmp_path / "cache" / "rpg-lab"
+    home = tmp_path / "next"
+    cache = tmp_path / "cache" / "rpg-lab"
     home.mkdir()
     cache.mkdir(parents=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache.parent))
@@ -97,7 +98,8 @@ def test_fifty_forms_at_once_are_all_accepted_and_counted_once(prefect):
 
 def test_a_server_that_does_nothing_is_given_up_with_its_last_error(tmp_path, monkeypatch):
     monkeypatch.setattr(service, "STILL_SECONDS", 1.0)
-    log, said = tmp_path / "server.log", "OSError: no way\n(error: https://sqlalche.me/e)\nbye\n"
+    log = tmp_path / "server.log"
+    said = "OSError: no way\n(error: https://sqlalche.me/e)\nbye\n"
     code = f"import sys, time; sys.stderr.write({said!r}); time.sleep(600)"
     hangs = Service("server", [sys.executable, "-c", code], "http://127.0.0.1:9/api", {}, log)
     try:

@@ -62,7 +62,8 @@ def test_what_a_run_needs_becomes_options_of_sbatch(tmp_path, monkeypatch):
         "options": ["--reservation=x"],
     }
     backend = LocalBackend(device="cuda", threads=3, place=place)
-    remote, words = slurm_queue.Remote(make_run(tmp_path, "one", make_spec())), []
+    remote = slurm_queue.Remote(make_run(tmp_path, "one", make_spec()))
+    words = []
     monkeypatch.setattr(
         slurm_queue, "_run", lambda *given, environment: words.extend(given) or (0, "7")
     )
@@ -136,7 +137,8 @@ def test_runs_with_a_preemption_a_node_failure_and_a_timeout_are_what_this_machi
 @pytest.mark.component
 def test_a_killed_sweep_finds_its_jobs_again_and_ctrl_c_leaves_none(tmp_path, slurm, prefect):
     (tmp_path / "long.yaml").write_text(LONG)
-    home, root = tmp_path / "data", tmp_path / "slurm"
+    home = tmp_path / "data"
+    root = tmp_path / "slurm"
 
     def begin():
         how = {"home": home, "module": TRIVIAL, **SLOW, **slurm, **prefect}
@@ -192,7 +194,8 @@ def test_a_killed_sweep_finds_its_jobs_again_and_ctrl_c_leaves_none(tmp_path, sl
     ],
 )
 def test_how_a_job_ended_says_whose_fault_it_was(tmp_path, monkeypatch, fields, meant):
-    folder, said = make_run(tmp_path / "data", "one", make_spec()), tmp_path / "7_0.txt"
+    folder = make_run(tmp_path / "data", "one", make_spec())
+    said = tmp_path / "7_0.txt"
     said.write_text("python: not found\n")
     monkeypatch.setattr(slurm_queue, "_run", lambda *words: (0, f"JobId=7 {fields} NodeList=n1"))
     assert slurm_queue.outcome("7_0", folder, said) == meant
@@ -201,7 +204,8 @@ def test_how_a_job_ended_says_whose_fault_it_was(tmp_path, monkeypatch, fields, 
 def test_jobs_that_slurm_does_not_cancel_are_named(tmp_path, monkeypatch, capsys):
     """They are asked for by number of the user and in all partitions: what is not seen is submitted
     again."""
-    folder, asked = make_run(tmp_path, "one", make_spec()), []
+    folder = make_run(tmp_path, "one", make_spec())
+    asked = []
     queue = slurm_queue.SlurmQueue(folder.path.parent)
     queue._jobs["7_0"] = slurm_queue.Remote(folder)
     monkeypatch.setenv("SQUEUE_PARTITION", "urgent")
@@ -237,7 +241,8 @@ def test_on_slurm_itself_jobs_are_preempted_lose_their_node_and_are_cancelled(tm
     sweep = TRIVIAL_SWEEP.format(name="short", steps=steps, every=steps, seeds=[0, 1])
     (tmp_path / "short.yaml").write_text(sweep)
     (tmp_path / "long.yaml").write_text(LONG)
-    host, layout = socket.gethostname(), Layout.at(tmp_path / "data")
+    host = socket.gethostname()
+    layout = Layout.at(tmp_path / "data")
     with slurm_node.slurm_node(tmp_path / "slurm") as slurm:
         idle = lambda: set(slurm_node.run(slurm, "sinfo", "-h", "-o", "%T").split()) == {"idle"}  # noqa: E731
         until(idle, "the node")

@@ -68,7 +68,8 @@ def test_it_waits_though_the_disk_has_no_room_to_say_so(tmp_path, free, monkeypa
 def test_what_those_that_train_will_write_is_theirs_and_a_sweep_that_is_stopped_does_not_wait(
     tmp_path, free
 ):
-    disk, stopping = DiskSpace(), threading.Event()
+    disk = DiskSpace()
+    stopping = threading.Event()
     stopping.set()
     one, two = (make_run(tmp_path, name, make_spec()) for name in ("one", "two"))
     free["free"] = 1.5 * bytes_needed(one)

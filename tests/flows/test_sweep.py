@@ -174,7 +174,8 @@ def test_kill_nine_of_the_conductor_alone_leaves_no_orphan(whole):
 def test_ctrl_c_ends_the_children_and_the_command_it_prints_continues_this_sweep(whole, prefect):
     """Not one of the file's own name, settings and data folder. A second call meanwhile is told who
     is running it."""
-    home, file = whole / "stopped here", whole / "my sweep.yaml"
+    home = whole / "stopped here"
+    file = whole / "my sweep.yaml"
     file.write_text(LONG)
     steps = ["--set", "training.steps=400", "--set", "evaluation.every=400"]
     options = ["--name", "mine", "--axis", "seed=[5]", *steps, "--home"]
@@ -215,7 +216,8 @@ def test_a_run_that_cannot_train_fails_alone(whole, prefect):
         "done",
         "failed",
     ]
-    said, reason = (whole / "partly.log").read_text(), victim.read_failed()["error"]
+    said = (whole / "partly.log").read_text()
+    reason = victim.read_failed()["error"]
     assert "killed by signal 9" in reason and reason in said and "Traceback" not in said
 
 

@@ -34,7 +34,9 @@ class Tracer:
     """Collects (calling module, called module)."""
 
     def __init__(self, types):
-        self.calls, self.over, self._types = set(), False, types
+        self.calls = set()
+        self.over = False
+        self._types = types
 
     def is_sweep(self, value):
         sweep, context, spec = self._types

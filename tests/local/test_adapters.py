@@ -20,7 +20,8 @@ from tests.tiny import make_spec, numbers, whole_and_resumed
 
 @pytest.fixture(scope="module")
 def start(home, tmp_path_factory):
-    folder, policy = tmp_path_factory.mktemp("start"), initial_policy(make_spec(), home)
+    folder = tmp_path_factory.mktemp("start")
+    policy = initial_policy(make_spec(), home)
     policy.model.save_pretrained(folder)
     policy.tokenizer.save_pretrained(folder)
     return folder

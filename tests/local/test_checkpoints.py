@@ -48,10 +48,8 @@ def test_a_checkpoint_is_a_hugging_face_folder(folder, policy):
     save(folder, policy, range(3))
     for step in (0, 2):
         path = folder.checkpoint(step)
-        model, tokenizer = (
-            AutoModelForCausalLM.from_pretrained(path),
-            AutoTokenizer.from_pretrained(path),
-        )
+        model = AutoModelForCausalLM.from_pretrained(path)
+        tokenizer = AutoTokenizer.from_pretrained(path)
         assert damaged(path) is None
         for name, value in policy.model.state_dict().items():
             assert model.state_dict()[name].equal(value), name
@@ -217,7 +215,8 @@ def test_past_policies_are_links_to_those_of_the_checkpoint_before(home):
 def test_a_rare_checkpoint_is_enough(home):
     evaluation = {"every": 5, "early": False}
     spec = make_spec(training={"steps": 5, "checkpoint_every": 3}, evaluation=evaluation)
-    whole, parts = make_run(home, "rare-whole", spec), make_run(home, "rare-parts", spec)
+    whole = make_run(home, "rare-whole", spec)
+    parts = make_run(home, "rare-parts", spec)
     train(whole, home, quiet)
     assert whole.checkpoint_steps() == [0, 3, 5]
     train(parts, home, quiet)

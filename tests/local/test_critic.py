@@ -29,7 +29,8 @@ def test_advantages_targets_and_loss_are_verls(gamma, lam):
     g = torch.Generator().manual_seed(0)
     values, now, rewards = torch.randn(3, 5, 6, generator=g)
     mask = (torch.arange(6) < torch.tensor([[6], [4], [1], [3], [5]])).float()
-    values, ends = values * mask, rewards[:, 0]
+    values = values * mask
+    ends = rewards[:, 0]
     at_end = torch.zeros(5, 6).scatter(1, mask.sum(-1, keepdim=True).long() - 1, ends[:, None])
     theirs, returns = core.compute_gae_advantage_return(at_end, values, mask, gamma, lam)
     kind = {"type": "gae", "gamma": gamma, "lam": lam, "std": True}
@@ -54,7 +55,8 @@ def test_the_critic_learns_the_returns_of_a_batch(home):
     """And its values are those of transformers' last hidden states, each response by itself."""
     spec = make_spec(algorithm=GAE, training={"optimizer": {"learning_rate": 1e-2}})
     trainer = make_trainer(spec, home)
-    critic, limits = trainer.critic, Limits(rows=5, tokens=200, tokens_of_long=200)
+    critic = trainer.critic
+    limits = Limits(rows=5, tokens=200, tokens_of_long=200)
     batch = trainer.roller.roll(trainer.policy, 1).kept.samples.batch
     targets = batch.mask * batch.lengths[:, None] / 10
     first = critic.score(batch, limits)
@@ -64,7 +66,8 @@ def test_the_critic_learns_the_returns_of_a_batch(home):
     assert losses[-1] < 0.2 * losses[0], losses
     values = critic.score(batch, limits)
     for row in (0, 9):
-        prompt, length = batch.prompts[int(batch.prompt_of[row])], int(batch.lengths[row])
+        prompt = batch.prompts[int(batch.prompt_of[row])]
+        length = int(batch.lengths[row])
         ids = torch.tensor([prompt + batch.tokens[row, :length].tolist()])
         states = critic.policy.model.model(ids).last_hidden_state[0, len(prompt) - 1 : -1]
         torch.testing.assert_close(

@@ -155,7 +155,8 @@ def test_more_samples_go_on_from_those_that_are_drawn(copy, home, monkeypatch, r
     if rules == "other rules":
         wrong = [{**row, "correct": not row["correct"], "reason": "?"} for row in before]
         write_samples(folder.fewer_path("chain-one", 4), wrong, "other-1")
-    said, asked = [], []
+    said = []
+    asked = []
     from rpg.evaluation.engines.local import LocalEngine
 
     real = LocalEngine.complete

@@ -24,11 +24,14 @@ def blocks(mean, count, noise, seed):
 def test_noise_does_not_hide_the_direction(cosine, length):
     """Blocks whose noise is ten times their mean: a plain cosine of averages would say 0.3 for
     1."""
-    target, other = np.zeros(2000), np.zeros(2000)
-    target[0], other[1] = 1.0, 1.0
+    target = np.zeros(2000)
+    other = np.zeros(2000)
+    target[0] = 1.0
+    other[1] = 1.0
     mean = length * (cosine * target + (1 - cosine**2) ** 0.5 * other)
     bias = ((length * cosine - 1) ** 2 + length**2 * (1 - cosine**2)) ** 0.5
-    hits, estimates = 0, []
+    hits = 0
+    estimates = []
     for seed in range(20):
         right = blocks(target, 60, 0.25, 1000 + seed)
         noisy = blocks(mean, 60, 0.25, seed)

@@ -40,8 +40,11 @@ def updated(model, settings, steps, **how):
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_updates_that_bfloat16_would_swallow_are_not_lost(name):
-    settings, steps = make_spec(training={"optimizer": OPTIMIZERS[name]}).training.optimizer, 2000
-    full, half, plain = halves(), halves(), halves().bfloat16()
+    settings = make_spec(training={"optimizer": OPTIMIZERS[name]}).training.optimizer
+    steps = 2000
+    full = halves()
+    half = halves()
+    plain = halves().bfloat16()
     start = full.weight.detach().clone()
     updated(full, settings, steps)
     optimizer = updated(half, settings, steps, half_weights=True)

@@ -56,7 +56,8 @@ def test_what_is_left_out_is_zero(home, monkeypatch, all_silent):
     if all_silent:
         changes["rollout"] = {"max_response_tokens": 1}  # nothing is right
     lazy = make(home, **changes)
-    sent, backward = [], torch.autograd.backward
+    sent = []
+    backward = torch.autograd.backward
 
     def counted(outputs, *gradients):
         first = outputs if isinstance(outputs, torch.Tensor) else outputs[0]
@@ -65,7 +66,8 @@ def test_what_is_left_out_is_zero(home, monkeypatch, all_silent):
 
     monkeypatch.setattr(torch.autograd, "backward", counted)
     metrics = [plain(lazy.step(step)) for step in (1, 2)]
-    losses, gradients = sent.count(0), sent.count(2)
+    losses = sent.count(0)
+    gradients = sent.count(2)
     assert 0 < gradients < losses if not all_silent else gradients == 0 < losses
     monkeypatch.undo()
 
@@ -87,7 +89,8 @@ def test_metrics_of_ratios_are_those_of_the_whole_update(home, name):
 
 def _everything(trainer, mini, meter, diagnostics):
     trainer.optimizer.zero_grad()
-    spec, lengths = trainer.spec, mini.batch.lengths
+    spec = trainer.spec
+    lengths = mini.batch.lengths
     counts = Counts(int(lengths.sum()), len(lengths), spec.rollout.max_response_tokens)
     for rows in micro_batches(
         mini.batch, mini.advantages, Limits.of(spec.training, trainer.policy)

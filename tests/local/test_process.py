@@ -145,9 +145,11 @@ def test_a_run_is_trained_and_evaluated(home):
 def test_kill_at_random_moments_and_go_on(home):
     """The same bits; the policies of four rollouts before have to come back too."""
     spec = make_spec(training={"steps": 24}, evaluation={"every": 9}, rollout={"staleness": 4})
-    whole, parts = make_run(home, "kill-whole", spec), make_run(home, "kill-parts", spec)
+    whole = make_run(home, "kill-whole", spec)
+    parts = make_run(home, "kill-parts", spec)
     assert run("train", whole)[0] == 0
-    rng, kills = random.Random(4), 0
+    rng = random.Random(4)
+    kills = 0
     while kills < 3:
         child = Child("train", parts)
         goal = min((parts.checkpoint_steps() or [-1])[-1] + rng.randrange(1, 7), 23)
@@ -252,7 +254,8 @@ def test_a_folder_that_is_none_is_said(tmp_path):
 def test_a_file_that_cannot_grow_fails_clearly_and_harms_nothing_older(home, limit, what):
     """RLIMIT_FSIZE stands in for a full disk: writes fail in the middle of a file."""
     spec = make_spec(training={"steps": 4})
-    folder, whole = make_run(home, f"full-{limit}", spec), make_run(home, "full-whole", spec)
+    folder = make_run(home, f"full-{limit}", spec)
+    whole = make_run(home, "full-whole", spec)
     assert run("train", whole)[0] == 0
     code, out = run("train", folder, first=partial(limit_files, limit))
     assert code == 1, out
@@ -267,8 +270,10 @@ def test_a_training_that_gets_no_memory_says_what_to_do_and_goes_on_so_to_the_sa
     """RLIMIT_DATA stands in for a machine that refuses memory; one that kills is in
     tests/flows/test_out_of_memory.py."""
     changes = merged(HUNGRY, {"training": {"prompts_per_step": 8, "mini_batch_prompts": 8}})
-    spec, limit = make_spec(**changes), 150 * 2**20
-    whole, parts = make_run(home, "memory-whole", spec), make_run(home, "memory-parts", spec)
+    spec = make_spec(**changes)
+    limit = 150 * 2**20
+    whole = make_run(home, "memory-whole", spec)
+    parts = make_run(home, "memory-parts", spec)
     assert run("train", whole)[0] == 0
     code, out = run("train", parts, first=partial(limit_data, limit))
     error = parts.read_failed()["error"]

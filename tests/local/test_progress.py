@@ -62,7 +62,9 @@ def test_a_run_is_pending_until_something_happened_to_it(tmp_path):
 def test_a_long_step_tells_its_phases_and_refills_and_changes_no_number(
     home, tmp_path, slow, monkeypatch
 ):
-    seen, lines, write = [], [], module.write_progress
+    seen = []
+    lines = []
+    write = module.write_progress
 
     def written(path, record):
         seen.append(record)
@@ -97,7 +99,9 @@ def test_the_time_left_comes_from_the_share_that_is_over_and_from_the_step_befor
     assert progress.record() is None
     progress.begin("rollout", 8, "responses")
     clock[0] = 10.0
-    progress.done, progress.share, progress.tokens = 2, 0.25, 500
+    progress.done = 2
+    progress.share = 0.25
+    progress.tokens = 500
     record = progress.record()
     assert (record["left"], record["tokens_per_second"], record["seconds"]) == (30.0, 50.0, 10.0)
     assert (

@@ -48,7 +48,8 @@ def test_killed_in_its_steps_it_ends_with_the_same_bits(tmp_path):
     models_folder(tmp_path).mkdir(parents=True)
     kept_under(tmp_path, NAME).symlink_to(located(NAME, MODELS).resolve())
     spec = RunSpec.model_validate(SPEC)
-    whole, torn = make_run(tmp_path, "whole", spec), make_run(tmp_path, "torn", spec)
+    whole = make_run(tmp_path, "whole", spec)
+    torn = make_run(tmp_path, "torn", spec)
     assert training(whole).wait() == 0, whole.log_path.read_text()
     for step in (1, 2):
         child = training(torn)

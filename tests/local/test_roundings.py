@@ -30,7 +30,8 @@ RATE = 3e-5
 
 @pytest.fixture(scope="module")
 def start(home, tmp_path_factory):
-    folder, policy = tmp_path_factory.mktemp("start"), initial_policy(make_spec(), home)
+    folder = tmp_path_factory.mktemp("start")
+    policy = initial_policy(make_spec(), home)
     policy.model.save_pretrained(folder)
     policy.tokenizer.save_pretrained(folder)
     return folder
@@ -102,7 +103,8 @@ def change(model, before, rows):
 
 def test_what_was_learnt_is_in_sampled_exported_and_evaluated_weights(trained, start, home):
     trainer, folder = trained
-    policy, masters = trainer.policy, trainer.optimizer.weights()
+    policy = trainer.policy
+    masters = trainer.optimizer.weights()
     checkpoint = folder.checkpoint(3)
     rows = two_thousand_tokens()
     base = {name: value.float() for name, value in lora.base_weights(policy.model).items()}
@@ -151,7 +153,8 @@ def test_a_sampler_of_an_update_ago_is_named(start, home, monkeypatch):
     train(honest, home, lambda line: None)
     assert not named(honest, "kl_sampler_to_policy")
 
-    weights, sample = {}, Policy.sample
+    weights = {}
+    sample = Policy.sample
 
     def stale(policy, *args, **how):
         now = {name: value.detach().clone() for name, value in lora.adapters(policy.model).items()}
@@ -201,7 +204,8 @@ def named(folder, metric):
 def test_the_error_of_a_kl_is_that_of_its_mean():
     """Against the spread of 400 estimates, each from 50 responses of 8 or fewer tokens."""
     random = torch.Generator().manual_seed(1)
-    estimates, errors = [], []
+    estimates = []
+    errors = []
     for _ in range(400):
         lengths = torch.randint(1, 9, (50, 1), generator=random)
         mask = torch.arange(8) < lengths

@@ -19,7 +19,8 @@ def test_a_step_samples_from_the_policy_of_so_many_rollouts_before(home, stalene
     trainer = make(
         home, rollout={"staleness": staleness}, training={"optimizer": {"learning_rate": 1e-3}}
     )
-    before, sampled = [], []
+    before = []
+    sampled = []
     roll = trainer.roller.roll
     make_experience = trainer._experience
 

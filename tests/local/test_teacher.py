@@ -114,12 +114,14 @@ def test_the_gradient_is_that_of_the_kl_to_the_teacher(home, student, teacher, n
     spec = distilled(teacher)
     sampler = perturbed(student, 0.05 * (name != "reward"))
     model = student.frozen_copy().model.requires_grad_(True)
-    policy, batch = Policy(model, student.tokenizer), every_response(len(student.tokenizer))
+    policy = Policy(model, student.tokenizer)
+    batch = every_response(len(student.tokenizer))
     reference = Reference(spec.algorithm, teacher_of(spec, student.tokenizer, home, quiet))
     ref = reference.log_probs(batch, 1.0, LIMITS)
     with torch.no_grad():
         old = sampler.log_probs(batch, 1.0)
-    p_old, mask = old.double().sum(-1).exp(), torch.ones(len(batch), 2, dtype=torch.bool)
+    p_old = old.double().sum(-1).exp()
+    mask = torch.ones(len(batch), 2, dtype=torch.bool)
     assert float(p_old.sum()) == pytest.approx(1, abs=1e-4)
     common = {
         "beta": 1.0,
@@ -142,9 +144,11 @@ def test_the_gradient_is_that_of_the_kl_to_the_teacher(home, student, teacher, n
 
     now = sequence_log_probs(model, batch)
     theirs = sequence_log_probs(reference.policy.model, batch).detach()
-    reverse, forward = (now.exp() * (now - theirs)).sum(), (theirs.exp() * (theirs - now)).sum()
+    reverse = (now.exp() * (now - theirs)).sum()
+    forward = (theirs.exp() * (theirs - now)).sum()
     meant, other = (forward, reverse) if name.endswith("fkl") else (reverse, forward)
-    meant, other = gradient(meant, model), gradient(other, model)
+    meant = gradient(meant, model)
+    other = gradient(other, model)
     assert (found - meant).norm() < 1e-3 * meant.norm() and meant.norm() > 1e-3
     assert (found - other).norm() > 0.1 * other.norm(), "the two directions have to differ here"
 
@@ -165,7 +169,8 @@ def test_a_killed_distillation_goes_on_to_the_same_bits_and_refuses_another_teac
 ):
     own = shutil.copytree(teacher, home / "own")
     spec = distilled(own, training={"steps": 4}, evaluation={"every": 4})
-    whole, parts = make_run(home, "taught-whole", spec), make_run(home, "taught-parts", spec)
+    whole = make_run(home, "taught-whole", spec)
+    parts = make_run(home, "taught-parts", spec)
     train(whole, home, quiet)
     with pytest.raises(Killed):
         train(parts, home, killed_in(2))
@@ -201,19 +206,19 @@ def test_the_gradient_of_whole_distributions_is_that_of_all_logits(
         monkeypatch.setattr(next_tokens, "_PLAIN", 0)
         monkeypatch.setattr(next_tokens, "_PART", 200)
     batch = trainer.roller.roll(trainer.policy, 1).kept.samples.batch
-    models, total, exact, tokens = (
-        (trainer.policy.model, trainer.reference.policy.model),
-        0.0,
-        0.0,
-        0,
-    )
+    models = (trainer.policy.model, trainer.reference.policy.model)
+    total = 0.0
+    exact = 0.0
+    tokens = 0
     for row, length in zip(range(len(batch)), batch.lengths.tolist(), strict=True):
         prompt = batch.prompts[int(batch.prompt_of[row])]
         ids = torch.tensor([prompt + batch.tokens[row, :length].tolist()])
         p, q = (model(ids).logits[0, len(prompt) - 1 : -1].double().softmax(-1) for model in models)
-        tokens, exact = tokens + length, exact + float((p * (p / q).log()).sum().detach())
+        tokens = tokens + length
+        exact = exact + float((p * (p / q).log()).sum().detach())
         total = total + by_definition(spec.algorithm.kl, p, q.detach())
-    meant, gradients = gradient(total / tokens, trainer.policy.model), gradients_of(trainer)
+    meant = gradient(total / tokens, trainer.policy.model)
+    gradients = gradients_of(trainer)
     metrics = trainer.step(1)
     assert (gradients[0] - meant).norm() < 1e-4 * meant.norm()
     assert metrics["kl_policy_to_ref"] == pytest.approx(exact / tokens, rel=1e-4)
@@ -221,7 +226,9 @@ def test_the_gradient_of_whole_distributions_is_that_of_all_logits(
 
 
 def test_no_matrix_of_tokens_and_vocabulary_is_kept_for_the_backward_pass(monkeypatch):
-    tokens, vocabulary, kl = 500, 300, rpg.algorithm("opd-jsd").kl
+    tokens = 500
+    vocabulary = 300
+    kl = rpg.algorithm("opd-jsd").kl
 
     def largest():
         sides = [(torch.randn(tokens, 8), torch.randn(vocabulary, 8)) for _ in "ab"]
@@ -247,7 +254,8 @@ def test_gkd_mixes_demonstrations_and_goes_on_to_the_same_bits(home, teacher):
     trainer = make_trainer(spec, home)
     sampled = trainer.roller.roll(trainer.policy, 1).kept
     mixed = trainer.roller.with_demonstrations(sampled, trainer.policy, 1)
-    texts, size = trainer.policy.text(mixed.samples.batch), len(sampled)
+    texts = trainer.policy.text(mixed.samples.batch)
+    size = len(sampled)
     assert len(mixed) == size and mixed.correct[size // 2 :].all(), (
         "half of the groups are demonstrations"
     )

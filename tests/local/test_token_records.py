@@ -58,7 +58,8 @@ def test_the_numbers_are_those_of_the_loss(home, name):
     policy, old, sampler, reference = (
         flat(rows, of) for of in ("policy", "old", "sampler", "reference")
     )
-    ratio, clipped = flat(rows, "ratio"), flat(rows, "clipped")
+    ratio = flat(rows, "ratio")
+    clipped = flat(rows, "clipped")
     assert (
         metrics["ratio_max"] == pytest.approx(float(ratio.max()), rel=1e-5) and ratio.std() > 1e-4
     )

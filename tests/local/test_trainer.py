@@ -43,7 +43,8 @@ def plain(metrics):
 
 def gradients_of(trainer):
     """A list that gets all gradients in one row at each optimizer step."""
-    gradients, inner = [], trainer.optimizer.step
+    gradients = []
+    inner = trainer.optimizer.step
 
     def step(*args):
         gradients.append(torch.cat([p.grad.flatten() for p in trainer.optimizer.parameters]))
@@ -68,7 +69,8 @@ rpg-reinforce-urkl""".split()
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_trains_and_reports_every_metric(home, name):
     trainer = make(home, algorithm=name)
-    before, row = weights(trainer), trainer.step(1)
+    before = weights(trainer)
+    row = trainer.step(1)
     assert not before.equal(weights(trainer))
     assert set(NAMES) - NO_KL <= set(row) <= set(NAMES)
     assert ("kl_gradient_share" in row) is (trainer.spec.algorithm.kl.type in ("loss", "objective"))
@@ -173,9 +175,11 @@ def test_entropy_bonus_and_likelihood_of_right_responses_have_the_exact_gradient
         trainer = make(
             home, lean, algorithm=algorithm, rollout={"temperature": 0.8}, training=training
         )
-        gradients, parameters = gradients_of(trainer), trainer.optimizer.parameters
+        gradients = gradients_of(trainer)
+        parameters = trainer.optimizer.parameters
         graded = trainer.roller.roll(trainer.policy, 1).first
-        batch, entropies = graded.samples.batch, []
+        batch = graded.samples.batch
+        entropies = []
         right = batch.rows(graded.correct.nonzero()[:, 0])
         likelihood = trainer.policy.log_probs(right, 0.8)[right.mask].mean()
         for row, length in enumerate(batch.lengths.tolist()):
@@ -339,7 +343,9 @@ def test_reference_kl_above_is_renewed_when_the_average_is_exceeded(home):
     assert [r["reference_age"] for r in rows] == [0, 2, 4, 6, 8]
     rows, _ = ages(home, {"type": "kl_above", "kappa": 1e-12, "decay": 0.0})
     assert [r["reference_age"] for r in rows] == [0] * 5
-    average, seen, expected = 0.0, [], []
+    average = 0.0
+    seen = []
+    expected = []
     one_update = {"mini_batch_prompts": 8}  # per rollout: its KL is in the metrics
     reference = {"type": "kl_above", "kappa": 5e-4, "decay": 0.5}
     rows, trainer = ages(home, reference, training=one_update)
@@ -347,7 +353,8 @@ def test_reference_kl_above_is_renewed_when_the_average_is_exceeded(home):
     age = 0
     for row in rows:
         if average > 5e-4:
-            average, age = 0.0, 0
+            average = 0.0
+            age = 0
         seen.append(row["reference_age"])
         expected.append(age)
         average = 0.5 * average + 0.5 * row["kl_policy_to_ref"]
@@ -403,7 +410,8 @@ def with_log_prob(policy, changed):
 def test_a_loss_or_a_gradient_that_is_not_finite_names_step_and_metric_and_leaves_the_weights(home):
     trainer = make(home)
     trainer.step(1)
-    before, intact = weights(trainer), trainer.policy.scored
+    before = weights(trainer)
+    intact = trainer.policy.scored
     with_log_prob(trainer.policy, lambda log_prob: log_prob * float("nan"))
     with pytest.raises(
         TrainingError, match=r"training step 2, optimizer step 3: log_prob\[0, 0\] is nan"
@@ -525,7 +533,8 @@ def test_a_rate_falls_over_the_whole_run(home):
 def test_responses_drawn_some_at_a_time_are_those_drawn_at_once(home):
     """Parts of 1, 3 and all rows: equal tokens, log-probabilities within rounding; parts of one
     size repeat to the bit."""
-    trainer, rollouts = make_trainer(make_spec(), home), {}
+    trainer = make_trainer(make_spec(), home)
+    rollouts = {}
     for rows in (None, 3, 3, 1):
         trainer.roller.rows_at_once = rows
         samples = trainer.roller.roll(trainer.policy, 1).first.samples

@@ -36,7 +36,8 @@ def test_killed_within_a_conversation_it_goes_on_to_the_same_bits(home, monkeypa
     short = {"training.steps": 2, "evaluation.every": 2}
     whole, parts, torn = (run(home, name, **short) for name in ("whole", "parts", "torn"))
     train(whole, home, quiet)
-    asked, call = 0, Environments.call
+    asked = 0
+    call = Environments.call
 
     def killed(self, row, text):
         nonlocal asked

@@ -54,7 +54,9 @@ def gradient(scalar, parameter):
 def plain_rpg(divergence, style, lp, olp, rlp, reward, beta):
     """Per-sample loss, paper.md sections 2 and 3, no clipping; differentiable UFKL less a constant,
     to be zero at w = 1."""
-    w, v, d = (lp - olp).exp(), (rlp - olp).exp(), lp - rlp
+    w = (lp - olp).exp()
+    v = (rlp - olp).exp()
+    d = lp - rlp
     if style == "reinforce":
         weight = {
             "fkl": w * reward + beta * v,
@@ -72,7 +74,9 @@ def plain_rpg(divergence, style, lp, olp, rlp, reward, beta):
 
 
 def regularised_advantage(divergence, lp, olp, rlp, reward, beta):
-    w, v, d = (lp - olp).exp(), (rlp - olp).exp(), lp - rlp
+    w = (lp - olp).exp()
+    v = (rlp - olp).exp()
+    d = lp - rlp
     return {
         "fkl": reward + beta * v / w,
         "rkl": reward - beta * (d + 1),

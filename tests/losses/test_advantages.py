@@ -85,7 +85,8 @@ def test_the_best_of_a_group_is_exact_for_the_best_reward():
     logits = torch.tensor([0.2, 1.0, -0.4, 0.7], dtype=torch.float64, requires_grad=True)
     groups = torch.cartesian_prod(*[torch.arange(4)] * 3)  # (64, 3)
     log_pi = logits.log_softmax(-1)[groups]
-    chance, group = log_pi.sum(-1).exp(), torch.arange(64).repeat_interleave(3).tolist()
+    chance = log_pi.sum(-1).exp()
+    group = torch.arange(64).repeat_interleave(3).tolist()
     a = advantages("grpo-passk", rewards[groups].flatten().tolist(), group)[:, 0].view(64, 3)
     followed = (chance.detach() * (a * log_pi).sum(-1)).sum()
     found = oracle.gradient(followed, logits)
@@ -96,10 +97,8 @@ def test_the_best_of_a_group_is_exact_for_the_best_reward():
 def test_kl_in_the_reward_is_a_return_to_go():
     """Penalties 0.1 k1 with k1 = (1, 2, 3) leave to come 0.6, 0.5, 0.3."""
     algo = rpg.algorithm("reinforce-pp", beta=0.1, advantage={"std": False})
-    old, ref = (
-        torch.tensor([[0.0, 0.0, 0.0]] * 2),
-        torch.tensor([[-1.0, -2.0, -3.0], [0.0, 0.0, 0.0]]),
-    )
+    old = torch.tensor([[0.0, 0.0, 0.0]] * 2)
+    ref = torch.tensor([[-1.0, -2.0, -3.0], [0.0, 0.0, 0.0]])
     a = advantages(algo, [1.0, 1.0], [0, 0], old_log_prob=old, ref_log_prob=ref)
     raw = torch.tensor([[0.4, 0.5, 0.7], [1.0, 1.0, 1.0]], dtype=torch.float64)
     torch.testing.assert_close(a, raw - raw.mean())
@@ -149,7 +148,8 @@ def test_errors_name_the_input_and_what_is_wrong():
 @pytest.mark.parametrize("name", ["rloo", "reinforce-pp"])
 def test_a_reference_of_its_own_cannot_be_forgotten(name):
     """It would leave the KL out of the reward without a word."""
-    algo, one = rpg.algorithm(name), torch.ones(2, 3)
+    algo = rpg.algorithm(name)
+    one = torch.ones(2, 3)
     given = {"rewards": one[:, 0], "group": torch.zeros(2, dtype=torch.long), "response_mask": one}
     assert algo.kl.type == "reward" and algo.needs_reference
     with pytest.raises(
@@ -167,7 +167,8 @@ def test_on_policy_the_likelihood_of_right_responses_follows_the_probability_of_
         [logits.log_softmax(-1)[[0, 1 + a], [a, b]] for a, b in product(range(3), repeat=2)]
     )
     drawn = torch.arange(9).repeat_interleave((16 * tokens.sum(-1).exp()).round().long())
-    right, mask = torch.tensor([1, 0, 0, 0, 1, 1, 0, 0, 1], dtype=torch.bool), torch.ones(16, 2)
+    right = torch.tensor([1, 0, 0, 0, 1, 1, 0, 0, 1], dtype=torch.bool)
+    mask = torch.ones(16, 2)
     weights = positive_lm_weights(rpg.algorithm("ppo", positive_lm_loss=0.3), right[drawn], mask)
     loss = -aggregate(tokens[drawn] * weights, mask, "token-mean")
     accuracy = tokens.sum(-1).exp()[right].sum()

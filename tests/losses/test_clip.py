@@ -10,7 +10,9 @@ import torch
 import rpg
 from tests.losses import oracle
 
-LOW, HIGH, C = 0.2, 0.28, 3.0
+LOW = 0.2
+HIGH = 0.28
+C = 3.0
 BETA = 0.5
 
 

@@ -48,7 +48,8 @@ def test_the_four_kl_metrics_are_the_divergences_they_name(third):
     logits, _, log_ref, reward = oracle.policies(outcomes=4, seed=1)
     outcome = torch.arange(4).repeat_interleave(torch.arange(1, 5))
     log_old = torch.log(torch.arange(1, 5, dtype=torch.float64) / 10)
-    log_pi, log_ref = torch.log_softmax(logits, 0), log_ref if third else log_old
+    log_pi = torch.log_softmax(logits, 0)
+    log_ref = log_ref if third else log_old
     given = {"log_prob": log_pi, "old_log_prob": log_old, "advantages": reward}
     given |= {"ref_log_prob": log_ref} if third else {}
     given = {key: value[outcome, None] for key, value in given.items()}
@@ -101,7 +102,9 @@ def test_every_sample_is_the_plain_formula_under_autograd(divergence, style, thi
     """Of functions of the loss, too: gradient accumulation, loss scaling and auxiliary losses."""
     data = batch(third=third)
     out = rpg.policy_loss(rpg.algorithm(name(divergence, style), beta=0.3, clip=None), **data)
-    lp, olp, mask = data["log_prob"], data["old_log_prob"], data["response_mask"]
+    lp = data["log_prob"]
+    olp = data["old_log_prob"]
+    mask = data["response_mask"]
     rlp = olp if data["ref_log_prob"] is None else data["ref_log_prob"]
     plain = oracle.plain_rpg(divergence, style, lp, olp, rlp, data["advantages"], 0.3)
     plain = (plain * mask).sum() / mask.sum()

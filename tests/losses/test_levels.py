@@ -13,7 +13,9 @@ import torch
 import rpg
 from tests.losses import oracle
 
-V, T, BETA = 3, 3, 0.4
+V = 3
+T = 3
+BETA = 0.4
 RESPONSES = torch.tensor(list(product(range(V), repeat=T)))
 STATES = torch.tensor([[0, 1 + int(y[0]), 1 + V + V * int(y[0]) + int(y[1])] for y in RESPONSES])
 
@@ -47,7 +49,8 @@ def make(divergence, style, ratio, **changes):
 
 
 def exact(divergence, logits, ref, reward):
-    log_pi, log_ref = log_probs(logits).sum(-1), log_probs(ref).sum(-1)
+    log_pi = log_probs(logits).sum(-1)
+    log_ref = log_probs(ref).sum(-1)
     return -oracle.gradient(
         oracle.objective(divergence, log_pi, log_ref, reward, BETA), logits
     ).flatten()
@@ -74,7 +77,8 @@ def test_differentiable_form_is_autograd_of_the_plain_formula(ratio, divergence)
         [[1, 1, 1, 1], [1, 1, 1, 0], [1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0]]
     ).bool()
     old, ref, lp = -torch.rand(3, 5, 4, generator=g, dtype=torch.float64)
-    lp, reward = lp.clone().requires_grad_(), torch.randn(5, 1, generator=g, dtype=torch.float64)
+    lp = lp.clone().requires_grad_()
+    reward = torch.randn(5, 1, generator=g, dtype=torch.float64)
     log_probs = {"log_prob": lp, "old_log_prob": old, "ref_log_prob": ref}
     given = {"advantages": reward.expand(-1, 4), "response_mask": mask, **log_probs}
     out = rpg.policy_loss(make(divergence, "differentiable", ratio), **given)
@@ -86,7 +90,8 @@ def test_differentiable_form_is_autograd_of_the_plain_formula(ratio, divergence)
     else:
         w = (a - b).cumsum(-1).exp()
         before = (w / (a - b).exp()).detach()  # products up to the token before
-        v, d = (c - b).cumsum(-1).exp(), a - c
+        v = (c - b).cumsum(-1).exp()
+        d = a - c
         term = {
             "fkl": -v * a,
             "rkl": w * d,
@@ -96,7 +101,8 @@ def test_differentiable_form_is_autograd_of_the_plain_formula(ratio, divergence)
         plain = -(a - b).sum(-1).exp() * reward[:, 0] + BETA * (term * mask).sum(-1)
     plain = plain[:4].mean()  # the fifth response is empty and does not count
     assert out.loss.item() == pytest.approx(plain.item(), rel=1e-12)
-    ours, meant = oracle.gradient(out.loss, lp), oracle.gradient(plain, lp)
+    ours = oracle.gradient(out.loss, lp)
+    meant = oracle.gradient(plain, lp)
     torch.testing.assert_close(ours, meant, rtol=1e-12, atol=1e-15)
 
 
@@ -105,13 +111,15 @@ def test_differentiable_form_is_autograd_of_the_plain_formula(ratio, divergence)
 def test_clipped_differentiable_sequences_are_autograd_of_algorithm_1(divergence, mode):
     g = torch.Generator().manual_seed(5)
     old, ref, lp = -torch.rand(3, 60, 3, generator=g, dtype=torch.float64) * 2
-    lp, reward = lp.clone().requires_grad_(), torch.randn(60, 1, generator=g, dtype=torch.float64)
+    lp = lp.clone().requires_grad_()
+    reward = torch.randn(60, 1, generator=g, dtype=torch.float64)
     clip = {"low": 0.2, "high": 0.3, "c": 3.0, "gradient": mode}
     log_probs = {"log_prob": lp, "old_log_prob": old, "ref_log_prob": ref}
     given = {"advantages": reward.expand(-1, 3), "response_mask": torch.ones(60, 3), **log_probs}
     out = rpg.policy_loss(make(divergence, "differentiable", "sequence", clip=clip), **given)
     a, b, c = (x.sum(-1, keepdim=True) for x in (lp, old, ref))
-    w, A = (a - b).exp(), oracle.regularised_advantage(divergence, a, b, c, reward, BETA)
+    w = (a - b).exp()
+    A = oracle.regularised_advantage(divergence, a, b, c, reward, BETA)
     plain = oracle.plain_dual_clip(w, A.detach() if mode == "detached" else A, 0.2, 0.3, 3.0)
     alive = torch.where(A >= 0, w < 1.3, (w > 0.8) & (w < 3.0))
     if mode == "exact":
@@ -119,5 +127,6 @@ def test_clipped_differentiable_sequences_are_autograd_of_algorithm_1(divergence
         plain = torch.where(alive, unclipped, plain)
     assert 10 < alive.sum() < 50
     assert out.loss.item() == pytest.approx(plain.mean().item(), rel=1e-12)
-    ours, meant = oracle.gradient(out.loss, lp), oracle.gradient(plain.mean(), lp)
+    ours = oracle.gradient(out.loss, lp)
+    meant = oracle.gradient(plain.mean(), lp)
     torch.testing.assert_close(ours, meant, rtol=1e-12, atol=1e-15)

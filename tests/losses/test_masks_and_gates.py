@@ -34,7 +34,8 @@ def mean_log_ratio(data):
 def check(algo, data, plain, **fractions):
     """`plain` is the loss of each token (B, T), or of each response (B, 1); `fractions` are tokens
     (B, T) bool."""
-    out, mask = rpg.policy_loss(algo, **data), data["response_mask"]
+    out = rpg.policy_loss(algo, **data)
+    mask = data["response_mask"]
     plain = plain[mask].mean() if plain.shape == mask.shape else plain.mean()
     assert out.loss.item() == pytest.approx(plain.item(), rel=1e-12)
     found, meant = (oracle.gradient(value, data["log_prob"]) for value in (out.loss, plain))
@@ -54,8 +55,12 @@ def check(algo, data, plain, **fractions):
 def test_a_mask_silences_what_moved_too_far(data, clipped, by, low, high, always):
     """DPPO's and prime-rl's: the penalty on log² w stays, and what is masked counts as clipped
     once."""
-    log_prob, old, A = data["log_prob"], data["old_log_prob"], data["advantages"]
-    pi, was, w = log_prob.detach().exp(), old.exp(), (log_prob - old).exp()
+    log_prob = data["log_prob"]
+    old = data["old_log_prob"]
+    A = data["advantages"]
+    pi = log_prob.detach().exp()
+    was = old.exp()
+    w = (log_prob - old).exp()
     moved = {
         "tv": pi - was,
         "kl": (pi - was).sign()
@@ -75,7 +80,8 @@ def test_a_mask_silences_what_moved_too_far(data, clipped, by, low, high, always
         cut = (A >= 0) & (w >= 1.28), (A < 0) & (w <= 0.8), (A < 0) & (w >= 1.5)
     else:
         algo = rpg.algorithm("cispo", clip=None, **settings)
-        plain, cut = -w.detach() * A * log_prob, (up & False,) * 3
+        plain = -w.detach() * A * log_prob
+        cut = (up & False,) * 3
     silent = up | down
     plain = torch.where(silent, 0, plain) + 0.05 * (log_prob - old) ** 2
     upper, lower, dual = (x & ~silent for x in cut)
@@ -92,11 +98,9 @@ def test_cispo_bounds_the_weight_and_silences_nothing(data):
 
 @pytest.mark.parametrize("clip", [{"low": 0.3, "high": 0.2, "c": None}, None])
 def test_gmpo_clips_each_token_and_takes_their_geometric_mean(data, clip):
-    A, mask, log_w = (
-        data["advantages"],
-        data["response_mask"],
-        data["log_prob"] - data["old_log_prob"],
-    )
+    A = data["advantages"]
+    mask = data["response_mask"]
+    log_w = data["log_prob"] - data["old_log_prob"]
     low, high = (clip["low"], clip["high"]) if clip else (torch.inf, torch.inf)
     bounded = torch.where(A < 0, log_w.clamp(min=-low), log_w.clamp(max=high))
     w = ((bounded * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)).exp()
@@ -109,7 +113,9 @@ def test_gmpo_clips_each_token_and_takes_their_geometric_mean(data, clip):
 def test_gspo_clips_the_geometric_mean(data, surrogate, apart):
     """As in its paper's eq. 5: the mean over a response of what its ratio makes of each token;
     gspo_joint is that, too, where the advantages of tokens differ."""
-    w, mask, A = mean_log_ratio(data).exp(), data["response_mask"], data["advantages"]
+    w = mean_log_ratio(data).exp()
+    mask = data["response_mask"]
+    A = data["advantages"]
     A = A + apart * (torch.arange(6) - 2.5)
     tokens = torch.maximum(-w * A, -w.clamp(0.9, 1.2) * A)
     plain = (tokens * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)
@@ -124,7 +130,8 @@ def test_gspo_clips_the_geometric_mean(data, surrogate, apart):
 @pytest.mark.parametrize("at", ["old", "current"])
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
 def test_a_kl_in_the_advantages_is_a_constant(data, estimator, at):
-    old, w = data["old_log_prob"], (data["log_prob"] - data["old_log_prob"]).exp()
+    old = data["old_log_prob"]
+    w = (data["log_prob"] - data["old_log_prob"]).exp()
     ref = old.roll(1, 0)
     d = (old if at == "old" else data["log_prob"].detach()) - ref
     A = data["advantages"] - 0.5 * {"k1": d, "k2": d**2 / 2, "k3": (-d).exp() - 1 + d}[estimator]
@@ -135,7 +142,8 @@ def test_a_kl_in_the_advantages_is_a_constant(data, estimator, at):
 
 def test_a_kl_in_the_loss_with_its_score(data):
     """NeMo-RL's factor is 1 and has a gradient."""
-    log_prob, ref = data["log_prob"], data["old_log_prob"].roll(1, 0)
+    log_prob = data["log_prob"]
+    ref = data["old_log_prob"].roll(1, 0)
     plain = (log_prob - log_prob.detach()).exp() * (log_prob - ref) ** 2 / 2 - data[
         "advantages"
     ] * log_prob
@@ -145,7 +153,8 @@ def test_a_kl_in_the_loss_with_its_score(data):
 
 
 def test_a_sigmoid_gate_is_sapos(data):
-    A, w = data["advantages"], (data["log_prob"] - data["old_log_prob"]).exp()
+    A = data["advantages"]
+    w = (data["log_prob"] - data["old_log_prob"]).exp()
     tau = torch.where(A > 0, 2.0, 3.0).double()
     algo = rpg.algorithm(
         "sapo", gate={"positive": 2.0, "negative": 3.0}, loss_agg_mode="token-mean"
@@ -154,7 +163,8 @@ def test_a_sigmoid_gate_is_sapos(data):
 
 
 def test_a_gamma_gate_is_vespos(data):
-    A, mask = data["advantages"], data["response_mask"]
+    A = data["advantages"]
+    mask = data["response_mask"]
     W = ((data["log_prob"] - data["old_log_prob"]) * mask).sum(-1, keepdim=True).exp().detach()
     weight = torch.where(A < 0, W**1.5 * (0.75 * (1 - W)).exp(), W**0.5 * (0.25 * (1 - W)).exp())
     algo = rpg.algorithm("vespo", gate={"positive": (0.5, 0.25), "negative": (1.5, 0.75)})

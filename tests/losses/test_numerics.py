@@ -8,7 +8,8 @@ import torch
 import rpg
 from rpg.losses.policy_loss import rollout_weights, token_terms
 
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
+INF = float("inf")
 SAMPLED = [name for name, algo in rpg.algorithms().items() if algo.kl.type != "distribution"]
 LOSSES = [*SAMPLED, "rpg-urkl prefix", "rpg-reinforce-rkl sequence", "rpg-fkl sequence"]
 
@@ -51,7 +52,8 @@ def test_masked_garbage_never_leaks(label):
         dirty[name][:, 3] = (-INF, NAN, INF, NAN)[i]
     weights = torch.ones(3, 4)
     weights[:, 2:] = NAN
-    (a, grad_a), (b, grad_b) = run(label, clean), run(label, dirty | {"rollout_weights": weights})
+    a, grad_a = run(label, clean)
+    b, grad_b = run(label, dirty | {"rollout_weights": weights})
     assert a.loss == b.loss and a.metrics == b.metrics
     assert torch.equal(grad_a, grad_b) and (grad_b[:, 2:] == 0).all()
 
@@ -110,7 +112,8 @@ def test_a_batch_without_rows_or_tokens_has_loss_zero(label):
 def test_half_precision_is_computed_in_float32(label, dtype):
     half = tensors(dtype=dtype)
     full = {name: value.float() for name, value in half.items()}
-    (a, grad_a), (b, grad_b) = run(label, half), run(label, full)
+    a, grad_a = run(label, half)
+    b, grad_b = run(label, full)
     assert a.loss.dtype == torch.float32 and torch.equal(a.loss, b.loss) and a.metrics == b.metrics
     assert grad_a.dtype == dtype and torch.equal(grad_a, grad_b.to(dtype))
 
@@ -225,7 +228,8 @@ def test_metrics_by_hand():
     old = torch.full((1, 2), -1.0, dtype=torch.float64)
     log2 = torch.log(torch.tensor(2.0, dtype=torch.float64)).item()
     log_prob = old + torch.tensor([[log2, -log2]])
-    advantages, mask = torch.tensor([[1.0, -1.0]], dtype=torch.float64), torch.ones(1, 2)
+    advantages = torch.tensor([[1.0, -1.0]], dtype=torch.float64)
+    mask = torch.ones(1, 2)
     given = {
         "log_prob": log_prob,
         "old_log_prob": old,

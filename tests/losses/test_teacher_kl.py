@@ -13,7 +13,8 @@ import torch
 import rpg
 from tests.losses import oracle
 
-V, T = 3, 2
+V = 3
+T = 2
 RESPONSES = torch.tensor(list(itertools.product(range(V), repeat=T)))
 STATES = torch.stack([torch.zeros(len(RESPONSES), dtype=torch.long), 1 + RESPONSES[:, 0]], 1)
 MODEL = {"type": "model"}
@@ -46,7 +47,8 @@ class Language:
 
     def loss(self, algo, token_kl=None):
         """The expectation under old of the loss, advantages included."""
-        (pi, old, ref), n = self.sampled, len(RESPONSES)
+        pi, old, ref = self.sampled
+        n = len(RESPONSES)
         given = {"old_log_prob": old, "ref_log_prob": ref, "response_mask": torch.ones(n, T)}
         advantages = torch.zeros(n, T, dtype=torch.float64)
         if algo.kl.type == "reward":
@@ -169,7 +171,8 @@ def test_a_kl_of_whole_distributions_is_exact_at_any_drift(language, divergence,
     def exact(algo):
         return language.over_prefixes(lambda p, _o, q: by_definition(algo.kl, p.exp(), q.exp()))
 
-    meant, whole = exact(algo), exact(complete)
+    meant = exact(algo)
+    whole = exact(complete)
     ours = language.over_prefixes(lambda p, _o, q: rpg.distribution_kl(algo.kl, p, q))
     torch.testing.assert_close(ours, meant)
     assert (

@@ -28,7 +28,8 @@ def surrogate(name, lp, old, reward):
 
 def penalty(kl, lp, old, ref):
     """Per token; an objective's is the loss of RPG without a reward."""
-    w, d = (lp - old).exp(), lp - ref
+    w = (lp - old).exp()
+    d = lp - ref
     if kl["type"] == "loss":
         value = {"k1": d, "k2": d.square() / 2, "k3": (-d).exp() - 1 + d}[kl["estimator"]]
         return w * value if kl["weighted"] else value
@@ -56,13 +57,16 @@ def test_baseline_with_a_kl_term(name, kl, third):
     algo = rpg.algorithm(
         name, beta=BETA, kl=kl, clip=None, reference=reference, loss_agg_mode="token-mean"
     )
-    lp, old, mask = data["log_prob"], data["old_log_prob"], data["response_mask"]
+    lp = data["log_prob"]
+    old = data["old_log_prob"]
+    mask = data["response_mask"]
     ref = data["ref_log_prob"] if third else old
     plain = surrogate(name, lp, old, data["advantages"]) + BETA * penalty(kl, lp, old, ref)
     plain = (plain * mask).sum() / mask.sum()
     out = rpg.policy_loss(algo, **data)
     assert out.loss.item() == pytest.approx(plain.item(), rel=1e-12)
-    ours, meant = oracle.gradient(out.loss, lp), oracle.gradient(plain, lp)
+    ours = oracle.gradient(out.loss, lp)
+    meant = oracle.gradient(plain, lp)
     torch.testing.assert_close(ours, meant, rtol=1e-11, atol=1e-15)
 
 

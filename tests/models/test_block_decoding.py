@@ -71,7 +71,8 @@ def test_blocks_change_no_response(kind, size, greedy, monkeypatch):
     [Restriction(top_k=5), Restriction(top_p=0.8, min_tokens=3), Restriction(min_tokens=4)],
 )
 def test_restrictions_hold_in_blocks(build, restriction):
-    lm, u = model(), random_numbers()
+    lm = model()
+    u = random_numbers()
     how = {"restriction": restriction, "uniforms": u, "stop": (2, 11), "limit": 10, "group_size": 8}
     engines = in_blocks(build(lm), 4), LeanEngine(lm)
     drawn, expected = (sampled(engine, PROMPTS, **how) for engine in engines)
@@ -82,7 +83,9 @@ def test_restrictions_hold_in_blocks(build, restriction):
 
 
 def test_a_stop_string_ends_a_response_within_a_block(policy):
-    stopper, lm, u = Stopper(policy.tokenizer, ["1", "+2"]), policy.model, uniforms(12, 20, "stop")
+    stopper = Stopper(policy.tokenizer, ["1", "+2"])
+    lm = policy.model
+    u = uniforms(12, 20, "stop")
     how = {"stopper": stopper, "uniforms": u, "stop": policy.stop, "limit": 20, "group_size": 4}
     prompts = [[1, 5, 6], [1, 7], [1, 9]]
     drawn, expected = (
@@ -109,7 +112,9 @@ def test_a_gpu_s_way_on_other_models_and_in_parts(build):
 
 
 def test_parts_hold_no_more_rows_and_count_on():
-    lm, rows, told = model(), [], []
+    lm = model()
+    rows = []
+    told = []
     engine = LeanEngine(lm)
     step = engine.step
     engine.step = lambda tokens: rows.append(len(tokens)) or step(tokens)
@@ -121,8 +126,10 @@ def test_parts_hold_no_more_rows_and_count_on():
 def block_of(lm, device, row_of=None):
     """One block of 10 positions, while the cache grows, with everything that may restrict a
     draw."""
-    engine, restriction = BlockEngine(lm), Restriction(top_k=5, top_p=0.9, min_p=0.01, min_tokens=3)
-    rows, ends = torch.arange(32, device=device), torch.tensor([2, 11], device=device)
+    engine = BlockEngine(lm)
+    restriction = Restriction(top_k=5, top_p=0.9, min_p=0.01, min_tokens=3)
+    rows = torch.arange(32, device=device)
+    ends = torch.tensor([2, 11], device=device)
     drawn = torch.rand(32, 10, device=device)
     plan = decoding.SamplingPlan(8, 10, drawn, temperature=0.7, restriction=restriction)
     part = decoding._Part(engine, PROMPTS, rows // 8, plan, stop=(2, 11), stopper=None)
@@ -156,7 +163,9 @@ def test_nothing_is_looked_at_within_a_block(monkeypatch):
 
 def test_attention_may_lay_out_its_result_as_it_likes(monkeypatch):
     """CUDA's memory-efficient kernel puts the heads of a position side by side."""
-    lm, u, attend = model(), random_numbers(), torch.nn.functional.scaled_dot_product_attention
+    lm = model()
+    u = random_numbers()
+    attend = torch.nn.functional.scaled_dot_product_attention
     expected = sample(BlockEngine(lm), u)
 
     def transposed(*args, **how):
@@ -190,7 +199,8 @@ def test_operations_per_token(monkeypatch):
     """28 layers like Qwen3-0.6B's, the implementation of large models: docs/trainer.md has the
     figures."""
     monkeypatch.setattr(lean, "_SMALL", 0)
-    lm, per_token = model(num_hidden_layers=28), {}
+    lm = model(num_hidden_layers=28)
+    per_token = {}
     how = {"stop": (18,), "restriction": Restriction(min_tokens=64)}
     for build, lengths in ((LeanEngine, (17, 25)), (BlockEngine, (33, 65))):
         counts = []
@@ -201,7 +211,8 @@ def test_operations_per_token(monkeypatch):
             counts.append((operations.counts.total(), looks))
         more = lengths[1] - lengths[0]
         per_token[build] = [(long - short) / more for short, long in zip(*counts, strict=True)]
-    (operations, looks), (before, looks_before) = per_token[BlockEngine], per_token[LeanEngine]
+    operations, looks = per_token[BlockEngine]
+    before, looks_before = per_token[LeanEngine]
     print(
         f"operations of a token: {operations:.0f}, looks {looks:.2f}; with shared rows "
         f"{before:.0f}, {looks_before:.1f}"
@@ -219,7 +230,8 @@ def test_a_gpu_s_attention_is_a_cpu_s(monkeypatch):
 
 
 def test_steps_in_bfloat16_and_under_autocast_agree():
-    lm, u = model(), random_numbers()
+    lm = model()
+    u = random_numbers()
     with torch.autocast("cpu", torch.bfloat16):
         mixed = sample(in_blocks(BlockEngine(lm), 4), u)
     half = sample(in_blocks(BlockEngine(model().bfloat16()), 4), u)

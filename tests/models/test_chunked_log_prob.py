@@ -6,7 +6,10 @@ import torch
 from rpg.models import chunked_log_prob
 from rpg.models.chunked_log_prob import chosen_log_prob, log_prob_of_logits
 
-Q, E, V, C = 23, 8, 50, 40
+Q = 23
+E = 8
+V = 50
+C = 40
 
 
 def inputs(dtype=torch.float32):
@@ -55,11 +58,10 @@ def test_bfloat16_is_summed_in_float32(monkeypatch):
 def test_logits_in_parts_are_the_whole(monkeypatch, dtype):
     monkeypatch.setattr(chunked_log_prob, "_PART", 5 * V)
     g = torch.Generator().manual_seed(0)
-    logits, labels = (
-        torch.randn(Q, V, generator=g).to(dtype),
-        torch.randint(0, V, (Q,), generator=g),
-    )
-    leaf, slope = logits.clone().requires_grad_(), torch.randn(Q, generator=g)
+    logits = torch.randn(Q, V, generator=g).to(dtype)
+    labels = torch.randint(0, V, (Q,), generator=g)
+    leaf = logits.clone().requires_grad_()
+    slope = torch.randn(Q, generator=g)
     (expected := leaf.float().log_softmax(-1)[torch.arange(Q), labels]).backward(slope)
     other = logits.clone().requires_grad_()
     values = log_prob_of_logits(other * 1, labels)

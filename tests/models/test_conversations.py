@@ -52,7 +52,9 @@ class Echo:
     def get_reward(self):
         return self.heard
 """
-GROUP, LIMIT, TEMPERATURE = 12, 110, 3.0
+GROUP = 12
+LIMIT = 110
+TEMPERATURE = 3.0
 
 
 def task_of(folder, **fields):
@@ -66,7 +68,8 @@ def task_of(folder, **fields):
 def conversations(folder, kind="qwen3", lean=True, positions=128):
     """(policy, samples, talks) of two prompts with twelve responses each."""
     tokenizer = build_tokenizer("012<>[]:-+")
-    more, limit = {"max_position_embeddings": positions}, LIMIT if kind != "gpt2" else 50
+    more = {"max_position_embeddings": positions}
+    limit = LIMIT if kind != "gpt2" else 50
     families = {"qwen3": Qwen3Config, "llama": LlamaConfig}
     lm = gpt2() if kind == "gpt2" else model(family=families[kind], **more)
     policy = Policy(lm, tokenizer, lean=lean)
@@ -135,7 +138,8 @@ def test_gradients_of_tokens_of_the_environment_are_exactly_zero(folder):
     """Of their log-probabilities there are none; and no logit of a place that predicts one has a
     gradient."""
     policy, samples, _ = conversations(folder, "qwen3", lean=False)
-    batch, seen = samples.batch, []
+    batch = samples.batch
+    seen = []
     keep = lambda _m, _i, out: (out.retain_grad(), seen.append(out))[1]  # noqa: E731
     hook = policy.model.lm_head.register_forward_hook(keep)
     alone = Batch(batch.prompts, batch.prompt_of, batch.tokens, batch.lengths, None, batch.heard)
@@ -153,7 +157,8 @@ def test_gradients_of_tokens_of_the_environment_are_exactly_zero(folder):
 
 # --- every loss: masking is the same as if the tokens had never been there
 
-TOKENS, RESPONSES = 9, 8
+TOKENS = 9
+RESPONSES = 8
 LEVELS = ("token", "prefix", "sequence")
 MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
 

@@ -21,10 +21,8 @@ PROMPTS = [[1, 5, 6], [1, 7], [1, 5, 9, 9, 4, 3], [1]]
 
 llama = partial(model, family=LlamaConfig, num_key_value_heads=1)
 windowed = partial(model, family=MistralConfig, sliding_window=6)
-kinds, heads = (
-    ["linear_attention", "full_attention"],
-    ("linear_num_key_heads", "linear_num_value_heads"),
-)
+kinds = ["linear_attention", "full_attention"]
+heads = ("linear_num_key_heads", "linear_num_value_heads")
 sizes = dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim", *heads), 4)
 hybrid = partial(model, family=Qwen3_5TextConfig, layer_types=kinds, **sizes)
 MODELS = {"qwen3": model, "llama": llama, "gpt2": gpt2, "hybrid": hybrid}
@@ -56,7 +54,8 @@ def test_a_large_model_s_steps_are_transformers_too(kind, rows, monkeypatch):
     monkeypatch.setattr(lean, "_SMALL", 0)
     monkeypatch.setattr(lean_decoding, "_WIDE", 20)
     lm = kind()
-    engine, u = LeanEngine(lm, rows), random_numbers(limit=20)
+    engine = LeanEngine(lm, rows)
+    u = random_numbers(limit=20)
     found = sample(engine, u, limit=20)
     assert bool(engine.layers[0].down.pieces) == (rows == 32)
     assert_alike(found, sample(generic_model.CacheEngine(lm), u, limit=20))
@@ -87,7 +86,8 @@ def test_a_model_with_states_alone_is_refused_in_a_sentence(family):
 
 def test_a_response_ends_at_an_end_token_or_is_marked_as_cut_off():
     found = sample(LeanEngine(model()), random_numbers())
-    rows, lengths = found.batch.tokens.tolist(), found.batch.lengths.tolist()
+    rows = found.batch.tokens.tolist()
+    lengths = found.batch.lengths.tolist()
     assert len(set(lengths)) > 2
     for ids, length, cut in zip(rows, lengths, found.truncated.tolist(), strict=True):
         assert not {2, 11} & set(ids[: length - 1])
@@ -139,7 +139,8 @@ def test_impossible_tokens_are_never_drawn():
 @pytest.mark.parametrize("greedy", [False, True])
 def test_several_draws_from_one_row_are_draws_from_its_copies(greedy):
     generator = torch.Generator().manual_seed(0)
-    logits, row_of = torch.randn(3, 7, generator=generator), torch.tensor([0, 0, 2])
+    logits = torch.randn(3, 7, generator=generator)
+    row_of = torch.tensor([0, 0, 2])
     u = None if greedy else torch.rand(3, generator=generator)
     for drawn, copied in zip(
         draw(logits, u, 0.7, row_of), draw(logits[row_of], u, 0.7), strict=True
@@ -165,7 +166,8 @@ def test_a_model_with_a_cache_of_its_own_is_refused(family):
 @pytest.mark.parametrize("width", [1, 9])
 def test_a_prompt_that_is_computed_once_changes_nothing(kind, width):
     """Values and gradients of the general path, beside each response with its own prompt."""
-    lm, prompt_of = kind(), torch.tensor([0, 0, 1, 1, 2, 2, 3])
+    lm = kind()
+    prompt_of = torch.tensor([0, 0, 1, 1, 2, 2, 3])
     lengths = (torch.arange(7) % width) + 1
     tokens = torch.randint(
         0, 19, (7, int(lengths.max())), generator=torch.Generator().manual_seed(0)
@@ -187,7 +189,8 @@ def test_a_prompt_that_is_computed_once_changes_nothing(kind, width):
 def test_a_cache_that_grows_draws_the_same_tokens(small, monkeypatch):
     monkeypatch.setattr(lean, "_SMALL", small)
     monkeypatch.setattr(lean_caches, "_ROOM", 2)
-    grown, u = sample(LeanEngine(model()), random_numbers()), random_numbers()
+    grown = sample(LeanEngine(model()), random_numbers())
+    u = random_numbers()
     monkeypatch.setattr(lean_caches, "_ROOM", 100)
     whole = sample(LeanEngine(model()), u)
     assert whole.batch.tokens.equal(grown.batch.tokens) and whole.log_prob.equal(grown.log_prob)

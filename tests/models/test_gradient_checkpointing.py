@@ -46,7 +46,8 @@ def test_lean_gradients_are_the_same_to_the_bit(family, small, bfloat16, monkeyp
         monkeypatch.setattr(lean, "_SMALL", 0)
     policy = policy_of(model(**FAMILIES[family]), bfloat16=bfloat16)
     assert policy.lean
-    expected, found = gradients(policy, batch(), False), gradients(policy, batch(), True)
+    expected = gradients(policy, batch(), False)
+    found = gradients(policy, batch(), True)
     assert [name for name, value in expected.items() if not found[name].equal(value)] == []
 
 
@@ -62,10 +63,8 @@ def test_the_most_memory_of_forward_and_backward_pass_is_less():
     """Of many layers each adds what it keeps: all that its backward pass needs, or its input."""
 
     def most(layers, recompute):
-        policy, rows = (
-            policy_of(model(num_hidden_layers=layers)),
-            batch(prompts=3, rows=30, width=30),
-        )
+        policy = policy_of(model(num_hidden_layers=layers))
+        rows = batch(prompts=3, rows=30, width=30)
         return peak(policy, rows, recompute)
 
     everything, inputs = (most(8, again) - most(2, again) for again in (False, True))

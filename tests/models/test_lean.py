@@ -135,12 +135,14 @@ def test_every_family_decodes_as_transformers_does(family, size):
 @pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16])
 def test_bfloat16_errs_as_little_as_transformers_does(family, weights, size):
     """Against float32; with weights in float32 only the products are bfloat16."""
-    lm, rows = model(**FAMILIES[family], initializer_range=0.1), batch(**CASES["many tokens"])
+    lm = model(**FAMILIES[family], initializer_range=0.1)
+    rows = batch(**CASES["many tokens"])
     lm = lm.to(torch.bfloat16).to(weights)
     exact = expected_log_probs(lm.float(), rows, 1.0)
     lm = lm.to(weights)
     with torch.autocast("cpu", torch.bfloat16, enabled=weights == torch.float32):
-        ours, full = log_probs(lean, lm, rows, 1.0), expected_log_probs(lm, rows, 1.0)
+        ours = log_probs(lean, lm, rows, 1.0)
+        full = expected_log_probs(lm, rows, 1.0)
     errors = [(found.float() - exact)[rows.mask].square().mean().sqrt() for found in (ours, full)]
     assert 0 < errors[0] < 1.5 * errors[1] < 0.1
     ours.sum().backward()
@@ -160,7 +162,8 @@ def test_bfloat16_weights_decode_as_they_are_scored(family, size):
 
 
 def test_blocks_of_any_size_give_the_same(monkeypatch):
-    lm, rows = model(), batch(rows=40, vocabulary=16)
+    lm = model()
+    rows = batch(rows=40, vocabulary=16)
     with torch.no_grad():
         whole = log_probs(lean, lm, rows, 1.0)
         count = len(Packing.of(rows).blocks)
@@ -208,7 +211,8 @@ def test_what_is_common_is_packed_once():
 
 @pytest.mark.parametrize("ends", [[[3, 4], [5], [3, 4, 6, 7]], [[], [5], [3]], [[1], [], []]])
 def test_what_all_prompts_begin_with_is_packed_once(ends):
-    stem, rows = list(range(3, 15)), batch(prompts=3, rows=12)
+    stem = list(range(3, 15))
+    rows = batch(prompts=3, rows=12)
     rows = Batch([stem + end for end in ends], rows.prompt_of, rows.tokens, rows.lengths)
     assert Packing.of(rows).ids.tolist().count(stem[-1]) == 1
     same_values_and_gradients(model(), rows, 1.0)
@@ -230,11 +234,15 @@ def test_only_what_it_computes_exactly_is_supported():
     ],
 )
 def test_beyond_a_sliding_window_transformers_computes(settings):
-    lm, policy = model(**settings), None
+    lm = model(**settings)
+    policy = None
     assert lean.supports(lm) and lean.longest(lm) == 8
     policy = Policy.__new__(Policy)
-    policy.model, policy.lean, policy.bfloat16 = lm, True, False
+    policy.model = lm
+    policy.lean = True
+    policy.bfloat16 = False
     for width in (3, 30):
         rows = batch(prompts=2, rows=6, width=width)
-        found, full = policy.log_probs(rows, 1.0), expected_log_probs(lm, rows, 1.0)
+        found = policy.log_probs(rows, 1.0)
+        full = expected_log_probs(lm, rows, 1.0)
         assert torch.allclose(found, full, atol=2e-5)

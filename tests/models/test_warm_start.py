@@ -112,7 +112,8 @@ def own_task(tmp_path, rows=60):
         shown = f"so\nAnswer: {answer}"
         return json.dumps({"prompt": f"{i} x 7 =", "answer": answer, "demonstration": shown})
 
-    train_file, held = tmp_path / "train.jsonl", tmp_path / "held.jsonl"
+    train_file = tmp_path / "train.jsonl"
+    held = tmp_path / "held.jsonl"
     train_file.write_text("\n".join(line(i) for i in range(10, 10 + rows)))
     held.write_text("\n".join(line(i) for i in range(200, 206)))
     return {"type": "file", "train": str(train_file), "benchmarks": {"sevens": str(held)}}
@@ -130,10 +131,8 @@ def test_a_task_of_ones_own_is_warm_started_and_trained(tmp_path):
 def tiny_llama(folder):
     """A Llama with random weights in a folder, with a tokenizer of the chain task's characters."""
     tokenizer = build_tokenizer("0123456789+-*=#abcdefghijklm")
-    path, size = (
-        folder / "llama",
-        {"vocab_size": len(tokenizer), "num_hidden_layers": 1, "bos_token_id": 1},
-    )
+    path = folder / "llama"
+    size = {"vocab_size": len(tokenizer), "num_hidden_layers": 1, "bos_token_id": 1}
     model(family=LlamaConfig, initializer_range=0.2, **size).save_pretrained(path)
     tokenizer.save_pretrained(path)
     # As of models that are published: transformers reads a temperature without do_sample, and would
@@ -179,7 +178,8 @@ def test_a_pretrained_model_is_fine_tuned_on_demonstrations_once_and_remembers(t
     path = tiny_llama(tmp_path)
     run = make_spec(algorithm="grpo").model_dump(mode="json")
     run |= {"model": {"type": "pretrained", "path": str(path), "warm_start": supervised()}}
-    spec, lines = RunSpec.model_validate(run), []
+    spec = RunSpec.model_validate(run)
+    lines = []
     policy = initial_policy(spec, tmp_path, lines.append)
     losses = [float(line.split("loss ")[1].split()[0]) for line in lines if "loss" in line]
     prompts = encode_prompts(policy.tokenizer, ["a3b+4="], 16)

@@ -44,23 +44,26 @@ class Served:
     """A running `rpg serve` and its API."""
 
     def __init__(self, root, database=None, secret=None, tree=ROOT, public=None):
-        self.home, self.root = root / "data", root
+        self.home = root / "data"
+        self.root = root
         (self.home / "configs").mkdir(parents=True)
         (self.home / "configs" / "small.yaml").write_text(SMALL)
         (self.home / "configs" / "trivial.yaml").write_text(TRIVIAL)
-        self.port, self.dashboard_port = free_port(), free_port()
-        self.layout, self.log = Layout.at(self.home), root / "serve.log"
+        self.port = free_port()
+        self.dashboard_port = free_port()
+        self.layout = Layout.at(self.home)
+        self.log = root / "serve.log"
         path = os.pathsep.join([str(tree), str(Path(__file__).parent / "site")])
         others = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "RPG_HOME"))}
         self.environment = others | {"PYTHONPATH": path, SECONDS: "0.2"}
         self.arguments = ["--home", str(self.home), "--port", str(self.port)]
         self.arguments += ["--dashboard-port", str(self.dashboard_port)]
-        self.arguments += ["--database", database] if database else []
-        self.arguments += ["--public-url", public] if public else []
-        self.ui, self.dashboard = (
-            f"http://127.0.0.1:{self.port}",
-            f"http://127.0.0.1:{self.dashboard_port}",
-        )
+        if database:
+            self.arguments += ["--database", database]
+        if public:
+            self.arguments += ["--public-url", public]
+        self.ui = f"http://127.0.0.1:{self.port}"
+        self.dashboard = f"http://127.0.0.1:{self.dashboard_port}"
         self.environment |= {"RPG_AUTH": secret} if secret else {}
         auth = tuple(secret.split(":")) if secret else None
         self.api = httpx.Client(base_url=f"{self.ui}/api", timeout=HANG, auth=auth)

@@ -30,7 +30,9 @@ from rpg.store.run_writer import (
 from rpg.store.samples import write_eval
 from rpg.tasks.preparation import once
 
-ANNA, BORIS, GROUP = 60001, 60002, 60100
+ANNA = 60001
+BORIS = 60002
+GROUP = 60100
 ROW = {
     "problem_id": "p",
     "sample": 0,

@@ -43,7 +43,8 @@ def postgres():
 
 
 def _running_postgres(folder):
-    data, port = folder / "data", free_port()
+    data = folder / "data"
+    port = free_port()
     data.mkdir()
     user = None
     if os.getuid() == 0:  # Postgres refuses to run as root
@@ -163,7 +164,8 @@ def caddy(folder, port, backends, certificate, key):
 def test_behind_a_proxy_with_tls_and_a_path_both_sites_work_as_documented(guarded, site, tmp_path):
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     address, port = site
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    key = tmp_path / "key.pem"
+    certificate = tmp_path / "certificate.pem"
     subprocess.run(
         [
             "openssl",

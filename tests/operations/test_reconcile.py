@@ -57,7 +57,8 @@ def test_a_process_whose_owner_is_gone_is_ended_and_no_other(gone):
 
 def test_stale_leases_and_waiting_notes_go_and_live_ones_stay(tmp_path, gone):
     layout = Layout.at(tmp_path)
-    dead, live = layout.run("s", "dead"), layout.run("s", "live")
+    dead = layout.run("s", "dead")
+    live = layout.run("s", "live")
     for folder in (dead, live):
         claim_run(folder)
         write_waiting(folder, "waits for a slot")

@@ -43,7 +43,8 @@ def run_of(one, due):
 
 
 def test_a_schedule_without_runs_and_runs_that_nobody_begins():
-    now, night = datetime.now(UTC), deployment()
+    now = datetime.now(UTC)
+    night = deployment()
     ahead = run_of(night, now + timedelta(hours=3))
     assert "creates no runs" in schedule_problems([night], [], now, 600)[0]
     assert schedule_problems([night], [], now, 60) == [], "Prefect has a minute to make them"
@@ -78,7 +79,8 @@ def test_a_schedule_without_a_required_field_is_named(defaults, scheduled, is_na
 
 
 def test_a_late_run_waits_for_those_that_go_on_or_for_a_worker_that_starts_none():
-    now, night = datetime.now(UTC), deployment()
+    now = datetime.now(UTC)
+    night = deployment()
     late = [run_of(night, now - timedelta(minutes=20))]
 
     [busy] = schedule_problems([night], late, now, 600, running=8)

@@ -35,7 +35,8 @@ def test_a_service_that_ends_while_it_starts_is_started_again_and_given_up_in_th
         command = [sys.executable, "-c", f"import os; os.chdir({str(tmp_path)!r})\n{code}"]
         return Service(name, command, None, {}, tmp_path / name)
 
-    first, never = service("first", second), service("never", "raise ValueError('no luck')")
+    first = service("first", second)
+    never = service("never", "raise ValueError('no luck')")
     try:
         start_in_turn([first], tmp_path, threading.Event(), tries=5)
         assert len(first.starts) == 2 and first.ports()
@@ -65,7 +66,8 @@ def test_a_schedule_that_was_edited_in_the_ui_stays_when_the_worker_starts_again
     schedule = f"/deployments/{found['id']}/schedules/{found['schedules'][0]['id']}"
     assert served.api.patch(schedule, json=edit).status_code == 204
     served.api.patch(f"/deployments/{found['id']}", json={"parameters": {"workers": 1}})
-    edited, worker = served.api.get(path).json(), served.part("serve.flow_runner")
+    edited = served.api.get(path).json()
+    worker = served.part("serve.flow_runner")
     told = served.log.read_text().count("its flow runs only")
     worker.kill()
     again = lambda: served.api.get(path).json()  # noqa: E731
@@ -93,7 +95,8 @@ def test_a_second_one_says_where_the_first_is_or_whose_port_it_cannot_have(
     served, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(os, "environ", dict(served.environment))
-    said, plan = [], Plan("rpg.__main__", served.port, served.dashboard_port, None, "")
+    said = []
+    plan = Plan("rpg.__main__", served.port, served.dashboard_port, None, "")
     assert serve(served.layout, plan, said.append) == 0
     for text in (served.ui, served.dashboard, str(served.process.pid)):
         assert any(text in line for line in said)
@@ -161,10 +164,8 @@ def test_a_sweep_from_the_form_is_the_sweep_of_the_command(served):
 
 def test_cancelled_from_the_api_the_whole_tree_ends(served):
     run = served.run_id("sweep", config="own/trivial", steps=5000, name="cancelled")
-    trainers, worker = (
-        until(served.trainers, "a training", pause=0.3),
-        served.part("serve.flow_runner"),
-    )
+    trainers = until(served.trainers, "a training", pause=0.3)
+    worker = served.part("serve.flow_runner")
     tree = worker.children(recursive=True)
     assert set(trainers) <= set(tree)
     wanted = {"state": {"type": "CANCELLING"}, "force": False}
@@ -213,7 +214,8 @@ def test_a_failed_training_and_a_killed_worker_are_told_and_retry_goes_on(served
 
 
 def test_a_night_out_of_its_band_is_red_in_the_ui_with_metric_and_distance(served):
-    folder, place = served.home / "configs" / "nights", served.home / "nightly" / "nights"
+    folder = served.home / "configs" / "nights"
+    place = served.home / "nightly" / "nights"
     folder.mkdir()
     place.mkdir(parents=True)
     (folder / "few.yaml").write_text(SMALL.replace("[grpo, rpg-reinforce-urkl]", "[grpo]"))

@@ -62,7 +62,9 @@ def numbers(folder):
 def test_common_runs_are_trained_once_in_the_one_slot_of_the_machine_for_both_sweeps(
     start, tmp_path
 ):
-    layout, said, most = Layout.at(tmp_path / "data"), set(), 0
+    layout = Layout.at(tmp_path / "data")
+    said = set()
+    most = 0
     sweeps = [start("one", range(2), RPG_SLOTS="1"), start("two", range(1, 3), RPG_SLOTS="1")]
     while any(one.poll() is None for one in sweeps):
         folders = [f for name in ("one", "two") for f in layout.run_folders(name)]
@@ -210,7 +212,8 @@ def test_taking_over_can_be_interrupted_anywhere_and_done_again(tmp_path, monkey
         append_metrics(source, 1, {"step": step, "reward": step})
     import flows.sweep.sharing as sharing
 
-    real, calls = sharing.link, 0
+    real = sharing.link
+    calls = 0
     for stop in range(1, 11):
         folder = layout.run(f"new{stop}", "x-s0-0123abcd")
         write_manifest(folder, manifest)

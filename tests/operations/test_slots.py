@@ -21,7 +21,8 @@ def two(tmp_path):
 
 
 def test_n_trainings_at_a_time_and_the_next_is_told_who_has_them(two):
-    first, second = two.take(CPU, "a/x"), two.take(CPU, "b/y")
+    first = two.take(CPU, "a/x")
+    second = two.take(CPU, "b/y")
     assert first and second and two.take(CPU, "c/z") is None
     why = two.why(CPU)
     assert "waits for a slot: 2 of 2" in why and "a/x" in why and "b/y" in why
@@ -68,7 +69,9 @@ def test_gpus_are_taken_all_at_once_and_shown_to_the_process_alone(two):
 @pytest.mark.parametrize("kind", ["cpu", "gpu"])
 def test_only_who_waits_for_the_same_slots_is_before_another(tmp_path, kind):
     """Two people have a GPU each by CUDA_VISIBLE_DEVICES, or sweeps have another RPG_SLOTS."""
-    one, both, need = Machine(tmp_path, 1, ("0",)), Machine(tmp_path, 2, ("0", "1")), Need(kind, 1)
+    one = Machine(tmp_path, 1, ("0",))
+    both = Machine(tmp_path, 2, ("0", "1"))
+    need = Need(kind, 1)
     with closing(one.take(need, "a/first")), one.gate(need, "a/second"):
         assert one.gate(need, "a/third") is None
         several = both.gate(need, "b/several")
@@ -84,7 +87,8 @@ def test_only_who_waits_for_the_same_slots_is_before_another(tmp_path, kind):
 def test_what_a_back_end_needs(two):
     assert need_of(LocalBackend(), two) == CPU
     assert need_of(LocalBackend(device="cuda"), two) == Need("gpu", 1)
-    verl, server = BACKENDS["verl"], {"type": "vllm"}
+    verl = BACKENDS["verl"]
+    server = {"type": "vllm"}
     assert need_of(verl(type="verl", device="cuda", gpus_per_node=3, rollout=server), two) == Need(
         "gpu", 3
     )

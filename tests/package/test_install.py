@@ -92,7 +92,8 @@ def test_what_pip_would_find_is_installed(shelf, python, tmp_path, package):
         "PIP_FIND_LINKS": str(shelf),
         "PATH": f"{programs}:/usr/bin:/bin",
     }
-    command, env = [python, INSTALL, package], kept | told
+    command = [python, INSTALL, package]
+    env = kept | told
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert ("without uv" in done.stderr) != with_uv

@@ -59,7 +59,8 @@ def hub(monkeypatch):
     import huggingface_hub.hf_api
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    server.files, server.asked = {}, []
+    server.files = {}
+    server.asked = []
     server.url = f"http://127.0.0.1:{server.server_port}"
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", server.url)

@@ -30,7 +30,8 @@ pytestmark = pytest.mark.component
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     """Built from a copy, so that nothing is left in the repository, with what is installed here."""
-    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    source = tmp_path_factory.mktemp("source")
+    target = tmp_path_factory.mktemp("wheel")
     for name in (*PACKAGES, "configs"):
         without = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=without)

@@ -91,7 +91,8 @@ def test_hours_and_memory_are_those_of_critic_teacher_and_vllm():
 def test_a_larger_share_for_vllm_draws_more_at_a_time_and_takes_fewer_hours():
     """Qwen3-0.6B in bfloat16 takes 1.2 GB; a token of its cache 114,688 bytes. A response of 2,048
     tokens has half of them, and its prompt half of 256."""
-    at_once, taken = [], []
+    at_once = []
+    taken = []
     for share in (0.15, 0.4):
         engine = {"type": "vllm", "gpu_memory_utilization": share}
         (run,) = load_file(LADDER[-1], {}, lambda spec: "").runs

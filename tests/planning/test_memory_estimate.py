@@ -47,7 +47,8 @@ def lean(shape):
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_memory_of_a_pass_is_about_that_foretold(shape, again):
-    policy, rows = lean(shape), batch(prompts=12, rows=100, width=16, vocabulary=15)
+    policy = lean(shape)
+    rows = batch(prompts=12, rows=100, width=16, vocabulary=15)
     assert tokens_per_pass(shape, "cpu") == policy.tokens_per_pass
     tokens = float(rows.lengths.sum()) + sum(map(len, rows.prompts))
     foretold = pass_bytes(shape, tokens, LocalBackend(gradient_checkpointing=again))
@@ -96,7 +97,8 @@ def test_bfloat16_on_a_gpu_is_weights_beside_masters_and_half_of_what_a_pass_kee
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_memory_of_a_pass_in_bfloat16_is_about_that_foretold(shape):
-    policy, rows = lean(shape), batch(prompts=12, rows=100, width=16, vocabulary=15)
+    policy = lean(shape)
+    rows = batch(prompts=12, rows=100, width=16, vocabulary=15)
     halve_weights(policy.model)
     assert tokens_per_pass(shape, "cpu", 2) == policy.tokens_per_pass
     elsewhere = Policy(copy.deepcopy(policy.model).to("meta"), Tokenizer())
@@ -135,7 +137,8 @@ def test_qwen3_0_6b_with_long_responses_fits_a_card_of_24_gb_in_parts():
         "backend": {"device": "cuda"},
     }
     spec = resolve(file, "x")
-    whole, parts = memory(spec), memory(spec, 24e9)
+    whole = memory(spec)
+    parts = memory(spec, 24e9)
     assert whole.most > 240e9 and whole.rows_at_once == 512
     assert parts.most < 24e9 and 8 <= parts.rows_at_once < 64
     # All keys and values of that many rows, counted apart from the estimate: 28 layers of 8 heads

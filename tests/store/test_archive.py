@@ -13,7 +13,8 @@ from rpg.store.archive import Archive
 from rpg.store.run_writer import append_metrics, write_done, write_manifest
 from tests.tiny import Killed, make_run, make_spec
 
-MEMORY, WHERE = "memory://bucket/lab", "/bucket/lab/sweep/one"
+MEMORY = "memory://bucket/lab"
+WHERE = "/bucket/lab/sweep/one"
 HOW = "needs: pip install -c constraints.txt s3fs 'moto[server]'"
 
 
@@ -105,9 +106,11 @@ def test_what_is_there_is_not_sent_again_and_is_never_lost(tmp_path, url):
 def test_a_record_is_renamed_into_place_and_has_no_log_that_grew_meanwhile(
     tmp_path, url, monkeypatch
 ):
-    log, archive = finished(tmp_path / "here").path.parent / "evaluation.log", Archive(url)
+    log = finished(tmp_path / "here").path.parent / "evaluation.log"
+    archive = Archive(url)
     log.write_text("a line\n")
-    store, put = type(archive._fs), type(archive._fs).put_file
+    store = type(archive._fs)
+    put = type(archive._fs).put_file
     monkeypatch.setattr(
         store, "put_file", lambda *a, **k: log.open("a").write("more") and put(*a, **k)
     )
@@ -123,7 +126,9 @@ def test_a_record_is_renamed_into_place_and_has_no_log_that_grew_meanwhile(
 def test_a_push_that_is_killed_is_never_taken_for_whole_and_continues(
     tmp_path, store, monkeypatch, calls
 ):
-    folder, left, whole = finished(tmp_path / "here"), iter(range(calls)), False
+    folder = finished(tmp_path / "here")
+    left = iter(range(calls))
+    whole = False
 
     def dying(self, real, *arguments, **options):
         if next(left, None) is None:

@@ -187,7 +187,8 @@ def test_why_a_run_is_superseded(old, current, why):
 
 
 def test_one_run_with_an_axis_is_enough_and_imported_runs_are_none_of_the_file(tmp_path):
-    plain, varied = manifest({"beta": 1}), manifest({"beta": 2}, variant="b", axes={"beta": 2})
+    plain = manifest({"beta": 1})
+    varied = manifest({"beta": 2}, variant="b", axes={"beta": 2})
     require_comparable({"a": plain, "b": varied})
     require_comparable({"b": varied, "a": plain})
     layout = write_sweep(tmp_path, "demo", VARIANTS, (0,), SHAPE)

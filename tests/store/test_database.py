@@ -207,7 +207,8 @@ class Builds:
 
     def next(self):
         """(read, kept, dropped) of one more build: names of runs. None if it made nothing."""
-        before, version = self.runs, current(self.layout)
+        before = self.runs
+        version = current(self.layout)
         self.ingest.reset_mock()
         if build(self.layout) == version:
             return None
@@ -254,7 +255,8 @@ def test_an_incremental_build_equals_a_full_one(layout, tmp_path):
     shutil.copytree(layout.home, tmp_path / "copy", copy_function=shutil.copy2)
     fresh = Layout.at(tmp_path / "copy")
     shutil.rmtree(fresh.analytics)
-    one, other = content(incremental), content(build(fresh))
+    one = content(incremental)
+    other = content(build(fresh))
     for name in set(TABLES) - {"meta", "runs"}:
         assert one[name] == other[name], name
     assert query(layout, "SELECT report->>'$.bias' FROM audits") == [("0.25",)]
@@ -269,7 +271,8 @@ def test_the_database_has_the_state_of_every_promised_run(layout):
     write_failed(failed, "ValueError: the loss is nan", step=3)
     columns = "run, superseded, variant, state, error, step, steps, attempts"
     found = query(layout, f"SELECT {columns} FROM runs ORDER BY run")
-    old, why = "rpg-urkl [not in the newest file]", "not in the newest file"
+    old = "rpg-urkl [not in the newest file]"
+    why = "not in the newest file"
     assert found == [
         ("grpo-seed0", None, "grpo", "done", None, 6, 6, 1),
         ("grpo-seed1", None, "grpo", "failed", "ValueError: the loss is nan", 6, 6, 1),

@@ -28,7 +28,8 @@ def layout(tmp_path):
 
 def test_what_people_add_is_in_the_database_and_changes_no_run(layout):
     build(layout)
-    sweep, label = place(layout, "quickstart"), "before '); DROP TABLE runs;--"
+    sweep = place(layout, "quickstart")
+    label = "before '); DROP TABLE runs;--"
     change(sweep, note="the first\n")
     run = layout.run_folders("quickstart")[0].name
     change(place(layout, f"quickstart/{run}"), note="odd curve", add=["hidden"])
@@ -97,7 +98,8 @@ def half(layout, target, keep, sweep="quickstart"):
 
 def test_two_machines_results_become_one_and_every_run_counts_once(layout, tmp_path):
     names = [folder.name for folder in layout.run_folders("quickstart")]
-    one, two = half(layout, tmp_path / "one", names[:3]), half(layout, tmp_path / "two", names[2:])
+    one = half(layout, tmp_path / "one", names[:3])
+    two = half(layout, tmp_path / "two", names[2:])
     merged = merge(one, two)
     assert merged.copied == [f"quickstart/{name}" for name in names[3:]]
     assert merged.same == [f"quickstart/{names[2]}"] and merged.left == {}

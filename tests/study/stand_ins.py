@@ -97,7 +97,8 @@ def train(folder, fails=lambda manifest: False, worse=lambda spec: False):
 def run(home, path, only=STEPS, again=False, order=0, night="", **training):
     """Run a study to its end; its trainings end in an order that `order` decides. `training`: as
     `train`."""
-    layout, lines = Layout.at(home), []
+    layout = Layout.at(home)
+    lines = []
 
     def conduct(sweep, wanted):
         assert not sweep.reported, "a report by the flow is a look, even where runs have failed"
@@ -120,7 +121,8 @@ def killed_after(writes, work):
     end."""
     child = os.fork()
     if child == 0:
-        count, replace = [0], atomic_files.Path.replace
+        count = [0]
+        replace = atomic_files.Path.replace
 
         def counted(self, target):
             count[0] += 1
@@ -134,10 +136,8 @@ def killed_after(writes, work):
         atomic_files.Path.replace = counted
         # The engine that draws the report has threads, which a fork leaves behind: a drawing would
         # wait for them for ever.
-        vl_convert.vegalite_to_svg, vl_convert.svg_to_png = (
-            lambda *_, **__: "",
-            lambda *_, **__: b"",
-        )
+        vl_convert.vegalite_to_svg = lambda *_, **__: ""
+        vl_convert.svg_to_png = lambda *_, **__: b""
         code = 9
         try:
             work()

@@ -31,7 +31,8 @@ def test_intervals_of_the_expected_best_cover_up_to_a_quarter_of_the_trials():
 
 def test_who_wins_depends_on_the_number_of_trials():
     """One variant is always good, the other seldom very good."""
-    steady, rare = np.full(12, 0.5), np.array([0.9] + [0.1] * 11)
+    steady = np.full(12, 0.5)
+    rare = np.array([0.9] + [0.1] * 11)
     effort = searches.effort([steady, rare, np.zeros(20)], 30)
     assert [effort.lead(k)[0] for k in (1, 12)] == [0, 1]
     _, lead, half = effort.lead(1)
@@ -59,7 +60,8 @@ def scores(rng, seeds, problems, shift=0.0, samples=4):
 
 def test_summaries_over_problems_are_those_of_their_definition():
     rng = np.random.default_rng(0)
-    first, other = scores(rng, 4, 24, 0.5), scores(rng, 4, 24)
+    first = scores(rng, 4, 24, 0.5)
+    other = scores(rng, 4, 24)
     assert over_problems.interquartile_mean(first).mean == pytest.approx(
         trim_mean(first, 0.25, axis=None)
     )
@@ -89,7 +91,8 @@ def test_intervals_over_problems_cover():
     # Another seed for each problem: an average over seeds, too.
     logits = rng.normal(0, 1.2, 400_000) + rng.normal(0, 0.3, 400_000)
     answers = rng.binomial(4, 1 / (1 + np.exp(-logits))) / 4
-    level, drawn = trim_mean(answers, 0.25), (scores(rng, 3, 60) for _ in range(300))
+    level = trim_mean(answers, 0.25)
+    drawn = (scores(rng, 3, 60) for _ in range(300))
     estimates = map(over_problems.interquartile_mean, drawn)
     assert np.mean([each.low <= level <= each.high for each in estimates]) > 0.9
 
@@ -97,7 +100,8 @@ def test_intervals_over_problems_cover():
 @pytest.mark.component
 def test_ranks_hold_together_and_tell_what_can_be_told():
     rng = np.random.default_rng(0)
-    apart, equal = [], []
+    apart = []
+    equal = []
     for _ in range(60):
         problems = rng.normal(0, 1, 120)
         for made, shifts in ((apart, (0.0, 2.0, 2.0)), (equal, (0.0, 0.0, 0.0))):
@@ -126,7 +130,8 @@ def test_two_seeds_exclude_no_rank():
 def test_planted_variance_components_are_found(samples):
     """Unbiased: the mean of many estimates is what was planted, within four of its standard
     errors."""
-    rng, studies = np.random.default_rng(samples), 400
+    rng = np.random.default_rng(samples)
+    studies = 400
     planted = {"initial model": 0.05**2, "seed": 0.08**2, "problem": 0.12**2, TOGETHER: 0.04**2}
     found = []
     for _ in range(studies):

@@ -51,7 +51,8 @@ def test_the_order_in_which_runs_end_changes_nothing(undisturbed, tmp_path):
 
 def test_a_study_that_moves_with_its_files_goes_on(tmp_path):
     """Functions and problems that lie beside it: in another folder it is the same study."""
-    home, first = tmp_path / "data", tmp_path / "first"
+    home = tmp_path / "data"
+    first = tmp_path / "first"
     shutil.copytree(SHIPPED / "environments", first)
     part = {"task": {"tuning_problems": 4}, "training": {"steps": 2}, "evaluation": {"every": 2}}
     raw = FILE | {"base": "calculator.yaml", "run": part}
@@ -71,10 +72,8 @@ def test_a_study_that_moves_with_its_files_goes_on(tmp_path):
 
 def test_a_variants_own_problems_are_part_of_how_it_is_made(tmp_path):
     shutil.copytree(SHIPPED / "environments", tmp_path, dirs_exist_ok=True)
-    part, own = (
-        {"task": {"tuning_problems": 4}, "evaluation": {"every": 10}},
-        tmp_path / "own.jsonl",
-    )
+    part = {"task": {"tuning_problems": 4}, "evaluation": {"every": 10}}
+    own = tmp_path / "own.jsonl"
     rows = (tmp_path / "calculator-train.jsonl").read_text().splitlines(keepends=True)
     variants = {"one": {"algorithm": "grpo"}, "two": {"algorithm": "grpo", "task.train": str(own)}}
     raw = FILE | {"base": "calculator.yaml", "run": part, "variants": variants}
@@ -90,10 +89,8 @@ def test_a_variants_own_problems_are_part_of_how_it_is_made(tmp_path):
 
 
 def test_what_was_tuned_in_november_2026_goes_on_under_its_digest(tmp_path):
-    study, before = (
-        load_study(study_file(tmp_path)),
-        {"one": "1346b915300b9f88", "two": "another study's"},
-    )
+    study = load_study(study_file(tmp_path))
+    before = {"one": "1346b915300b9f88", "two": "another study's"}
     made = (tunings_of(study, lambda run: "data", of) for of in ({}, before))
     fresh, kept = ([tuning.digest for tuning in of] for of in made)
     assert kept == [before["one"], fresh[1]] and fresh[0] != kept[0]
@@ -135,9 +132,11 @@ def test_what_is_reported_follows_from_the_record(undisturbed):
 
 
 def test_every_reported_seed_has_a_search_of_its_own(tmp_path):
-    home, layout = tmp_path / "data", Layout.at(tmp_path / "data")
+    home = tmp_path / "data"
+    layout = Layout.at(tmp_path / "data")
     run(home, study_file(tmp_path, tune={"searches": None, "trials": 2}))
-    rows, record = trials(layout, "made-up"), registration(layout, "made-up")
+    rows = trials(layout, "made-up")
+    record = registration(layout, "made-up")
     assert (
         list(rows.groupby(["search", RATE]).size()) == [2] * 6
     )  # both variants try the same settings
@@ -164,7 +163,8 @@ def test_a_record_that_was_edited_is_shown(undisturbed, tmp_path):
 
 
 def test_a_changed_file_is_registered_again_and_shown(undisturbed, tmp_path):
-    home, layout = tmp_path / "data", Layout.at(tmp_path / "data")
+    home = tmp_path / "data"
+    layout = Layout.at(tmp_path / "data")
     run(home, undisturbed[0])
     first = registration(layout, "made-up")
     with pytest.raises(ConfigError, match="searches is 3, 1 was registered"):
@@ -231,7 +231,8 @@ def test_a_file_that_is_changed_while_it_is_tuned_is_tuned_anew_and_says_so(tmp_
 
 
 def test_a_variant_none_of_whose_trials_finishes_stops_the_study(tmp_path):
-    path, home = study_file(tmp_path), tmp_path / "data"
+    path = study_file(tmp_path)
+    home = tmp_path / "data"
     with pytest.raises(StudyError, match=r"two: no trial of batch 1 has finished.*it diverged"):
         run(home, path, fails=lambda manifest: manifest["variant"].startswith("two"))
     run(home, path)  # what was wrong has been mended
@@ -239,13 +240,12 @@ def test_a_variant_none_of_whose_trials_finishes_stops_the_study(tmp_path):
 
 
 def test_a_reported_run_that_fails_costs_no_look(tmp_path, command_line):
-    home, layout = tmp_path / "data", Layout.at(tmp_path / "data")
+    home = tmp_path / "data"
+    layout = Layout.at(tmp_path / "data")
     path = study_file(tmp_path, report={"seeds": [0, 1, 2, 3, 4]})
     run(home, path, fails=lambda manifest: manifest["variant"] == "two" and manifest["seed"] == 3)
-    sweep, status = (
-        registration(layout, "made-up").sweep,
-        ("study", "status", "made-up", "--home", home),
-    )
+    sweep = registration(layout, "made-up").sweep
+    status = ("study", "status", "made-up", "--home", home)
     assert not layout.read_looks(sweep) and f"report {sweep}" not in command_line(*status)[1]
     run(home, path)
     [look] = layout.read_looks(sweep)
@@ -271,7 +271,8 @@ def test_factors_are_crossed_with_the_seeds(tmp_path):
 def test_levels_of_factors_decide_with_the_seeds_when_a_study_stops(tmp_path):
     """One variant is far worse at every level and seed: the study ends at the first of two
     looks."""
-    home, layout = tmp_path / "data", Layout.at(tmp_path / "data")
+    home = tmp_path / "data"
+    layout = Layout.at(tmp_path / "data")
     path = study_file(
         tmp_path,
         run={"model": {"warm_start": {"max_steps": 1}}},

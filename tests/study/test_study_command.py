@@ -46,8 +46,10 @@ def test_two_studies_at_once_one_of_them_killed(tmp_path, prefect, command_line)
     """Both have the same variants and spaces, so all their trials are the same runs: each is
     trained once. They report other seeds: a reported run that the other had trained before the
     registration would be shown."""
-    home, layout = tmp_path / "data", Layout.at(tmp_path / "data")
-    files, how = {}, {"home": home, **prefect}
+    home = tmp_path / "data"
+    layout = Layout.at(tmp_path / "data")
+    files = {}
+    how = {"home": home, **prefect}
     for name, seeds in {"first": [0, 1], "second": [2, 3]}.items():
         (tmp_path / name).mkdir()
         study = tiny.merged(FILE, {"name": name, "tune": TUNE, "report": {"seeds": seeds}}) | {
@@ -73,7 +75,8 @@ def test_two_studies_at_once_one_of_them_killed(tmp_path, prefect, command_line)
 
     for path in files.values():
         undisturbed(tmp_path / "whole", path)
-    (records, runs), (expected_records, expected) = contents(home), contents(tmp_path / "whole")
+    records, runs = contents(home)
+    expected_records, expected = contents(tmp_path / "whole")
     assert (
         records == expected_records and runs.keys() == expected.keys() and len(runs) == 2 * (4 + 4)
     )

@@ -195,7 +195,8 @@ def test_runs_trained_elsewhere_are_fitted(tmp_path):
     with connect(layout) as db:
         data = compute_curves.measured(db, labels, ["easy"], "tokens")
     made = compute_curves.fits(data, list(labels.values()))
-    good, bad = made["TRL GRPO"], made[HOSTILE]
+    good = made["TRL GRPO"]
+    bad = made[HOSTILE]
     assert (
         good.asymptote.low < 0.7 < good.asymptote.high
         and good.midpoint.low < 4000 < good.midpoint.high
@@ -224,7 +225,8 @@ def test_the_report_is_complete_and_its_texts_are_text(layout, found):
         "profiles.png",
     }
     assert names <= paths.keys()
-    html, tex = paths["report.html"].read_text(), paths["report.tex"].read_text()
+    html = paths["report.html"].read_text()
+    tex = paths["report.tex"].read_text()
     assert "<img src=x" not in html and "&lt;img src=x" in html
     assert found.registered.digest in html and "and nothing departs from it" in html
     below = ["Over problems", "Where the variance is", "Over compute", "Search", "Cost"]

@@ -30,13 +30,12 @@ def test_tuning_problems_are_none_of_the_reported_or_trained_ones(task):
 @pytest.mark.component
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.type)
 def test_setting_tuning_problems_apart_changes_nothing_else(task):
-    whole, parts = (
-        load_problems(task.model_copy(update={"tuning_problems": 0})),
-        load_problems(task),
-    )
+    whole = load_problems(task.model_copy(update={"tuning_problems": 0}))
+    parts = load_problems(task)
     assert parts.train == whole.train
     for name, problems in whole.benchmarks.items():
-        kept, apart = parts.benchmarks[name], parts.benchmarks[f"{name}-tuning"]
+        kept = parts.benchmarks[name]
+        apart = parts.benchmarks[f"{name}-tuning"]
         assert sorted([*kept, *apart], key=problems.index) == problems
 
 

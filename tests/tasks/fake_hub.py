@@ -30,8 +30,11 @@ class _Hub(BaseHTTPRequestHandler):
     do_HEAD = do_POST = do_GET
 
     def _find(self, path, sent):
-        name, commit, files = self.server.name, self.server.commit, self.server.files
-        api, raw = f"/api/datasets/{name}", f"/datasets/{name}/resolve/"
+        name = self.server.name
+        commit = self.server.commit
+        files = self.server.files
+        api = f"/api/datasets/{name}"
+        raw = f"/datasets/{name}/resolve/"
         if path.startswith(raw):
             revision, _, file = path.removeprefix(raw).partition("/")
             if revision != commit:
@@ -81,7 +84,10 @@ def fake_hub(name, commit, files):
     """Yields the server; `url` is its address, `asked` what it was asked. It holds one data set at
     one commit."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
-    server.name, server.commit, server.files, server.asked = name, commit, files, []
+    server.name = name
+    server.commit = commit
+    server.files = files
+    server.asked = []
     server.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

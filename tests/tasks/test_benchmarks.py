@@ -312,7 +312,8 @@ def test_similarity_is_that_of_all_pairs():
     }
     for a in train:
         for b in test:
-            one, other = shingles(words(a.text)), shingles(words(b.text))
+            one = shingles(words(a.text))
+            other = shingles(words(b.text))
             jaccard = len(one & other) / len(one | other)
             assert found.get((a.id, b.id), 0.0) == pytest.approx(
                 jaccard if jaccard >= 0.05 else 0.0
@@ -331,7 +332,8 @@ def test_a_task_of_mathematics_leaves_out_training_problems_that_are_nearly_a_be
     train = tmp_path / "train.jsonl"
     train.write_bytes(json_lines(rows))
     spec = RunSpec(task=MathTask(type="math", train=str(train), benchmarks=("amc23",), data=DATA))
-    splits, prepared = load_problems(spec.task), prepare_data(spec, tmp_path / "home")
+    splits = load_problems(spec.task)
+    prepared = prepare_data(spec, tmp_path / "home")
     assert len(splits.train) == 5, "the problem that is nearly one of AMC's is left out"
     assert read_problems(prepared.benchmarks["amc23"]) == splits.benchmarks["amc23"]
     [note] = data_notes(prepared)

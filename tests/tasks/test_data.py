@@ -40,7 +40,8 @@ def test_digest_follows_what_matters(tmp_path):
     assert data_digest(spec) == data_digest(spec.model_copy(update={"seed": 3}))
     other = RunSpec.model_validate({"task": {**CHAIN["task"], "data_seed": 1}})
     assert data_digest(other) != data_digest(spec)
-    one, other = tmp_path / "one", tmp_path / "other"
+    one = tmp_path / "one"
+    other = tmp_path / "other"
     one.mkdir()
     (one / "a.jsonl").write_text('{"prompt": "1", "answer": "1"}')
     (one / "b.jsonl").write_text('{"prompt": "2", "answer": "2"}')

@@ -86,7 +86,8 @@ def spec_of(tmp_path):
 
 def reordered(section):
     """The same section as an instance of a class of another module, its fields in reverse."""
-    fields, values = {}, {}
+    fields = {}
+    values = {}
     for name, field in reversed(type(section).model_fields.items()):
         value = getattr(section, name)
         inside = isinstance(value, Section)

@@ -38,10 +38,8 @@ def test_rows_become_problems_and_a_byte_order_mark_and_empty_lines_do_not(tmp_p
     files = task(tmp_path, template="Q: {prompt}\nA:")
     files.train[0].path.write_text("﻿" + json.dumps(GOOD[0]) + "\n\n" + json.dumps(GOOD[1]) + "\n")
     problems = [(p.id, p.text, p.prompt, p.answer) for p in load_problems(files).train]
-    first, second = (
-        ("train-00001", "1+1", "Q: 1+1\nA:", "2"),
-        ("train-00002", "2+2", "Q: 2+2\nA:", "4"),
-    )
+    first = ("train-00001", "1+1", "Q: 1+1\nA:", "2")
+    second = ("train-00002", "2+2", "Q: 2+2\nA:", "4")
     assert problems == [first, second]
 
 

@@ -55,7 +55,9 @@ def test_every_right_answer_is_graded_right_and_others_are_not():
 
 def test_demonstrations_are_right_of_no_benchmark_and_not_always_the_same_answer():
     splits = load_problems(TASK)
-    shown, rng, verifier = demonstrations_of(TASK, splits), random.Random(0), verifier_of(TASK)
+    shown = demonstrations_of(TASK, splits)
+    rng = random.Random(0)
+    verifier = verifier_of(TASK)
     warm = WarmStart(scratchpad_fraction=0.5, corruption=0.0)
     held_out = {p.prompt for p in splits.benchmarks["operators-3"]} | {
         p.prompt for p in shown.held_out

@@ -71,7 +71,8 @@ def test_what_is_kept_and_what_is_dropped_are_all_there_is(tmp_path):
             )
         except DataError:
             continue  # nothing was left
-        kept, dropped = {p.id for p in loaded.problems}, {d.problem for d in loaded.dropped}
+        kept = {p.id for p in loaded.problems}
+        dropped = {d.problem for d in loaded.dropped}
         assert len(kept) == len(loaded.problems) and not kept & dropped
         assert (
             loaded.distinct
@@ -150,7 +151,8 @@ def test_gsm8k_and_math_are_read_from_the_hub_as_they_are_there(tmp_path, monkey
     split."""
     pytest.importorskip("datasets", reason="datasets is not installed (pip install '.[math]')")
     monkeypatch.delenv("RPG_DATA", raising=False)
-    gsm8k, math = training_set("gsm8k-train").source, training_set("math-train").source
+    gsm8k = training_set("gsm8k-train").source
+    math = training_set("math-train").source
 
     def pens(n, k):
         worked = f"{n}+{k}=<<{n}+{k}={n + k}>>{n + k}\n#### {n + k:,}"
@@ -188,10 +190,8 @@ def test_gsm8k_and_math_are_read_from_the_hub_as_they_are_there(tmp_path, monkey
     )
     with fake_hub("EleutherAI/hendrycks_math", math.revision, files) as server:
         ask_here(monkeypatch, server, tmp_path / "math")
-        training, test = (
-            load_training(training_set("math-train")),
-            load_benchmark(benchmark("math")),
-        )
+        training = load_training(training_set("math-train"))
+        test = load_benchmark(benchmark("math"))
     for problems, split in ((training.problems, "train"), (test.problems, "test")):
         assert len(problems) == 14 and all(f"({split})" in p.text for p in problems)
         assert {p.answer for p in problems} == {"\\frac{3}{1}", "\\frac{5}{1}"}

@@ -38,7 +38,9 @@ def test_no_text_stands_twice_and_the_same_settings_give_the_same_problems(split
 def test_steps_of_a_demonstration_use_the_numbers_of_the_text_in_order_up_to_the_answer(splits):
     for problem in everything(splits):
         *steps, last = problem.demonstration.split("\n")
-        numbers, used, before = re.findall(r"\d+", problem.text), [], None
+        numbers = re.findall(r"\d+", problem.text)
+        used = []
+        before = None
         for step in steps:
             left, operator, right, result = re.fullmatch(r"(\d+)([-+*])(\d+)=(\d+)", step).groups()
             assert eval(f"{left} {operator} {right}") == int(result) > 0 and before in (
@@ -53,7 +55,8 @@ def test_steps_of_a_demonstration_use_the_numbers_of_the_text_in_order_up_to_the
 
 
 def test_held_out_templates_are_in_one_benchmark_only_and_ask_for_what_others_ask_for_too(splits):
-    known, new = splits.benchmarks["words-known"], splits.benchmarks["words-new"]
+    known = splits.benchmarks["words-known"]
+    new = splits.benchmarks["words-new"]
     trained = {told(p) for p in splits.train}
     assert {told(p) for p in known} <= trained and not {told(p) for p in new} & trained
     held_out = {story.steps for story in STORIES if story.held_out}

@@ -141,7 +141,8 @@ def weights(module):
 
 def job(spec, model, data, folder, attempt, resume=None, timeout=3 * HANG):
     """Run one verl job to its end; its lines by step."""
-    state, metrics = folder / "state", folder / f"metrics-{attempt}.jsonl"
+    state = folder / "state"
+    metrics = folder / f"metrics-{attempt}.jsonl"
     paths = Paths(str(model), data.train, tuple(data.benchmarks.values()), state, metrics, resume)
     launch = plan(spec, paths)
     environment = {**os.environ, **launch.environment, "PYTHONPATH": str(ROOT), **parent_mark()}

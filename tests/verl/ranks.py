@@ -121,7 +121,8 @@ def two_ranks():
         "OMP_NUM_THREADS": "1",
     }
     base |= {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "rpg.backends.verl.plugin"}
-    command, pipe = [sys.executable, "-m", "tests.verl.ranks"], subprocess.PIPE
+    command = [sys.executable, "-m", "tests.verl.ranks"]
+    pipe = subprocess.PIPE
     ranks = subprocess.Popen(command, cwd=ROOT, env=base, stdin=pipe, stdout=pipe, text=True)
 
     def both(name, *arguments):

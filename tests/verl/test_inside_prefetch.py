@@ -21,7 +21,9 @@ class Servers:
     from today's weights."""
 
     def __init__(self, version=0):
-        self.version, self.rows, self.asked = version, {}, []
+        self.version = version
+        self.rows = {}
+        self.asked = []
 
     def ask(self, step, numbers, names):
         self.asked += names

@@ -46,7 +46,8 @@ def test_advantages_are_those_of_verls_grpo(core):
 def test_micro_batches_and_workers_add_up(core, mode):
     generator = torch.Generator().manual_seed(5)
     draw = lambda *shape: torch.randn(*shape, generator=generator)  # noqa: E731
-    old, advantages = -draw(6, 4).abs(), draw(6, 1).expand(6, 4)
+    old = -draw(6, 4).abs()
+    advantages = draw(6, 1).expand(6, 4)
     log_prob = (old + 0.2 * draw(6, 4)).requires_grad_()
     mask = torch.arange(4) < torch.tensor([4, 2, 3, 1, 4, 3])[:, None]
     algorithm = rpg.algorithm("rpg-reinforce-urkl", loss_agg_mode=mode)

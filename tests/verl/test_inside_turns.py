@@ -39,13 +39,12 @@ def test_the_game_is_the_embedded_trainers(tmp_path):
     pytest.importorskip("verl")
     local = load_run(GAME, SHORT)
     verl = load_run(GAME, SHORT | {"backend.type": "verl"})
-    model, data = (
-        prepare_model(local, tmp_path, say=lambda line: None),
-        prepare_data(local, tmp_path),
-    )
+    model = prepare_model(local, tmp_path, say=lambda line: None)
+    data = prepare_data(local, tmp_path)
     policy = initial_policy(local, tmp_path)
     trainer = Trainer(local, policy, Roller(local, read_problems(data.train)), None)
-    expected, recorded = {}, {}
+    expected = {}
+    recorded = {}
     for step in (1, 2):
         expected[step] = trainer.step(step)
         recorded[step] = trainer.recorder.rows()

@@ -80,6 +80,15 @@ def test_a_step_is_the_embedded_trainers(
     torch.testing.assert_close(weights(worker.actor.engine.module), moved, rtol=1e-3, atol=2e-6)
 
 
+def verl_scores(log_prob, prompt, lengths):
+    """verl's engine scores prompt and response; a score stands one place before its token."""
+    rows, width = log_prob.shape
+    scores = torch.zeros(rows, prompt + width)
+    scores[:, prompt - 1 : prompt - 1 + width] = log_prob
+    ends = [prompt + length for length in lengths]
+    return [row[:end].clone().requires_grad_() for row, end in zip(scores, ends, strict=True)]
+
+
 @pytest.mark.parametrize(
     "name", [n for n, a in rpg.algorithms().items() if a.kl.type != "distribution"]
 )
@@ -93,13 +102,16 @@ def test_the_actor_loss_is_policy_loss(name):
     from rpg.losses.aggregation import Counts
 
     algorithm = rpg.algorithm(name)
-    lengths, horizon, prompt = [5, 3, 7, 1, 4, 6], 9, 2
+    lengths = [5, 3, 7, 1, 4, 6]
+    horizon = 9
+    prompt = 2
     generator = torch.Generator().manual_seed(0)
     width = max(lengths)
     tokens = torch.zeros(len(lengths), width, dtype=torch.long)
     batch = Batch([[0] * prompt], tokens[:, 0], tokens, torch.tensor(lengths))
     draw = lambda: torch.randn(len(lengths), width, generator=generator)  # noqa: E731
-    old, log_prob = -draw().abs(), -draw().abs()
+    old = -draw().abs()
+    log_prob = -draw().abs()
     fields = {
         "old_log_probs": old,
         "ref_log_prob": old + 0.3 * draw(),
@@ -120,17 +132,13 @@ def test_the_actor_loss_is_policy_loss(name):
     whole.loss.backward()
 
     loss_fn = ActorLoss(algorithm, horizon)
-    gradient, total, shards = torch.zeros_like(old), 0.0, ([0, 3, 4], [2, 5, 1])
+    gradient = torch.zeros_like(old)
+    total = 0.0
+    shards = ([0, 3, 4], [2, 5, 1])
     recorded = {}
     for shard in shards:
         for rows in (shard[:2], shard[2:]):
-            # verl's engine scores prompt and response; a score stands one place before its token
-            scores = torch.zeros(len(rows), prompt + width)
-            scores[:, prompt - 1 : prompt - 1 + width] = log_prob[rows]
-            scores = [
-                scores[i, : prompt + lengths[r]].clone().requires_grad_()
-                for i, r in enumerate(rows)
-            ]
+            scores = verl_scores(log_prob[rows], prompt, [lengths[r] for r in rows])
             part = batch.rows(torch.tensor(rows))
             data = as_verl(part)
             for key, value in fields.items():
@@ -169,14 +177,16 @@ def test_micro_batches_are_bounded_with_their_padding():
 
     from rpg.backends.verl.padded_batches import prepare_micro_batches
 
-    limit, spread = 2048, torch.randn(64, generator=torch.Generator().manual_seed(0))
+    limit = 2048
+    spread = torch.randn(64, generator=torch.Generator().manual_seed(0))
     lengths = (0.9 * spread + 4.2).exp().long().clamp(8, 512)
     data = TensorDict({"input_ids": nested([[0] * n for n in lengths.tolist()])}, batch_size=64)
     tu.assign_non_tensor(data, use_remove_padding=False, max_token_len_per_gpu=limit)
     one_process_group()
     _, rows = prepare_micro_batches(data)
     padded = lambda parts: [len(part) * int(lengths[part].max()) for part in parts]  # noqa: E731
-    theirs, ours = padded(rearrange_micro_batches(data, limit)[1]), padded(rows)
+    theirs = padded(rearrange_micro_batches(data, limit)[1])
+    ours = padded(rows)
     assert max(theirs) > 1.7 * limit and max(ours) <= limit and 2 * sum(ours) < sum(theirs)
     assert sorted(row for part in rows for row in part) == [*range(64)]
 
@@ -245,16 +255,15 @@ def test_a_critics_step_is_the_embedded_trainers(home, model, tmp_path):
     settings = JobSettings.inside(config.actor_rollout_ref)
     worker.set_loss_fn(ValueLoss.of(settings))
 
-    trainer, limits = make_trainer(spec, home), Limits(99, 9999, 9999)
+    trainer = make_trainer(spec, home)
+    limits = Limits(99, 9999, 9999)
     assert settings.optimizer_steps == trainer.optimizer.total
     assert worker.loss_fn.settings.optimizer_steps == trainer.critic.optimizer.total
     experience = an_experience(trainer)
     batch = experience.batch
     data = as_verl(batch)
-    data["values"], data["returns"] = (
-        unpadded(experience.values, batch),
-        unpadded(experience.targets, batch),
-    )
+    data["values"] = unpadded(experience.values, batch)
+    data["returns"] = unpadded(experience.targets, batch)
     order, sizes = arrange(worker.loss_fn.settings, 1, 8, batch.total_lengths().tolist(), 1)
     data = tu.index_select_tensor_dict(data, torch.tensor(order))
     ours = update(worker, data, Plan(sizes, [[0, 1, 2, 3]], 0, False, []), worker.loss_fn.settings)

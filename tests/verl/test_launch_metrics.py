@@ -35,10 +35,12 @@ def test_what_is_no_line_of_ours_is_nothing(text):
 
 
 def test_a_torn_line_waits_and_a_step_counts_once(tmp_path):
-    folder, source = RunFolder(tmp_path / "run"), tmp_path / "theirs.jsonl"
+    folder = RunFolder(tmp_path / "run")
+    source = tmp_path / "theirs.jsonl"
     stream = Stream(folder, 1, source)
     assert stream.pump() == [], "verl has not begun"
-    whole, torn = line(1, **{"rpg/reward": 1.0}), line(2, **{"rpg/reward": 2.0})
+    whole = line(1, **{"rpg/reward": 1.0})
+    torn = line(2, **{"rpg/reward": 2.0})
     source.write_bytes(whole + torn[:20])
     assert [record["step"] for record in stream.pump()] == [1]
     source.write_bytes(whole + torn)

@@ -232,10 +232,8 @@ def what_it_trained_on_is_what_the_embedded_trainer_did(verl, local):
 def its_reference_is_in_its_checkpoint(verl):
     """Renewed at the third rollout, so its weights are neither the initial model's nor those of the
     policy."""
-    state, [final] = (
-        last_state(verl),
-        (verl.checkpoint(STEPS[-1]) / "training").glob("global_step_*"),
-    )
+    state = last_state(verl)
+    [final] = (verl.checkpoint(STEPS[-1]) / "training").glob("global_step_*")
     assert (state.step, state.world_size) == (STEPS[-1], 2)
     assert state.reference == {"renewed_at": 5, "average": 0.0, "kept": True}
     assert (final / "reference" / "world_size_2_rank_1.safetensors").is_file()

@@ -205,7 +205,8 @@ def test_without_verl_its_settings_are_said_to_be_unchecked(tmp_path, command_li
 
 
 def test_it_is_part_of_what_a_run_is():
-    plain, other = of({}), of({f"{ROLLOUT}.max_num_seqs": 64})
+    plain = of({})
+    other = of({f"{ROLLOUT}.max_num_seqs": 64})
     assert (
         identity(plain, "data")
         == identity(load_run(CHAIN, VLLM), "data")

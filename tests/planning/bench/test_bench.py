@@ -50,7 +50,8 @@ def test_a_step_is_measured_by_phase_kept_and_listed(tmp_path, peer):
     python = peer({1: 0.01, 2: 0.02, 4: 0.03, 8: 99.0, 16: 99.0})
     said = []
     record = bench(SPEC, tmp_path, steps=1, peer=python, rows=[], say=said.append)
-    seconds, bare = record["seconds"], record["limits"]
+    seconds = record["seconds"]
+    bare = record["limits"]
     assert {"sample", "grade", "log-probabilities", "update", "checkpoint", "evaluate"} <= set(
         seconds
     )
@@ -103,7 +104,8 @@ def test_a_model_s_products_are_counted_once_for_each_weight(monkeypatch):
     class Two(nn.Module):
         def __init__(self):
             super().__init__()
-            self.inside, self.head = nn.Linear(64, 256), nn.Linear(256, 4096, bias=False)
+            self.inside = nn.Linear(64, 256)
+            self.head = nn.Linear(256, 4096, bias=False)
 
         def get_output_embeddings(self):
             return self.head

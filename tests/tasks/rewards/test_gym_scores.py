@@ -46,7 +46,8 @@ def score_by_hand(columns, answer):
 
 
 def test_a_score_is_the_scorers_own_and_the_answer_ends_with_its_line_or_the_response(grader, made):
-    chain, sudoku = made["chain_sum"], made["mini_sudoku"]
+    chain = made["chain_sum"]
+    sudoku = made["mini_sudoku"]
     cases = [
         (chain, f"So.\nAnswer: {chain.answer}", chain.answer),
         (chain, f"Answer: 1\nAnswer: {chain.answer} apples\nmore", f"{chain.answer} apples"),
@@ -175,7 +176,8 @@ def test_the_stored_score_is_score_answer_called_by_hand_on_the_stored_sample(tm
     folder = make_run(tmp_path, "gym", RunSpec.model_validate(yaml.safe_load(RUN)))
     to_its_end("train", folder)
     to_its_end("evaluate", folder.path.parent)
-    expected, stored = [], []
+    expected = []
+    stored = []
     for benchmark in ("chain_sum-level-0", "chain_sum-level-1"):
         [file] = (tmp_path / "cache" / "data").glob(f"*/{benchmark}.parquet")
         columns = {p.id: p.columns for p in read_problems(file)}
