@@ -41,18 +41,20 @@ class Report:
     def to_json(self) -> str:
         """Everything, as one JSON document: {format, settings, seconds, absent, losses, studies,
         rows}."""
-        seconds = round(self.seconds, 3)
+        losses = []
+        for result in (*self.losses, *self.levels):
+            fields = asdict(result)
+            del fields["points"]  # those are the rows
+            losses.append(fields)
         document = {
             "format": 1,
             "settings": self.settings,
-            "seconds": seconds,
+            "seconds": round(self.seconds, 3),
             "absent": self.absent,
+            "losses": losses,
+            "studies": self.studies,
+            "rows": self.rows(),
         }
-        losses = map(asdict, (*self.losses, *self.levels))
-        document["losses"] = [
-            {k: v for k, v in result.items() if k != "points"} for result in losses
-        ]
-        document |= {"studies": self.studies, "rows": self.rows()}
         return json.dumps(document, default=asdict, ensure_ascii=False, allow_nan=False)
 
     # --- tables
@@ -65,24 +67,21 @@ class Report:
         from rich.text import Text  # noqa: PLC0415 (optional)
 
         parts: list[Any] = [Text.from_markup(_LEGEND)]
-        headings = ["loss", "exact for", "only on-policy", *_FIGURES[: 6 if width >= WIDE else 3]]
+        headings = ["loss", "exact for", "only on-policy"]
+        headings += _FIGURES if width >= WIDE else _FIGURES[:3]
+        titles = {"rpg": "rpg-lab", "callable": "Your loss"}
         for source in dict.fromkeys(result.source for result in self.losses):
-            title = {"rpg": "rpg-lab", "callable": "Your loss"}.get(
-                source, f"{source}; 0: at most 1e-7"
-            )
-            rows = [
-                self._row(result)[: len(headings)]
-                for result in self.losses
-                if result.source == source
-            ]
+            title = titles.get(source, f"{source}; 0: at most 1e-7")
             title += f" (figures at drift {self.settings.shown_drift:g})"
+            of_source = [result for result in self.losses if result.source == source]
+            rows = [self._row(result)[: len(headings)] for result in of_source]
             parts.append(_table(title, headings, rows, words=3))
         if len(self.losses) == 1:
             (result,) = self.losses
-            rows = [
-                [f"{p.drift:g}", f"{p.kl:.3f}", *_cells(result, p.drift)]
-                for p in result.unclipped()
-            ]
+            rows = []
+            for point in result.unclipped():
+                figures = _cells(result, point.drift)
+                rows.append([f"{point.drift:g}", f"{point.kl:.3f}", *figures])
             parts.append(Text(result.diagnosis + "\n"))
             parts.append(_table(f"{result.name} by drift", ["drift", "KL(old‖π)", *_FIGURES], rows))
         if self.levels:
@@ -90,34 +89,35 @@ class Report:
                 "Ratio levels against the response-level objective, unclipped: bias / noise by "
                 "drift"
             )
-            headings = [
-                "divergence",
-                "ratio",
-                *(f"{drift:g}" for drift in self.settings.drifts if drift > 0),
-            ]
+            headings = ["divergence", "ratio"]
+            headings += [f"{drift:g}" for drift in self.settings.drifts if drift > 0]
             parts.append(_table(title, headings, self.level_rows(), words=2))
         for study, (title, *words) in _STUDIES.items():
-            of = (r for r in self.studies if r.study == study)
-            figures = ((r, f"{r.scale:.3f}", percent(r.bias, EXACT), f"{r.noise:.1f}") for r in of)
-            rows = [[r.name, r.setting, *cells] for r, *cells in figures]
+            rows = []
+            for r in self.studies:
+                if r.study == study:
+                    bias = percent(r.bias, EXACT)
+                    rows.append([r.name, r.setting, f"{r.scale:.3f}", bias, f"{r.noise:.1f}"])
             if rows:
                 parts.append(_table(title, [*words, "scale", "bias", "noise"], rows, words=1))
-        parts += (
-            Text(f"Left out: {peer} ({why})", style="yellow") for peer, why in self.absent.items()
-        )
+        for peer, why in self.absent.items():
+            parts.append(Text(f"Left out: {peer} ({why})", style="yellow"))
         s = self.settings
         world = f"{s.vocabulary} symbols x {s.length} tokens, {s.vocabulary**s.length} responses"
         seeds = f"seeds {', '.join(map(str, s.seeds))}"
-        return Group(*parts, Text(f"{world}, {seeds}; {self.seconds:.1f} s", style="dim"))
+        parts.append(Text(f"{world}, {seeds}; {self.seconds:.1f} s", style="dim"))
+        return Group(*parts)
 
     def markdown(self, source: str = "rpg") -> str:
         """The table of one source's losses (`rpg`, `verl`, `trl`) as Markdown, for
         documentation."""
         figures = [heading.replace("\n", " ").strip() for heading in _FIGURES]
-        rows = (self._row(result) for result in self.losses if result.source.split()[0] == source)
-        rows = (
-            [f"`{name}`", *cells, *[""] * (len(figures) + 2 - len(cells))] for name, *cells in rows
-        )
+        rows = []
+        for result in self.losses:
+            if result.source.split()[0] == source:
+                name, *cells = self._row(result)
+                missing = len(figures) + 2 - len(cells)
+                rows.append([f"`{name}`", *cells, *[""] * missing])
         return markdown_table(("loss", "exact for", "only on-policy"), figures, rows)
 
     def _row(self, result: Result) -> list[str]:
@@ -135,11 +135,12 @@ class Report:
         rows = []
         for result in self.levels:
             target = str(Objective("sequence", result.divergence))
-            points = result.unclipped()
-            pairs = (
-                (percent(p.bias[target], result.tolerance), p.noise) for p in points if p.drift > 0
-            )
-            rows.append([*result.name.split(), *(f"{bias} / {noise:.1f}" for bias, noise in pairs)])
+            row = result.name.split()
+            for point in result.unclipped():
+                if point.drift > 0:
+                    bias = percent(point.bias[target], result.tolerance)
+                    row.append(f"{bias} / {point.noise:.1f}")
+            rows.append(row)
         return rows
 
 
@@ -182,8 +183,12 @@ def markdown_table(
 ) -> str:
     """A table with columns of words, of figures (on the right), and `last` of words again."""
     rule = "|" + "---|" * len(words) + "---:|" * len(figures) + "---|" * len(last)
-    head, *lines = (f"| {' | '.join(cells)} |" for cells in [[*words, *figures, *last], *rows])
-    return "\n".join([head, rule, *lines])
+    head = _markdown_row([*words, *figures, *last])
+    return "\n".join([head, rule, *map(_markdown_row, rows)])
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _table(
@@ -211,9 +216,8 @@ def _objectives(names: Iterable[str]) -> str:
 
 
 def percent(bias: float, tolerance: float) -> str:
-    if (
-        bias == inf
-    ):  # a gradient of zero: distillation by a divergence that the audit does not compare with
+    if bias == inf:
+        # A gradient of zero: distillation by a divergence that the audit does not compare with.
         return ""
     return "0" if bias <= tolerance else f"{bias:.1%}"
 
@@ -224,7 +228,12 @@ _FIGURES = ("bias\ntoken", "bias\nresp.", "\nnoise", "clip:\ntoken", "clip:\nres
 def _cells(result: Result, drift: float) -> list[str]:
     """Biases and noise without the clip and, where the loss has one, with it."""
     cells: list[str] = []
-    for point in filter(None, (result.point(drift, clipped) for clipped in (False, True))):
-        biases = [point.bias[str(Objective(level, result.divergence))] for level in LEVELS]
-        cells += [*(percent(bias, result.tolerance) for bias in biases), f"{point.noise:.1f}"]
+    for clipped in (False, True):
+        point = result.point(drift, clipped)
+        if point is None:
+            continue
+        for level in LEVELS:
+            bias = point.bias[str(Objective(level, result.divergence))]
+            cells.append(percent(bias, result.tolerance))
+        cells.append(f"{point.noise:.1f}")
     return cells

@@ -102,13 +102,14 @@ def _verl(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subj
     mode = actor["policy_loss.loss_mode"]
     subject = peers.verl_subject(mode, source, Settings.beta, settings)
     if settings["distillation.enabled"]:
-        keys = ("loss_mode", "use_policy_gradient")
-        kl, as_reward = (settings[f"distillation.distillation_loss.{key}"] for key in keys)
+        kl = settings["distillation.distillation_loss.loss_mode"]
+        as_reward = settings["distillation.distillation_loss.use_policy_gradient"]
         how = f"{source}: distillation by {kl}, use_policy_gradient {str(as_reward).lower()}"
         if not subject.rewarded:
             return subject, [f"{how}: {_TEACHER}", *remarks, _updates(updates)]
         remarks.append(f"{how}, is not part of this measurement.")
-    remarks.append(f"{source}: policy loss {mode}{bypass * f' ({way})'}.")
+    shown_way = f" ({way})" if bypass else ""
+    remarks.append(f"{source}: policy loss {mode}{shown_way}.")
     plain = estimator == "grpo" and not settings["algorithm.norm_adv_by_std_in_grpo"]
     studied = trainer.advantages.get(f"{estimator}, not by std" if plain else estimator)
     remarks.append(_advantages(estimator, studied))

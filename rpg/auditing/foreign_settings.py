@@ -293,10 +293,13 @@ def _below(file: Path, folder: str, name: str) -> Path | None:
     """The configuration beside the script, or in the folder of this name below one of those that
     the script is in."""
     relative = re.sub(r"^(\$\{?\w+\}?|\$\([^()]*\)|\.)?/*", "", folder)
-    places = [file.parent, *(parent / relative for parent in file.resolve().parents)]
-    return next(
-        (place / f"{name}.yaml" for place in places if (place / f"{name}.yaml").is_file()), None
-    )
+    places = [file.parent]
+    places += [parent / relative for parent in file.resolve().parents]
+    for place in places:
+        path = place / f"{name}.yaml"
+        if path.is_file():
+            return path
+    return None
 
 
 def _unsaid_kl(settings: ForeignSettings) -> None:

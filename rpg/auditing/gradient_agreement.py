@@ -7,6 +7,7 @@ between blocks of different samples are averaged, and the product of a block wit
 out.
 """
 
+from math import nan
 from typing import NamedTuple
 
 import numpy as np
@@ -59,11 +60,13 @@ def agreement(blocks: Array, targets: Array, draws: int = 400) -> Agreement:
     cosines, biases, noises = np.array(resampled).T
 
     # An estimate of products of different samples may lie outside of what a cosine can be.
-    cosine, low, high = np.clip((estimate[0], *_interval(cosines)), -1.0, 1.0)
+    cosine, bias, noise = estimate
+    low, high = _interval(cosines)
+    cosine, low, high = np.clip((cosine, low, high), -1.0, 1.0).tolist()
     return Agreement(
-        cosine=(float(cosine), float(low), float(high)),
-        bias=(estimate[1], *_interval(biases)),
-        noise=(estimate[2], *_interval(noises)),
+        cosine=(cosine, low, high),
+        bias=(bias, *_interval(biases)),
+        noise=(noise, *_interval(noises)),
     )
 
 
@@ -71,7 +74,7 @@ def _interval(resampled: Array) -> tuple[float, float]:
     """The percentile interval of a bootstrap; NaN where fewer than half of its draws are finite."""
     finite = resampled[np.isfinite(resampled)]
     if len(finite) <= len(resampled) / 2:
-        return float("nan"), float("nan")
+        return nan, nan
     tail = (1 - LEVEL) / 2
     low, high = np.quantile(finite, (tail, 1 - tail))
     return float(low), float(high)
@@ -85,12 +88,13 @@ def _point(
     target = _squared(target_gram, b)
     product = float(a @ cross @ b / (a.sum() * b.sum()))
     if target <= 0:
-        return float("nan"), float("nan"), float("nan")
-    cosine = product / (size * target) ** 0.5 if size > 0 else float("nan")
-    bias = max(size - 2 * product + target, 0.0) ** 0.5 / target**0.5
+        return nan, nan, nan
+    cosine = product / (size * target) ** 0.5 if size > 0 else nan
+    squared_distance = max(size - 2 * product + target, 0.0)
     # The variance over all coordinates: the mean squared length less the squared mean.
-    variance = float(a @ np.diag(block_gram) / a.sum()) - size
-    return cosine, bias, max(variance, 0.0) ** 0.5 / target**0.5
+    mean_squared_length = float(a @ np.diag(block_gram) / a.sum())
+    variance = max(mean_squared_length - size, 0.0)
+    return cosine, squared_distance**0.5 / target**0.5, variance**0.5 / target**0.5
 
 
 def _squared(gram: Array, counts: Array) -> float:

@@ -46,7 +46,8 @@ def lint(file: Path) -> list[str]:
     given = read_settings(file)
     reading = read_loss(file, given)
     try:
-        measured = [*_lengths(reading.subject), *_measured(reading.subject)]
+        measured = list(_lengths(reading.subject))
+        measured.extend(_measured(reading.subject))
     except _REFUSALS as error:
         raise _refusal(file, reading.source, error) from None
     evidence = f"{file} is read as {reading.source}: {given.evidence}."

@@ -106,14 +106,10 @@ class Result:
         for point in self.points:
             flat = {k: v for k, v in asdict(point).items() if k != "bias"}
             for objective, bias in point.bias.items():
-                of = BY_NAME[objective]
-                row = {
-                    **shared,
-                    **flat,
-                    "level": of.level,
-                    "divergence": of.divergence,
-                    "bias": bias,
-                }
+                row = shared | flat
+                row["level"] = BY_NAME[objective].level
+                row["divergence"] = BY_NAME[objective].divergence
+                row["bias"] = bias
                 row["exact"] = bias <= self.tolerance
                 infinite = [k for k, v in row.items() if isinstance(v, float) and not isfinite(v)]
                 rows.append(row | dict.fromkeys(infinite))
@@ -139,7 +135,9 @@ def _point(
     subject: Subject, settings: Settings, loss: LossFunction, reference: str, drift: float
 ) -> Point:
     third = reference == "third"
-    size = variance = kl = 0.0
+    size = 0.0
+    variance = 0.0
+    kl = 0.0
     biases: dict[str, list[float]] = {}
     for place in map(settings.world, settings.seeds):
         scene = Scene.of(subject, place, drift, third)
@@ -148,9 +146,8 @@ def _point(
         variance = variance + moments.variance
         away = (place.log_probs(place.old) - place.log_probs(scene.logits)).sum(-1)
         kl += (place.sampled() @ away).item()
-        for name, exact in exact_gradients(
-            place, drift, third, subject.beta, subject.rewarded
-        ).items():
+        gradients_of = exact_gradients(place, drift, third, subject.beta, subject.rewarded)
+        for name, exact in gradients_of.items():
             biases.setdefault(name, []).append(relative(moments.mean, exact))
     bias = {name: max(values) for name, values in biases.items()}
     worlds = len(settings.seeds)
@@ -166,7 +163,6 @@ def measure(subject: Subject, settings: Settings = Settings()) -> Result:
     base = Result(
         subject.name, subject.source, subject.beta, subject.divergence, batch=settings.batch
     )
-    places = product(("third", "old"), settings.drifts)
     try:
         ends = replace(
             settings, seeds=settings.seeds[:1], drifts=(settings.drifts[0], settings.drifts[-1])
@@ -174,7 +170,10 @@ def measure(subject: Subject, settings: Settings = Settings()) -> Result:
         pairs = product(subject.losses, ends.scenes(subject))  # without the clip and with it
         if settings.batch == 1 and any(is_coupled(loss, scene.inputs) for loss, scene in pairs):
             return measure(subject, settings.coupled())
-        points = [_point(subject, settings, loss, *at) for at in places for loss in subject.losses]
+        points = []
+        for reference, drift in product(("third", "old"), settings.drifts):
+            for loss in subject.losses:
+                points.append(_point(subject, settings, loss, reference, drift))
     except Exception as error:  # (whatever the code of another project raises)
         if subject.source in ("rpg", "callable"):
             raise
@@ -183,10 +182,10 @@ def measure(subject: Subject, settings: Settings = Settings()) -> Result:
 
     def exact(chosen: list[Point]) -> tuple[str, ...]:
         # without a KL the objectives with and without one are the same: the plain name is enough
+        if not chosen:
+            return ()
         names = [str(o) for o in OBJECTIVES if subject.beta or o.divergence == "none"]
-        return tuple(
-            n for n in names if chosen and all(p.bias[n] <= base.tolerance for p in chosen)
-        )
+        return tuple(n for n in names if all(p.bias[n] <= base.tolerance for p in chosen))
 
     bare = [p for p in points if not p.clipped]
     on_policy = exact([p for p in bare if p.drift == 0 and p.reference == "third"])

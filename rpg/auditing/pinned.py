@@ -130,7 +130,7 @@ def trainers() -> dict[str, Trainer]:
 def refuse_older(file: Path, given: ForeignSettings, trainer: Trainer) -> None:
     """An older version had other defaults: what the file does not say is not known. Raises
     UserError."""
-    named = sorted({*given.values, *given.unresolved} & set(trainer.older))
+    named = sorted((set(given.values) | set(given.unresolved)) & set(trainer.older))
     changed = set(trainer.changed)
     if not given.values.get("beta", True):
         changed -= set(trainer.changed_kl)

@@ -155,25 +155,35 @@ def formula_of(coefficients: dict[str, float]) -> str:
     """`R − 0.3 RKL`; weights of 1 are not written."""
     text = ""
     for term, number in coefficients.items():
+        sign = "−" if number < 0 else "+"
         size = f"{abs(number):.3g} "
-        text += (
-            f" {'−' if number < 0 else '+'} {'' if size == '1 ' else size}{SHORT.get(term, term)}"
-        )
+        if size == "1 ":
+            size = ""
+        text += f" {sign} {size}{SHORT.get(term, term)}"
     return text.removeprefix(" + ").removeprefix(" ").replace("− ", "−", text.startswith(" −"))
 
 
 def _cells(row: Row) -> list[str]:
     """As the table shows it; 0: at most 1e-7."""
-    off = (percent(bias, PEER_EXACT) for bias in (row.token, row.response, row.bare))
-    name = row.loss + " †" * row.coupled
-    return [row.trainer, name, row.asked, row.follows, *off, f"{row.noise:.1f}", _source(row)]
+    return [
+        row.trainer,
+        f"{row.loss} †" if row.coupled else row.loss,
+        row.asked,
+        row.follows,
+        percent(row.token, PEER_EXACT),
+        percent(row.response, PEER_EXACT),
+        percent(row.bare, PEER_EXACT),
+        f"{row.noise:.1f}",
+        _source(row),
+    ]
 
 
 def _source(row: Row | CorrectionRow) -> str:
     """Of a called function its version, of a formula its line."""
-    return (
-        row.version if row.origin == "called" else f"{row.origin.split('/', 2)[-1]} @{row.version}"
-    )
+    if row.origin == "called":
+        return row.version
+    place = row.origin.split("/", 2)[-1]
+    return f"{place} @{row.version}"
 
 
 def corrections() -> tuple[list[CorrectionRow], dict[str, str]]:
@@ -212,13 +222,13 @@ def _rows(told: Callable[..., CorrectionRow], how: Corrected) -> Iterator[Correc
 
 def _words(parts: dict[str, Any]) -> str:
     """Of what is set; a tuple is a default."""
-    joined = {
-        key: "–".join(map("{:g}".format, x)) if isinstance(x, list) else x
-        for key, x in parts.items()
-    }
-    return (
-        ", ".join(f"{key} {x}" for key, x in joined.items() if x and x != (0.0, inf)) or "ignored"
-    )
+    words = []
+    for key, value in parts.items():
+        if isinstance(value, list):
+            value = "–".join(f"{x:g}" for x in value)
+        if value and value != (0.0, inf):
+            words.append(f"{key} {value}")
+    return ", ".join(words) or "ignored"
 
 
 def corrections_markdown(rows: Sequence[CorrectionRow]) -> str:
@@ -228,8 +238,22 @@ def corrections_markdown(rows: Sequence[CorrectionRow]) -> str:
 
 
 def _correction_cells(large: CorrectionRow, small: CorrectionRow) -> list[str]:
-    both = (large, small)
-    shares = zip(*((row.scale, row.token, row.started, row.response) for row in both), strict=True)
-    figures = [" / ".join(percent(share, PEER_EXACT) or "–" for share in pair) for pair in shares]
-    noise = " / ".join("–" if row.noise == inf else f"{row.noise:.1f}" for row in both)
-    return [large.trainer, large.setting, large.correction, *figures, noise, _source(large)]
+
+    def share(of: Callable[[CorrectionRow], float]) -> str:
+        figures = [percent(of(row), PEER_EXACT) or "–" for row in (large, small)]
+        return " / ".join(figures)
+
+    def noise(row: CorrectionRow) -> str:
+        return "–" if row.noise == inf else f"{row.noise:.1f}"
+
+    return [
+        large.trainer,
+        large.setting,
+        large.correction,
+        share(lambda row: row.scale),
+        share(lambda row: row.token),
+        share(lambda row: row.started),
+        share(lambda row: row.response),
+        f"{noise(large)} / {noise(small)}",
+        _source(large),
+    ]

@@ -99,10 +99,11 @@ def _print_step(record: dict[str, Any]) -> None:
     say("| processor seconds | here | limit | share | peer |\n|---|--:|--:|--:|---|")
     seconds = record["seconds"]
     beside = _beside_peer(record)
-    for name, used in {**seconds, "step": record["step"]}.items():
+    for name, used in (seconds | {"step": record["step"]}).items():
         limit = record["limits"].get(name)
-        cells = f"{limit:.3g} | {limit / used:.0%}" if limit else "- | -"
-        say(f"| {name} | {used:.3g} | {cells} | {beside.get(name, '')} |")
+        shown_limit = f"{limit:.3g}" if limit else "-"
+        share = f"{limit / used:.0%}" if limit else "-"
+        say(f"| {name} | {used:.3g} | {shown_limit} | {share} | {beside.get(name, '')} |")
 
 
 def _beside_peer(record: dict[str, Any]) -> dict[str, str]:
@@ -125,16 +126,25 @@ _NUMBERS = ("step", "GiB")
 
 
 def _list(records: list[dict[str, Any]]) -> None:
-    about = ("processor", "model_name", "shape")
     table = columns(
         "time", "version", "processor", "model", "shape", *_NUMBERS, "TRL / ours", right=_NUMBERS
     )
     for record in records:
-        peer = record["peer"]
         revision = record["revision"] or record["versions"].get("rpg-lab", "")
-        time, memory = ((peer or record)[name] / record[name] for name in ("step", "peak"))
-        when = datetime.fromtimestamp(record["time"]).strftime("%Y-%m-%d %H:%M")
-        numbers = f"{record['step']:.3g}", f"{record['peak']:.2f}"
-        ratio = f"{time:.2f}, {memory:.2f} memory" if peer else ""
-        table.add_row(when, revision[:8], *(record[name] for name in about), *numbers, ratio)
+        peer = record["peer"]
+        ratio = ""
+        if peer:
+            time = peer["step"] / record["step"]
+            memory = peer["peak"] / record["peak"]
+            ratio = f"{time:.2f}, {memory:.2f} memory"
+        table.add_row(
+            datetime.fromtimestamp(record["time"]).strftime("%Y-%m-%d %H:%M"),
+            revision[:8],
+            record["processor"],
+            record["model_name"],
+            record["shape"],
+            f"{record['step']:.3g}",
+            f"{record['peak']:.2f}",
+            ratio,
+        )
     console.print(table, markup=False)

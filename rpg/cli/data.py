@@ -89,18 +89,19 @@ def _print(digest: str, report: dict[str, Any]) -> None:
     table = columns(*headings, right=("rows", "distinct", "kept"))
     for part in report["sources"]:
         dropped = ", ".join(f"{count:,} {reason}" for reason, count in part["dropped"].items())
-        numbers = (
+        table.add_row(
+            part["name"],
+            part["source"],
             f"{part['rows']:,}",
             f"{part['distinct']:,}",
             dropped or "-",
             f"{part['kept']:,}",
+            part["digest"],
         )
-        table.add_row(part["name"], part["source"], *numbers, part["digest"])
     if not report["sources"]:  # made by code, or prepared by an older version
+        source = ", ".join(report["files"]) or "made by code"
         for name, count in report["problems"].items():
-            table.add_row(
-                name, ", ".join(report["files"]) or "made by code", "", "", "-", f"{count:,}", ""
-            )
+            table.add_row(name, source, "", "", "-", f"{count:,}", "")
     console.print(table, markup=False)
     folder = Path(report["folder"])
     if (folder / "dropped.jsonl").is_file():

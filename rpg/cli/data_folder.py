@@ -155,9 +155,10 @@ def gc(
     for why in dict.fromkeys(item.why for item in items):
         part = [item for item in items if item.why == why]
         say(f"{size_text(sum(item.size for item in part)):>9}  {len(part)} x {why}")
-        more = [f"and {len(part) - 3} more"] * (len(part) > 3)
-        for line in (*(item.path.relative_to(layout.home) for item in part[:3]), *more):
-            say(f"           {line}", "dim")
+        for item in part[:3]:
+            say(f"           {item.path.relative_to(layout.home)}", "dim")
+        if len(part) > 3:
+            say(f"           and {len(part) - 3} more", "dim")
     say(f"{size_text(sum(item.size for item in items)):>9}  in total, in {layout.home}")
     try:
         if dry_run or not (yes or typer.confirm("Remove them?")):

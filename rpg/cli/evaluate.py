@@ -246,16 +246,16 @@ def _show_results(results: list["Result"]) -> None:
             ("  without leaks", each.without_leaks),
         ):
             if s is not None:
-                shares = (_share(e) for e in (s.mean_at_k, s.pass_at_k, s.majority_at_k))
-                cut = s.truncation_rate
                 tokens = s.response_tokens
                 table.add_row(
                     label,
                     str(s.problems),
                     str(s.k),
-                    *shares,
+                    _share(s.mean_at_k),
+                    _share(s.pass_at_k),
+                    _share(s.majority_at_k),
                     f"{tokens.mean:.0f} ± {tokens.standard_error:.0f}",
-                    _share(cut),
+                    _share(s.truncation_rate),
                 )
     console.print(table)
     say("[low, high] is a 95 % interval over problems; ± of tokens is one standard error.", "dim")

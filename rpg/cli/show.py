@@ -88,8 +88,13 @@ def show(
     )
     for r in sweep.runs:
         c = cost(r.spec)
-        numbers = (str(r.spec.seed), f"{c.rollouts:,}", f"{c.optimizer_steps:,}")
-        table.add_row(r.variant, *numbers, _folder(r, digest.is_known(r.spec)))
+        table.add_row(
+            r.variant,
+            str(r.spec.seed),
+            f"{c.rollouts:,}",
+            f"{c.optimizer_steps:,}",
+            _folder(r, digest.is_known(r.spec)),
+        )
     console.print(table, markup=False)
     print_cost(sweep, layout_at(home), machine)
     text = says(sweep, layout_at(home))
@@ -111,11 +116,13 @@ def print_cost(sweep: Sweep, layout: Layout, machine: Machine | None = None) -> 
     from rpg.planning.cost import Cost, cost, measured, seconds_per_step
 
     total = Cost(*map(sum, zip(*(cost(run.spec) for run in sweep.runs), strict=True)))
-    refilled = any(run.spec.algorithm.dynamic_sampling for run in sweep.runs)
+    uncounted = ""
+    if any(run.spec.algorithm.dynamic_sampling for run in sweep.runs):
+        uncounted = " (refills of dynamic sampling not counted)"
     console.rule("cost", align="left")
     say(
         f"{total.rollouts:,} responses of at most {total.response_tokens_at_most:,} tokens in all"
-        f"{' (refills of dynamic sampling not counted)' * refilled}, "
+        f"{uncounted}, "
         f"{total.optimizer_steps:,} optimizer steps, {total.checkpoints_evaluated:,} "
         "checkpoints to evaluate"
     )
@@ -230,7 +237,8 @@ def _print_estimates(sweep: Sweep, machine: Machine | None) -> None:
         "disk each",
     )
     table = columns("runs", *numbers, right=numbers)
-    total = most = 0.0
+    total = 0.0
+    most = 0.0
     for (low, high), runs in groups.items():
         names = ", ".join(dict.fromkeys(run.spec.algorithm.name for run in runs))
         if low is None or high is None:

@@ -63,7 +63,7 @@ def end_of_turn(tokenizer: PreTrainedTokenizerBase) -> int | None:
         return None
     _, found, behind = text.rpartition(_PROBE * 2)
     ids: list[int] = tokenizer(behind.lstrip(), add_special_tokens=False)["input_ids"]
-    added = {*tokenizer.added_tokens_decoder, *tokenizer.all_special_ids}
+    added = set(tokenizer.added_tokens_decoder) | set(tokenizer.all_special_ids)
     if found and ids and ids[0] in added:
         return ids[0]
     return None
@@ -72,7 +72,8 @@ def end_of_turn(tokenizer: PreTrainedTokenizerBase) -> int | None:
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:
     """The tokens that are no text."""
     added = tokenizer.added_tokens_decoder.items()
-    return {*tokenizer.all_special_ids, *(number for number, token in added if token.special)}
+    special = {number for number, token in added if token.special}
+    return special | set(tokenizer.all_special_ids)
 
 
 def last_token(tokenizer: PreTrainedTokenizerBase) -> int:

@@ -69,14 +69,26 @@ def measured(layout: Layout) -> Measured:
 
 def size(spec: dict[str, Any]) -> Size:
     """The stored settings on which the time of a step depends."""
-    t = spec["training"]
-    r = spec["rollout"]
-    batch = (t["prompts_per_step"], t["mini_batch_prompts"], t["epochs"])
-    model = {**spec["model"], "warm_start": None}
-    algo = spec["algorithm"]  # a critic, a reference and a second round of samples take time, too
-    reference = algo["kl"]["type"] != "none" and algo["beta"] > 0 and algo["reference"]
-    passes = (algo["advantage"]["type"], reference, algo["dynamic_sampling"], r["engine"]["type"])
-    sizes = (*batch, r["group_size"], r["max_prompt_tokens"], r["max_response_tokens"])
+    training = spec["training"]
+    rollout = spec["rollout"]
+    algorithm = spec["algorithm"]
+    model = spec["model"] | {"warm_start": None}
+    # A critic, a reference and a second round of samples take time, too.
+    has_kl = algorithm["kl"]["type"] != "none" and algorithm["beta"] > 0
+    passes = (
+        algorithm["advantage"]["type"],
+        has_kl and algorithm["reference"],
+        algorithm["dynamic_sampling"],
+        rollout["engine"]["type"],
+    )
+    sizes = (
+        training["prompts_per_step"],
+        training["mini_batch_prompts"],
+        training["epochs"],
+        rollout["group_size"],
+        rollout["max_prompt_tokens"],
+        rollout["max_response_tokens"],
+    )
     return (str(model), f"{spec['backend']} {passes}", sizes)
 
 

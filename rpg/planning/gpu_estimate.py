@@ -244,10 +244,12 @@ def _working(shape: Shape, backend: VerlBackend, packed: bool) -> float:
     if not backend.gradient_checkpointing:
         kept = shape.layers * block
         block = 0
-    # In bfloat16, and their gradient in float32; else with and without padding, and the gradients
-    # of both.
-    logits = shape.vocabulary * (2 + 4 if packed else 4 * 2)
-    gathered = 2 * 2 * (shape.block_parameters / shape.layers + shape.vocabulary * shape.hidden)
+    # Packed: in bfloat16, and their gradient in float32; otherwise with and without padding, and
+    # the gradients of both.
+    bytes_per_logit = 2 + 4 if packed else 4 * 2
+    logits = shape.vocabulary * bytes_per_logit
+    largest_layers = shape.block_parameters / shape.layers + shape.vocabulary * shape.hidden
+    gathered = 2 * 2 * largest_layers
     return tokens * (kept + block + logits) + gathered
 
 

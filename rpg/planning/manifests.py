@@ -50,28 +50,32 @@ class Job:
     @property
     def cpus(self) -> int:
         """Per node; verl reserves 3 for every GPU, and up to 10 for its queue."""
-        return (
-            3 * self.gpus + 10
-            if isinstance(self.backend, VerlBackend)
-            else max(self.backend.threads, 4)
-        )
+        if isinstance(self.backend, VerlBackend):
+            return 3 * self.gpus + 10
+        return max(self.backend.threads, 4)
 
     def words(self, file: str, home: str, more: Sequence[str] = ()) -> list[str]:
         """The command to run, as arguments."""
-        by_field = {text.partition("=")[0].strip(): text for text in (*self.assignments, *more)}
-        sets = [word for text in by_field.values() for word in ("--set", text)]
-        # A copy of a run file has another file name than the results are stored under.
-        name = ["--name", self.name] if self.command == "train" else []
-        return ["rpg", self.command, file, "--home", home, *sets, *name]
+        # Of several assignments to a field the last one counts.
+        by_field: dict[str, str] = {}
+        for text in (*self.assignments, *more):
+            field, _, _ = text.partition("=")
+            by_field[field.strip()] = text
+        words = ["rpg", self.command, file, "--home", home]
+        for text in by_field.values():
+            words += ["--set", text]
+        if self.command == "train":
+            # A copy of a run file has another file name than the results are stored under.
+            words += ["--name", self.name]
+        return words
 
 
 def on_its_cluster(job: Job, address: str = "auto") -> list[str]:
     """Assignments that send the runs to the Ray cluster to which the command's own machine
     belongs."""
     if isinstance(job.backend, VerlBackend):
-        if (
-            job.backend.device == "cpu"
-        ):  # workers are counted as Ray's GPUs, which only its own Ray pretends
+        if job.backend.device == "cpu":
+            # Workers are counted as Ray's GPUs, which only its own Ray pretends.
             raise ConfigError("backend.device: 'cpu'; on a cluster, runs on verl need 'cuda'")
         return [f"backend.ray={{type: address, address: {address}}}"]
     place = f"{{type: ray, address: {address}, gpus: {job.gpus}}}"
@@ -81,10 +85,13 @@ def on_its_cluster(job: Job, address: str = "auto") -> list[str]:
 def slurm_script(job: Job) -> str:
     """One job of one or more nodes that brings its own Ray along, if it has several."""
     resources = OnSlurm(type="slurm").sbatch_options(job.workers, job.cpus, job.gpus)
-    options = [f"--job-name=rpg-{job.name}", *resources]
+    options = [f"--job-name=rpg-{job.name}"]
+    options += resources
     options += [f"--output=rpg-{job.name}-%j.txt", "--open-mode=append", "--requeue"]
     advice = "# Submit it with: sbatch FILE. A job that is requeued, or submitted again, continues."
-    lines = ["#!/bin/bash", advice, *(f"#SBATCH {option}" for option in options), "set -eu"]
+    lines = ["#!/bin/bash", advice]
+    lines += [f"#SBATCH {option}" for option in options]
+    lines.append("set -eu")
     more: list[str] = []
     if job.workers > 1:
         more = on_its_cluster(job)

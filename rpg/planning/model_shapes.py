@@ -120,7 +120,8 @@ def shape_and_source(path: str) -> tuple[Shape | None, str]:
     means, and where they are from: the folder's config.json, that in the hub's cache, or the table
     of open models.
     """
-    shape = _from_config(file := Path(path).expanduser() / "config.json")
+    file = Path(path).expanduser() / "config.json"
+    shape = _from_config(file)
     if shape:
         return shape, str(file)
     home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
@@ -130,7 +131,9 @@ def shape_and_source(path: str) -> tuple[Shape | None, str]:
         shape = _from_config(file)
         if shape:
             return shape, str(file)
-    return KNOWN.get(path), TABLE if path in OPEN else "rpg model" if path in KNOWN else ""
+    if path in OPEN:
+        return KNOWN.get(path), TABLE
+    return KNOWN.get(path), "rpg model" if path in KNOWN else ""
 
 
 def _from_config(path: Path) -> Shape | None:

@@ -129,16 +129,17 @@ def _damaged(folders: list[RunFolder], warnings: Rows) -> set[Path]:
 
 
 def _manifest(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The columns of `runs` that a manifest gives."""
     texts = ("run_id", "variant", "algorithm", "git_revision")
     row: dict[str, Any] = {name: _text(manifest.get(name)) for name in texts}
     row["planned_variant"] = row["variant"]
     row["display_name"] = _text(manifest.get("display_name")) or row["algorithm"]
-    integers = {name: manifest.get(name) for name in ("seed", "steps")}
-    row |= {
-        name: x if isinstance(x, int) and abs(x) < 2**63 else None for name, x in integers.items()
-    }
-    objects = ("axes", "versions", "machine", "spec", "identity")
-    row |= {name: json.dumps(manifest.get(name)) for name in objects}
+    for name in ("seed", "steps"):
+        value = manifest.get(name)
+        fits = isinstance(value, int) and abs(value) < 2**63
+        row[name] = value if fits else None
+    for name in ("axes", "versions", "machine", "spec", "identity"):
+        row[name] = json.dumps(manifest.get(name))
     row["imported"] = json.dumps(manifest["imported"]) if manifest.get("imported") else None
     row["created"] = _number(manifest.get("created"))
     row["benchmarks"] = _names(manifest.get("benchmarks"))

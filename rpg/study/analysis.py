@@ -46,11 +46,13 @@ def good_share(trials: pandas.DataFrame, space: Space, matters: float) -> float:
     if finished.isna().all() or not space:
         return math.nan
     good = finished >= finished.max() - matters
-    choices = {
-        at: len(each.choices) for at, each in enumerate(space.values()) if each.choices is not None
-    }
-    places = np.stack([ended[field].map(values.place) for field, values in space.items()], axis=1)
-    return searches.good_region(places, good.to_numpy(), choices)
+    choices = {}
+    places = []
+    for at, (field, values) in enumerate(space.items()):
+        places.append(ended[field].map(values.place))
+        if values.choices is not None:
+            choices[at] = len(values.choices)
+    return searches.good_region(np.stack(places, axis=1), good.to_numpy(), choices)
 
 
 class Reported(NamedTuple):
@@ -84,9 +86,8 @@ def reported(db: Database, registered: Registration) -> Reported | None:
             of_level = cells_of[planned["variant"]].setdefault(json.dumps(planned["factors"]), {})
             of_level[int(planned["seed"])] = run, ((step, 1.0),)
     levels = [len(values) for values in registered.factors.values()]
-    variants = [
-        name for name, of_variant in cells_of.items() if len(of_variant) == math.prod(levels)
-    ]
+    crossed = math.prod(levels)
+    variants = [name for name, of_variant in cells_of.items() if len(of_variant) == crossed]
     in_order = [runs for name in variants for runs in cells_of[name].values()]
     problems = ProblemScores(db, registered.sweep, {(run, step) for run in present})
     block = problems.block(registered.benchmarks, in_order) if in_order else None
@@ -109,27 +110,28 @@ def over_levels(scores: Reported, baseline: str, error: float) -> dict[str, Diff
     units (means over levels) and with levels as units (means over seeds): Banerjee 1960, Sankhya
     22; docs/studies.md, "Factors".
     """
-    names = [baseline, *(name for name in scores.variants if name != baseline)]
+    others = [name for name in scores.variants if name != baseline]
+    names = [baseline, *others]
     places = [scores.variants.index(name) for name in names]
-    by_level = [
-        array.reshape(len(names), -1, *array.shape[-2:]).mean(axis=2) for array in scores.cells
-    ]
+    by_level = []
+    for array in scores.cells:
+        seeds, count = array.shape[-2:]
+        by_level.append(array.reshape(len(names), -1, seeds, count).mean(axis=2))
     families = [
         stats.family([array[None, places] for array in units])
         for units in (scores.strata, by_level)
     ]
     difference = families[0].difference[0]
     bounds = [family.intervals(error) for family in families]
-    below, above = (
-        np.sqrt(sum((part[end][0] - difference) ** 2 for part in bounds)) for end in (0, 1)
-    )
-    columns = (difference, difference - below, difference + above)
+    below = np.sqrt(sum((low[0] - difference) ** 2 for low, _ in bounds))
+    above = np.sqrt(sum((high[0] - difference) ** 2 for _, high in bounds))
     few_seeds = min(family.seeds for family in families) < stats.MINIMUM_SEEDS
     few_move = any(moves_too_little(family) for family in families)
     differences = {}
-    for name, mean, least, most in zip(
-        names[1:], *(column.tolist() for column in columns), strict=True
-    ):
+    for place, name in enumerate(others):
+        mean = float(difference[place])
+        least = float((difference - below)[place])
+        most = float((difference + above)[place])
         verdict = stats.verdict(least, most)
         if few_seeds:
             verdict = TOO_FEW
@@ -163,7 +165,8 @@ def look_over_levels(
 def components(scores: Reported, factors: Sequence[str]) -> pandas.DataFrame:
     """Variance components (columns, see rpg.stats.variance_components) of each variant, means over
     benchmarks; none with one seed, one problem or one level of a factor."""
-    names = [*(FACTOR_NAMES.get(field, field) for field in factors), "seed", "problem"]
+    names = [FACTOR_NAMES.get(field, field) for field in factors]
+    names += ["seed", "problem"]
     if any(min(array.shape[1:]) < 2 for array in scores.cells):
         return pandas.DataFrame()
     of_benchmarks = [

@@ -70,12 +70,12 @@ def registration_plan(
     factors = study.spec.factors
     variants = {}
     for variant, settings in study.variants.items():
-        first, *others = (won.settings for won in winners[variant])
         # A searched setting is shown as one value, or as a list with one for each search.
-        searched = {
-            field: [value, *(each[field] for each in others)] for field, value in first.items()
-        }
-        variants[variant] = {**settings, **(searched if others else first)}
+        searched = [won.settings for won in winners[variant]]
+        shown = searched[0]
+        if len(searched) > 1:
+            shown = {field: [each[field] for each in searched] for field in shown}
+        variants[variant] = settings | shown
     plan: dict[str, Any] = {
         "study": study.spec.name,
         "question": study.spec.question,
@@ -114,7 +114,7 @@ def _reported_run(
     says where its files lie; that their content is what was registered, the run's identity says."""
     variant = planned["variant"]
     levels = planned["factors"]
-    values = {**plan["variants"][variant], **planned["settings"], **levels}
+    values = plan["variants"][variant] | planned["settings"] | levels
     values |= {"evaluation.benchmarks": list(plan["benchmarks"]), "seed": planned["seed"]}
     name = "-".join([variant, *map(value_text, levels.values())])
     return _planned(study.base, name, reported_variant(variant, levels), values, study.path, data)
@@ -163,7 +163,8 @@ def decided(results: Mapping[str, Sequence[Any]], headline: str, matters: float)
     better, worse, or has an interval within `matters`. Those of single benchmarks do not count,
     `headline` names what variants are judged by."""
     on_headline = [result for key, result in results.items() if json.loads(key)[1] == headline]
-    return bool(on_headline) and all(
-        verdict in ("better", "worse") or (-matters <= low and high <= matters)
-        for low, high, verdict in on_headline
-    )
+    for low, high, verdict in on_headline:
+        negligible = -matters <= low and high <= matters
+        if verdict not in ("better", "worse") and not negligible:
+            return False
+    return bool(on_headline)

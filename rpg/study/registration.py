@@ -94,7 +94,9 @@ def reported_sweep(study: str, record_digest: str) -> str:
 
 def reported_variant(variant: str, levels: Mapping[str, Any]) -> str:
     """Name of a variant in the reported sweep, at one level of every factor."""
-    return " ".join([variant, *(f"{field}={value_text(level)}" for field, level in levels.items())])
+    words = [variant]
+    words += [f"{field}={value_text(level)}" for field, level in levels.items()]
+    return " ".join(words)
 
 
 def register(
@@ -113,8 +115,8 @@ def register(
         "registered_at": time.time(),
         "revision": provenance.git_revision(),
         "versions": provenance.versions(),
-        **plan,
     }
+    record |= plan
     atomic_write_json(record_path(layout, study), record)
     return str(record["digest"])
 
@@ -123,9 +125,9 @@ def read_record(layout: Layout, study: str, number: int | None = None) -> dict[s
     """The record of a study, or a former one; None if nothing is registered. Raises StoreError: it
     cannot be read."""
     path = record_path(layout, study, number)
-    return (
-        read_checked(path, ("digest", "number", "registered_at", *_PLAN)) if path.exists() else None
-    )
+    if not path.exists():
+        return None
+    return read_checked(path, ("digest", "number", "registered_at", *_PLAN))
 
 
 def registration(layout: Layout, study: str) -> Registration | None:
@@ -136,7 +138,7 @@ def registration(layout: Layout, study: str) -> Registration | None:
         return None
     more = {
         "sweep": reported_sweep(study, record["digest"]),
-        "deviations": [*deviations(layout, record)],
+        "deviations": list(deviations(layout, record)),
     }
     return TypeAdapter(Registration).validate_python({**record, **more})
 
@@ -195,10 +197,11 @@ def changes(layout: Layout, record: Mapping[str, Any]) -> list[str]:
     }
     changed = [(name, value) for name, value in says.items() if value != record[name]]
     lines = [f"{name} is {value}, {record[name]} was registered" for name, value in changed]
-    if study["searches"] != (was := len(next(iter(record["trials"].values())))):
-        lines.append(f"searches is {study['searches']}, {was} was registered")
+    registered_searches = len(next(iter(record["trials"].values())))
+    if study["searches"] != registered_searches:
+        lines.append(f"searches is {study['searches']}, {registered_searches} was registered")
     tuned = {tuning["variant"]: tuning["digest"] for tuning in study["tuning"]}
-    for variant in sorted({*tuned, *record["tuning"]}):
+    for variant in sorted(set(tuned) | set(record["tuning"])):
         if tuned.get(variant) != record["tuning"].get(variant):
             lines.append(f"{variant} is made or tuned in another way than when it was registered")
     return lines

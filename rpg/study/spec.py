@@ -2,7 +2,7 @@
 were never tuned on."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -40,11 +40,14 @@ class Range(Section):
         if sum(value is not None for value in (self.log, self.linear, self.choices)) != 1:
             raise ValueError("give one of log: [low, high], linear: [low, high], choices: [...]")
         if self.choices is not None:
-            if len({canonical_json(choice) for choice in self.choices}) < max(2, len(self.choices)):
+            different = {canonical_json(choice) for choice in self.choices}
+            if len(different) < max(2, len(self.choices)):
                 raise ValueError("choices: at least two are needed, each given once")
-        elif not self.ends[0] < self.ends[1] or (self.log and self.ends[0] <= 0):
+            return self
+        low, high = self.ends
+        if not low < high or (self.log and low <= 0):
             above = " and above 0" if self.log else ""
-            raise ValueError(f"{[*self.ends]}: the first number must be smaller{above}")
+            raise ValueError(f"{[low, high]}: the first number must be smaller{above}")
         return self
 
     @property
@@ -67,8 +70,10 @@ class Range(Section):
         """Where in the interval a value is, from 0 to 1; the number of a choice."""
         if self.choices is not None:
             return float(self.number(value))
-        low, high, at = (math.log(x) if self.log else x for x in (*self.ends, value))
-        return (at - low) / (high - low)
+        low, high = self.ends
+        if self.log:
+            low, high, value = math.log(low), math.log(high), math.log(value)
+        return float((value - low) / (high - low))
 
     def edge(self, value: Any) -> str | None:
         """`largest` or `smallest` if the value is within a twentieth of the interval from its end;
@@ -190,15 +195,15 @@ class StudySpec(Section):
                 f"tune.searches: {searches}, and report.seeds has {len(self.report.seeds)}; "
                 "accepted: at most as many"
             )
-        searched = {*self.tune.space}.union(*self.tune.spaces.values())
+        searched = set(self.tune.space).union(*self.tune.spaces.values())
         for field, levels in self.factors.items():
             if field in searched or field == "seed":
                 raise ValueError(
                     f"factors.{field}: accepted: fields that are neither seed nor searched in tune"
                 )
             if len({canonical_json(level) for level in levels}) < len(levels):
-                raise ValueError(f"factors.{field}: {[*levels]}; accepted: each level once")
-        shared = sorted({*self.tune.seeds} & {*self.report.seeds})
+                raise ValueError(f"factors.{field}: {list(levels)}; accepted: each level once")
+        shared = sorted(set(self.tune.seeds) & set(self.report.seeds))
         if shared:
             raise ValueError(
                 f"report.seeds: {shared} are seeds of tune.seeds, and what was tuned on "
@@ -286,9 +291,9 @@ class Study:
 
 def specs_of(planned: Sweep | Study) -> list[RunSpec]:
     """The runs of a sweep; of a study, those at the ends of what is searched."""
-    return (
-        [*planned.corners()] if isinstance(planned, Study) else [run.spec for run in planned.runs]
-    )
+    if isinstance(planned, Study):
+        return list(planned.corners())
+    return [run.spec for run in planned.runs]
 
 
 def resolved(base: dict[str, Any], values: dict[str, Any], path: Path) -> RunSpec:
@@ -305,9 +310,15 @@ def load_study(path: Path) -> Study:
         raise other_kind(path, "sweep", "study")
     spec = checked(StudySpec, raw, path)
     study = Study(spec, merged_over_base(spec.run, spec.base, path), path)
-    named = {"set": [*spec.set], "factors": [*spec.factors], "tune.space": [*spec.tune.space]}
-    named |= {f"tune.spaces.{variant}": [*space] for variant, space in spec.tune.spaces.items()}
-    named |= {f"variants.{variant}": [*settings] for variant, settings in study.variants.items()}
+    named: dict[str, Iterable[str]] = {
+        "set": spec.set,
+        "factors": spec.factors,
+        "tune.space": spec.tune.space,
+    }
+    for variant, space in spec.tune.spaces.items():
+        named[f"tune.spaces.{variant}"] = space
+    for variant, settings in study.variants.items():
+        named[f"variants.{variant}"] = settings
     for where, fields in named.items():
         for dotted in fields:
             check_field(dotted, path, where)

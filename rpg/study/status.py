@@ -18,13 +18,17 @@ def state(layout: Layout, study: str) -> Iterator[list[str]]:
         trials = tried(layout, study, tuning)
         states = [trial.state for trial in trials]
         best = winner(trials)
-        values = best.settings.items() if best else ()
-        settings = ", ".join(
-            f"{name}={x:.3g}" if isinstance(x, float) else f"{name}={x}" for name, x in values
-        )
-        counts = [str(states.count(name)) for name in ("finished", "pruned", "failed")]
-        reached = f"{best.objective:.3f}" if best else ""
-        yield [tuning.variant, f"{len(trials)} of {total}", *counts, reached, settings]
+        row = [tuning.variant, f"{len(trials)} of {total}"]
+        row += [str(states.count(name)) for name in ("finished", "pruned", "failed")]
+        if best is None:
+            row += ["", ""]
+        else:
+            settings = []
+            for name, value in best.settings.items():
+                text = f"{value:.3g}" if isinstance(value, float) else str(value)
+                settings.append(f"{name}={text}")
+            row += [f"{best.objective:.3f}", ", ".join(settings)]
+        yield row
 
 
 def sentences(layout: Layout, study: str) -> Iterator[str]:

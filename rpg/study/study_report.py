@@ -82,10 +82,10 @@ def registered(material: Material) -> Section:
         f"{plan.looks}; sweep {plan.sweep}.",
     ]
     fields = list(dict.fromkeys(field for settings in plan.variants.values() for field in settings))
-    variants = plan.variants.items()
-    rows = [
-        [name, *(_text(settings.get(field, "")) for field in fields)] for name, settings in variants
-    ]
+    rows = []
+    for name, settings in plan.variants.items():
+        cells = [_text(settings.get(field, "")) for field in fields]
+        rows.append([name, *cells])
     grid = grid_of("Settings that are compared", "settings", ["Variant", *fields], rows)
     return Section("Registered", lines, [grid], notes=plan.deviations)
 
@@ -105,61 +105,64 @@ def search(material: Material, views: Sequence[Sequence[str]] | None = None) -> 
     log = numeric_fields(material)
     data = material.trials.assign(link=material.trials.get("link"))
     if views is None:
-        views = [list(log)[:2], *([field] for field in log if len(log) > 1)]
+        views = [list(log)[:2]]
+        if len(log) > 1:
+            views += [[field] for field in log]
     charts = []
     for place, view in enumerate(filter(None, views), 1):
         panels = study_charts.search(data, {field: log[field] for field in view})
         charts.append((f"search-{place}", " and ".join(view), panels))
     names = list(dict.fromkeys(field for space in material.spaces.values() for field in space))
-    fields = map(study_charts.short, names)
-    header = ["Variant", "Trials", "Pruned", "Failed", "Best accuracy", *fields, "Good"]
-    rows = [
-        _best(material, str(name), part, names)
-        for name, part in data.groupby("variant", sort=False)
-    ]
-    return Section(
-        "Search",
-        (),
-        [grid_of("Best of the trials", "search", header, rows)],
-        charts,
-        [NOTES["good"]],
-    )
+    header = ["Variant", "Trials", "Pruned", "Failed", "Best accuracy"]
+    header += map(study_charts.short, names)
+    header.append("Good")
+    rows = []
+    for name, part in data.groupby("variant", sort=False):
+        rows.append(_best(material, str(name), part, names))
+    grid = grid_of("Best of the trials", "search", header, rows)
+    return Section("Search", (), [grid], charts, [NOTES["good"]])
 
 
 def _best(
     material: Material, variant: str, part: pandas.DataFrame, names: Sequence[str]
 ) -> list[str]:
+    """The row of a variant: counts of its trials, its best settings, the share that is as good."""
     best = part[part["best"]]
     space = material.spaces[variant]
-    counts = [len(part), *((part["state"] == state).sum() for state in ("pruned", "failed"))]
-    values = [_text(sorted(best[name], key=str)) if name in space else "" for name in names]
+    row = [variant, str(len(part))]
+    for state in ("pruned", "failed"):
+        row.append(str((part["state"] == state).sum()))
+    row.append(number(best["objective"].mean()))
+    for name in names:
+        row.append(_text(sorted(best[name], key=str)) if name in space else "")
     share = analysis.good_share(part, space, material.matters)
-    good = "" if math.isnan(share) else f"{share:.0%}"
-    return [variant, *map(str, counts), number(best["objective"].mean()), *values, good]
+    row.append("" if math.isnan(share) else f"{share:.0%}")
+    return row
 
 
 def fewer_trials(material: Material) -> Section:
     """What the best of k trials is expected to reach, and who wins at k."""
     title = "With fewer trials"
-    ended = {
-        str(name): analysis.held(part)
-        for name, part in material.trials.groupby("variant", sort=False)
-    }
-    values = {name: each for name, each in ended.items() if len(each) > 1}
+    values = {}
+    for name, part in material.trials.groupby("variant", sort=False):
+        ended = analysis.held(part)
+        if len(ended) > 1:
+            values[str(name)] = ended
     if len(values) < 2:
         return Section(title, ["This takes two variants with two ended trials each."])
     each_search = int(material.trials.groupby(["variant", "search"]).size().max())
     effort = searches.effort(list(values.values()), each_search)
     variants = list(values)
     count = effort.best.shape[1]
-    table = {
-        "label": np.repeat(variants, count),
-        "x": np.tile(np.arange(1, count + 1), len(variants)),
-    }
-    low, high = (np.clip(effort.best + sign * effort.half, 0, 1) for sign in (-1, 1))
-    table |= {"mean": effort.best, "low": low, "high": high}
     data = pandas.DataFrame(
-        {name: np.ravel(column) for name, column in table.items()} | {"beyond": False}
+        {
+            "label": np.repeat(variants, count),
+            "x": np.tile(np.arange(1, count + 1), len(variants)),
+            "mean": effort.best.ravel(),
+            "low": np.clip(effort.best - effort.half, 0, 1).ravel(),
+            "high": np.clip(effort.best + effort.half, 0, 1).ravel(),
+            "beyond": False,
+        }
     )
     rows = []
     for k in frontier.tries(count):
@@ -187,7 +190,8 @@ def verdicts_over_levels(
     means = {name: number(mean) for name, mean in zip(scores.variants, of_variants, strict=True)}
     rows = [[plan.baseline, means[plan.baseline], "baseline", ""]]
     for name, result in apart.items():
-        rows.append([name, means[name], plus_minus(*result[:3], signed), result.verdict])
+        difference = plus_minus(result.difference, result.low, result.high, signed)
+        rows.append([name, means[name], difference, result.verdict])
     title = f"Mean accuracy, over the levels of {', '.join(plan.factors)}"
     header = ["Variant", "Accuracy", "Difference", "Verdict"]
     lines = [f"{plan.caution}."] if plan.caution else []
@@ -238,10 +242,12 @@ def variance(scores: analysis.Reported, factors: Sequence[str]) -> Section:
     if components.empty:
         return Section(title, ["This takes two seeds, two problems and two levels of each factor."])
     deviations = components.clip(lower=0).pow(0.5).map(number).to_numpy().tolist()
-    rows = [[name, *row] for name, row in zip(scores.variants, deviations, strict=True)]
-    grid = grid_of(
-        "Variance components", "variance", ["Variant", *map(str.capitalize, components)], rows
-    )
+    rows = []
+    for name, cells in zip(scores.variants, deviations, strict=True):
+        rows.append([name, *cells])
+    header = ["Variant"]
+    header += [name.capitalize() for name in components]
+    grid = grid_of("Variance components", "variance", header, rows)
     return Section(title, (), [grid], caption=[NOTES["components"]])
 
 
@@ -286,17 +292,22 @@ def comparison(db: Database, layout: Layout, plan: Registration) -> list[Section
 def cost(db: Database, material: Material) -> Section:
     """Trials, tokens and seconds, of tuning and of what is reported."""
     plan = material.registered
+    sweep = ""
+    variant_of = {}
+    if plan is not None:
+        sweep = plan.sweep
+        variant_of = {run: planned["variant"] for run, planned in plan.runs.items()}
     tuning = material.trials.groupby("variant", sort=False)
-    runs = {name: planned["variant"] for name, planned in plan.runs.items()} if plan else {}
-    spent = queries.spending(db, plan.sweep if plan else "").sort_values("step").groupby("run")
-    reported = spent[["tokens", "seconds"]].last().groupby(runs).sum(min_count=1)
+    spent = queries.spending(db, sweep).sort_values("step").groupby("run")
+    reported = spent[["tokens", "seconds"]].last().groupby(variant_of).sum(min_count=1)
     table = pandas.concat([tuning.size(), tuning[["tokens", "seconds"]].sum(), reported], axis=1)
-    spent_on = [
-        f"{what}, {stage}" for stage in ("tuning", "reported") for what in ("Tokens", "Seconds")
-    ]
-    header = ["Variant", "Trials", *spent_on]
-    amounts = table.astype(float).map(lambda value: "" if math.isnan(value) else f"{value:,.0f}")
-    rows = [[str(name), *row] for name, *row in amounts.itertuples(name=None)]
+    header = ["Variant", "Trials"]
+    for stage in ("tuning", "reported"):
+        header += [f"Tokens, {stage}", f"Seconds, {stage}"]
+    rows = []
+    for variant, *amounts in table.astype(float).itertuples(name=None):
+        cells = ["" if math.isnan(amount) else f"{amount:,.0f}" for amount in amounts]
+        rows.append([str(variant), *cells])
     return Section("Cost", (), [grid_of("What it took", "cost", header, rows)])
 
 
@@ -343,9 +354,8 @@ def write_study_report(layout: Layout, study: str) -> None:
     latex = [tables.PREAMBLE]
     for part in sections:
         for place, grid in enumerate(part.grids):
-            latex += tables.latex_table(
-                study, grid, notes=() if place else [*part.caption, *part.notes]
-            )
+            notes = [] if place else [*part.caption, *part.notes]
+            latex += tables.latex_table(study, grid, notes=notes)
     texts = {
         "report.html": document(study, sections),
         "report.tex": "\n".join(latex),

@@ -174,7 +174,7 @@ def trials(layout: Layout, study: str) -> pandas.DataFrame:
         won = [winner(trials) for trials in by_search(of_variant)]
         for trial in of_variant:
             began = [layout.run(tuning_sweep(study), run) for run in trial.runs]
-            tokens, seconds = map(sum, zip(*map(_spent, began), strict=True))
+            spent = [_spent(folder) for folder in began]
             rows.append(
                 {
                     "variant": tuning.variant,
@@ -189,8 +189,8 @@ def trials(layout: Layout, study: str) -> pandas.DataFrame:
                     "best": trial in won,
                     "pruned": trial.pruned,
                     "state": trial.state,
-                    "tokens": tokens,
-                    "seconds": seconds,
+                    "tokens": sum(tokens for tokens, _ in spent),
+                    "seconds": sum(seconds for _, seconds in spent),
                     "run_ids": [folder.name for folder in began if folder.path.is_dir()],
                 }
             )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from rpg.errors import plural
 from rpg.study.spec import Space
 
 Outcome = float | None
@@ -112,16 +113,13 @@ def remarks(variant: str, space: Space, searches: Sequence[Sequence[Trial]]) -> 
     if failed:
         yield f"{variant}: {failed} of {len(states)} trials failed and count as tried"
     least = min([trial.state for trial in trials].count("finished") for trials in searches)
-    if least < (enough := FEWEST_PER_FIELD * len(space)):
-        trials = f"{_counted(least, 'finished trial')} for {_counted(len(space), 'field')}"
+    enough = FEWEST_PER_FIELD * len(space)
+    if least < enough:
+        trials = f"{plural(least, 'finished trial')} for {plural(len(space), 'field')}"
         yield (
             f"{variant}: a search with {trials} is short; about {enough} would find settings "
             "near its best"
         )
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 FEWEST_PER_FIELD = 5

@@ -120,14 +120,18 @@ def reason(ended: str, lines: list[str]) -> str:
     `ended` is how the process or job ended; empty if it has not.
     """
     reported = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
-    last = reported[-1] if reported else ended
     logged = next((line.strip() for line in reversed(lines) if _ERROR_LINE.match(line)), "")
-    if (
-        not reported and logged
-    ):  # the driver had no time to report it, or another process ended first
+    if reported:
+        last = reported[-1]
+    elif logged:
+        # The driver had no time to report it, or another process ended first.
         last = f"{logged} ({ended})" if ended else f"the last error in its log is: {logged}"
-    if not last:
+    else:
+        last = ended
+    if not last and lines:
         texts = [line for line in lines if not _DUMPED.match(line)] or lines
-        last = f"the log's last line is: {texts[-1].strip()}" if lines else "its log is empty"
+        last = f"the log's last line is: {texts[-1].strip()}"
+    elif not last:
+        last = "its log is empty"
     advice = next((text for pattern, text in _ADVICE.items() if re.search(pattern, last)), None)
     return f"{advice} ({last})" if advice else last
