@@ -229,10 +229,14 @@ def _words(tokens: list[Token], gold: list[Token]) -> str:
     """What is said, without articles and what it is said about."""
     gold_words = {token.text.lower() for token in gold}
     articles = LEADING - gold_words
-    if any(a.text.lower() == "no" and b.kind == "word" for a, b in itertools.pairwise(tokens)):
-        articles = frozenset()  # `no answer` is not `no`
+    for token, following in itertools.pairwise(tokens):
+        if token.text.lower() == "no" and following.kind == "word":
+            articles = frozenset()  # `no answer` is not `no`
     tokens = [token for token in tokens if token.kind != "stop" and token.text not in "{}"]
-    start = max((i + 1 for i, token in enumerate(tokens) if token.text in COPULAS), default=0)
+    start = 0  # behind the last copula
+    for i, token in enumerate(tokens):
+        if token.text in COPULAS:
+            start = i + 1
     subject = tokens[:start]
     words_of_subject = {token.text.lower() for token in subject if token.kind == "word"}
     mark = "" if words_of_subject <= SUBJECT | gold_words else "?"
@@ -305,11 +309,7 @@ class _Match:
     def _several(self, trees: list[Tree], statement: Statement) -> bool:
         gold = self.gold
         if len(gold) == 1:
-            if len(trees) == 1:
-                return self.element(gold[0], trees[0])
-            if statement.alternatives and all(self.element(gold[0], tree) for tree in trees):
-                return True  # 1/2 or 0.5
-            return self._parts(gold[0], trees, statement)
+            return self._one(gold[0], trees, statement)
         elements = elements_of(rewriting.unnamed_set(self._grouped(trees, statement)))
         names = {name.split("_")[0] for name in (named(t)[0] for t in elements) if name}
         if len(elements) == 1:
@@ -319,6 +319,14 @@ class _Match:
         if len(names) > 1 and all(named(g)[0] is None for g in gold):
             return all(self.element(g, t) for g, t in zip(gold, elements, strict=True))
         return unordered(gold, elements, self.element)
+
+    def _one(self, gold: Tree, trees: list[Tree], statement: Statement) -> bool:
+        """Whether the trees are a single gold element: itself, once or more, or its parts."""
+        if len(trees) == 1:
+            return self.element(gold, trees[0])
+        if statement.alternatives and all(self.element(gold, tree) for tree in trees):
+            return True  # 1/2 or 0.5
+        return self._parts(gold, trees, statement)
 
     def _grouped(self, trees: list[Tree], statement: Statement) -> list[Tree]:
         """`x = 1, y = 2 or x = 3, y = 4` as two pairs."""
@@ -354,13 +362,15 @@ class _Match:
             return False
         names = [named(tree)[0] for tree in trees]
         entries = [named(tree)[1] for tree in trees]
-        anonymous = not any(names)
+        may_be_compared = not any(names)
         if all(names) and len(set(names)) == len(names):
             same_names = set(self.names) == set(names)
             order = self.names if same_names else sorted(map(str, names), key=_position)
             entries = [entries[names.index(name)] for name in order]
-            anonymous = not self.names or same_names
-        return anonymous and gold.brackets == "()" and all(map(self.value, gold.items, entries))
+            may_be_compared = not self.names or same_names
+        if not may_be_compared or gold.brackets != "()":
+            return False
+        return all(map(self.value, gold.items, entries))
 
     def element(self, gold: Tree, answer: Tree) -> bool:
         name, value = named(gold)

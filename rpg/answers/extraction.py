@@ -356,29 +356,26 @@ def _without_prose(behind: str, named: Set[str]) -> str:
 def _before(text: str) -> str:
     """The sentence in which a box stands, up to the box: also what leads to it on the lines above
     its own or its display."""
-    openings = [
-        text.rfind(r"\["),
-        text.rfind(r"\begin{"),
-        text.rfind("$$") if text.count("$$") % 2 else -1,
-    ]
-    opening = max(openings)
+    opening = max(text.rfind(r"\["), text.rfind(r"\begin{"))
+    if text.count("$$") % 2:
+        opening = max(opening, text.rfind("$$"))
     if opening < 0 or any(closing in text[opening:] for closing in (r"\]", r"\end{")):
         opening = len(text)
     above = text[:opening]
     display = re.sub(r"\A\$\$", r"\\[", text[opening:]).replace("\n", " ")
     before = _DISPLAY_END.split(_SENTENCE_END.split(above)[-1] + display)[-1]
     led_to = above[:-400] + _OPENS.sub("", above[-400:])
-    led_to += "$" * (led_to.rpartition("\n")[2].count("$") % 2)
-    if "\n" in above[len(led_to) :] and led_to and led_to[-1] not in ".!?":
+    if led_to.rpartition("\n")[2].count("$") % 2:
+        led_to += "$"
+    gap = above[len(led_to) :]
+    if "\n" in gap and led_to and led_to[-1] not in ".!?":
         sentence = _SENTENCE_END.split(led_to)[-1]
         led = re.split(r"[$\\\d\])}]", sentence)[-1]
-        led = sentence if words(led)[-1:] in (["and"], ["or"]) else led
+        if words(led)[-1:] in (["and"], ["or"]):
+            led = sentence
         leads = led_to[-1] in ":," or set(words(led)[-1:]) & (lexicon.STATING | lexicon.LEADING)
-        before = (
-            f"{led} {before}"
-            if words(led) and (leads or "\n\n" not in above[len(led_to) :])
-            else before
-        )
+        if words(led) and (leads or "\n\n" not in gap):
+            before = f"{led} {before}"
     return _BULLET.sub("", before)
 
 

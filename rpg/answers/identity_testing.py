@@ -100,10 +100,13 @@ def _rationals(names: list[str]) -> Places:
         for name in names:
             seed = _seed(f"{name}/{k}")
             part = Fraction(seed % 9973 + 1, 9974)
-            value = part if k == 0 or (k == 2 and seed >> 20 & 1) else 1 + 3 * part
-            at[name] = -value if k > 2 and seed >> 30 & 1 else value
+            below_one = k == 0 or (k == 2 and seed >> 20 & 1)
+            value = part if below_one else 1 + 3 * part
+            if k > 2 and seed >> 30 & 1:
+                value = -value
+            at[name] = value
         if k == 4:
-            at = {name: -at_k for name, at_k in at.items()}
+            at = {name: -value for name, value in at.items()}
         yield at
 
 
@@ -211,12 +214,13 @@ def both(left: Tree, right: Tree) -> Tree | None:
     second = interval(right)
     if first is None or second is None or first[0] != second[0]:
         return None
-    bounds = (first[1], second[1])
-    low = next((one for one in bounds if one.items[1] == INFINITY), None)
-    high = next((one for one in bounds if one.items[0] == Negative(INFINITY)), None)
-    if low is None or high is None or low is high:
+    rays = (first[1], second[1])
+    upward = next((ray for ray in rays if ray.items[1] == INFINITY), None)
+    downward = next((ray for ray in rays if ray.items[0] == Negative(INFINITY)), None)
+    if upward is None or downward is None or upward is downward:
         return None
-    return Bracketed(low.brackets[0] + high.brackets[1], (low.items[0], high.items[1]))
+    brackets = upward.brackets[0] + downward.brackets[1]
+    return Bracketed(brackets, (upward.items[0], downward.items[1]))
 
 
 def as_set(tree: Tree) -> Tree:

@@ -379,8 +379,8 @@ class _Parser:
         """Of a command: a group in braces, or the next sign alone (`\\frac12`, `\\sqrt2`)."""
         token = self.peek()
         if token.kind == "number" and len(token.text) > 1 and token.text.isdigit():
-            denominator = self.i > 1 and self.tokens[self.i - 2] == Token("command", "frac")
-            if denominator or self.tokens[self.i - 1].kind == "command":
+            is_denominator = self.i > 1 and self.tokens[self.i - 2] == Token("command", "frac")
+            if is_denominator or self.tokens[self.i - 1].kind == "command":
                 first = Token("number", token.text[0])
                 rest = Token("number", token.text[1:])
                 self.tokens = self.tokens.copy()

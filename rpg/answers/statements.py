@@ -180,8 +180,9 @@ class _SentenceReader:
 
     def _says_something(self, inside: list[Token], before: Token | None) -> bool:
         """Whether parentheses hold words, or the value once more, and no part of a formula."""
-        divisor = before is not None and before.kind == "op" and before.text in ("/", "*")
-        if not divisor and any(token.kind == "word" or _spelled(token) for token in inside):
+        is_factor = before is not None and before.kind == "op" and before.text in ("/", "*")
+        has_words = any(token.kind == "word" or _spelled(token) for token in inside)
+        if has_words and not is_factor:
             return True
         first = next((token for token in inside if token.kind != "edge"), None)
         if first is not None and first.text in ("~", "="):
@@ -402,15 +403,18 @@ def _without_reasons(items: list[Item], remark: bool) -> tuple[list[Item], list[
 
 def _predicate(items: list[Item]) -> int:
     """Where the statement begins: behind the last copula that a formula follows; 0 without one."""
-    last = max((i for i, item in enumerate(items) if item.kind == "formula"), default=0)
-    leading = [i for i, item in enumerate(items[:last]) if item.kind == "copula"]
-    for before, i in itertools.pairwise(leading):
+    formulas = [i for i, item in enumerate(items) if item.kind == "formula"]
+    last = formulas[-1] if formulas else 0
+    copulas = [i for i, item in enumerate(items[:last]) if item.kind == "copula"]
+    for before, i in itertools.pairwise(copulas):
         between = items[before:i]
-        if all(item.kind != "formula" or _is_symbol(item.tokens) for item in between):
-            continue
-        if any(item.kind == "sep" or item.text in lexicon.JOINING for item in between):
+        states_more = any(
+            item.kind == "formula" and not _is_symbol(item.tokens) for item in between
+        )
+        joined = any(item.kind == "sep" or item.text in lexicon.JOINING for item in between)
+        if states_more and joined:
             raise Unreadable("unclear: several statements")
-    return leading[-1] + 1 if leading else 0
+    return copulas[-1] + 1 if copulas else 0
 
 
 def _is_symbol(formula: tuple[Token, ...]) -> bool:

@@ -192,14 +192,18 @@ def letters_length(tokens: Sequence[Token], i: int) -> int:
 
 
 def _cut(formula: list[Token], upright: bool = False) -> list[Token]:
+    """A formula whose last letters, behind a value, are read as a unit."""
     depth = 0
     for i, token in enumerate(formula):
-        named = token.text in _LETTERS or _of_a_star(token.text)
-        letter = named and token.kind == "symbol" and (token.upright or not upright)
-        behind_value = depth == 0 and i and formula[i - 1].kind in ("number", "close")
-        if letter and behind_value and _only_units(formula[i:]):
+        is_named = token.text in _LETTERS or _of_a_star(token.text)
+        is_letter = is_named and token.kind == "symbol" and (token.upright or not upright)
+        behind_value = depth == 0 and i > 0 and formula[i - 1].kind in ("number", "close")
+        if is_letter and behind_value and _only_units(formula[i:]):
             return formula[:i] + unit_token(formula[i:])
-        depth += (token.kind == "open") - (token.kind == "close")
+        if token.kind == "open":
+            depth += 1
+        elif token.kind == "close":
+            depth -= 1
     return formula
 
 

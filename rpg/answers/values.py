@@ -346,16 +346,19 @@ def _is_integer(value: Value) -> bool:
 
 
 def _of_several(name: str, argument: Tree, at: dict[str, Fraction]) -> Value:
+    """max, min, gcd or lcm."""
     items = argument.items if isinstance(argument, Bracketed | FiniteSet) else (argument,)
     values = [_value(item, at) for item in items]
     if name in ("max", "min"):
         if any(mpmath.im(mp(value)) != 0 for value in values):
             raise Undefined(f"{name} of what is not real")
-        return max(values, key=mp) if name == "max" else min(values, key=mp)
+        extreme = max if name == "max" else min
+        return extreme(values, key=mp)
     if not all(map(_is_integer, values)):
         raise Undefined(f"{name} of what is no integer")
     integers = [int(value) for value in values]
-    return Fraction(math.gcd(*integers) if name == "gcd" else math.lcm(*integers))
+    common = math.gcd if name == "gcd" else math.lcm
+    return Fraction(common(*integers))
 
 
 def close(a: Value, b: Value) -> bool:

@@ -84,14 +84,17 @@ def diagnose(subject: Subject, settings: Settings) -> tuple[str, bool]:
     """(what a loss follows, in sentences; whether it can be measured: it has a gradient, and one
     that is finite)."""
     above = sorted(drift for drift in settings.drifts if drift > 0)
-    drifts = (0.0, *sorted(above, key=lambda drift: abs(drift - 0.4))[:2])
+    nearest = sorted(above, key=lambda drift: abs(drift - 0.4))[:2]
+    drifts = (0.0, *nearest)
     scenes = replace(settings, drifts=drifts).scenes(subject)
     why = unmeasurable(subject.loss, scenes)
     if why:
         return why, False
-    sentences = [*faults(subject), *_noise(subject, scenes)]
+    sentences = list(faults(subject))
+    sentences += _noise(subject, scenes)
     if any(is_coupled(subject.loss, scene.inputs) for scene in scenes):
-        return " ".join([*sentences, _coupled(subject, settings)]), True
+        sentences.append(_coupled(subject, settings))
+        return " ".join(sentences), True
     on_policy = projected(subject.loss, [scene for scene in scenes if scene.drift == 0])
     off_policy = projected(subject.loss, scenes, before=on_policy)
     if f"{on_policy}" == f"{off_policy}":
@@ -167,9 +170,9 @@ def unmeasurable(loss: LossFunction, scenes: Sequence[Scene]) -> str | None:
                     f"The {name} is {kind} on finite inputs (drift {scene.drift:g}), so nothing "
                     "can be measured."
                 )
-        is_constant &= (gradient is None or not gradient.any()) and not isinstance(
-            scene.beside, Tensor
-        )
+        has_gradient = gradient is not None and bool(gradient.any())
+        if has_gradient or isinstance(scene.beside, Tensor):
+            is_constant = False
     why = "it does not depend on log_prob (is everything detached?), so its gradient is zero"
     return f"The loss is a constant: {why}." if is_constant else None
 
@@ -400,9 +403,8 @@ def _difference(
             classes[f"tokens with {words}w > {least}"] = among & (w >= low)
             classes[f"tokens with {words}w < {most}"] = among & (w <= high)
     names = list(classes)[3:]
-    if (
-        len(names) == 4
-    ):  # as a clip cuts: at the top for positive advantages, at the bottom for negative ones
+    if len(names) == 4:
+        # As a clip cuts: at the top for positive advantages, at the bottom for negative ones.
         either = f"{names[0]}, or {names[3].removeprefix('tokens with ')}"
         classes[either] = classes[names[0]] | classes[names[3]]
     size = {
@@ -422,17 +424,16 @@ def _difference(
         " They lack the KL.": reward,
     }
     here = {how: other[differs] for how, other in ways.items()}
-    return (
-        "What is left over comes from "
-        f"{words}.{_equal_to(slope[differs], here, exact[differs].norm())}"
-    )
+    how = _equal_to(slope[differs], here, exact[differs].norm())
+    return f"What is left over comes from {words}.{how}"
 
 
 def _equal_to(slope: Tensor, ways: dict[str, Tensor], size: Tensor) -> str:
     """The words of the first slopes that these are equal to, up to rounding; empty if none are."""
-    return next(
-        (words for words, other in ways.items() if (slope - other).norm() <= NEGLIGIBLE * size), ""
-    )
+    for words, other in ways.items():
+        if (slope - other).norm() <= NEGLIGIBLE * size:
+            return words
+    return ""
 
 
 def _threshold(ratios: Tensor, edge: Tensor, below: bool) -> str:

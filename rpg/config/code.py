@@ -60,8 +60,9 @@ def sources(function: str, beside: Path, where: str) -> list[Source]:
         read[current] = Source(current, text, str(path))
         if beside in path.parents:
             queue += [inner for inner in _imports(current, tree) if _file(inner, beside)]
-    first = read.pop(module)
-    return [first, *(read[inner] for inner in sorted(read))]
+    sources = [read.pop(module)]
+    sources += [read[inner] for inner in sorted(read)]
+    return sources
 
 
 def locate(data: dict[str, Any], file: Path) -> dict[str, Any]:
@@ -70,22 +71,20 @@ def locate(data: dict[str, Any], file: Path) -> dict[str, Any]:
     beside = {"beside": str(file.parent.resolve())}
 
     def placed(part: Any) -> Any:
-        return (
-            {**beside, **part} if isinstance(part, dict) and part.get("type") == "python" else part
-        )
+        if isinstance(part, dict) and part.get("type") == "python":
+            return beside | part
+        return part
 
+    located = dict(data)
     reward = data.get("reward")
-    if reward is not None:
-        data = {
-            **data,
-            "reward": [*map(placed, reward)] if isinstance(reward, list) else placed(reward),
-        }
+    if isinstance(reward, list):
+        located["reward"] = [placed(part) for part in reward]
+    elif reward is not None:
+        located["reward"] = placed(reward)
     task = data.get("task")
-    return (
-        {**data, "task": {**beside, **task}}
-        if isinstance(task, dict) and "factory" in task
-        else data
-    )
+    if isinstance(task, dict) and "factory" in task:
+        located["task"] = beside | task
+    return located
 
 
 def with_digests(spec: RunSpec, where: str) -> RunSpec:
@@ -205,8 +204,10 @@ def _imports(module: str, tree: ast.Module) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
+            parts = package[: len(package) - node.level + 1] if node.level else []
+            if node.module:
+                parts.append(node.module)
+            base = ".".join(parts)
             if base:
                 yield base
                 yield from (f"{base}.{alias.name}" for alias in node.names)

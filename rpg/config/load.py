@@ -42,14 +42,10 @@ def parse_yaml(text: str, where: str) -> Any:
         at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         problem = getattr(error, "problem", None) or error
         raise ConfigError(f"{where}: {at}not valid YAML: {problem}") from None
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-    ) as error:  # an explicit tag that does not fit, such as !!int x
-        raise ConfigError(
-            f"{where}: not valid YAML: {str(error)[:200] or type(error).__name__}"
-        ) from None
+    except (ValueError, TypeError, KeyError) as error:
+        # An explicit tag that does not fit, such as !!int x.
+        problem = str(error)[:200] or type(error).__name__
+        raise ConfigError(f"{where}: not valid YAML: {problem}") from None
 
 
 def _check_events(text: str, where: str) -> None:
@@ -60,9 +56,10 @@ def _check_events(text: str, where: str) -> None:
             raise ConfigError(
                 f"{where}: YAML aliases (*name) are not accepted; write the values out"
             )
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(
-            event, yaml.CollectionEndEvent
-        )
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
         if depth > MAX_DEPTH:
             raise ConfigError(f"{where}: nested too deeply")
 
@@ -77,8 +74,11 @@ def _check_values(value: Any, where: str, at: str = "") -> None:
     elif isinstance(value, list):
         for index, inner in enumerate(value):
             _check_values(inner, where, f"{at}[{index}]")
-    elif problem := _problem(value):
-        raise ConfigError(f"{where}: {at}: {problem}" if at else f"{where}: {problem}")
+    else:
+        problem = _problem(value)
+        if problem:
+            place = f"{where}: {at}" if at else where
+            raise ConfigError(f"{place}: {problem}")
 
 
 def _problem(value: Any) -> str | None:

@@ -2,7 +2,7 @@
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -233,10 +233,15 @@ def _shown(source: DataSource) -> Any:
 
 OneSource = Annotated[DataSource, BeforeValidator(_source), PlainSerializer(_shown)]
 _Some = Annotated[tuple[OneSource, ...], Field(min_length=1)]
-_shown_all = PlainSerializer(
-    lambda sources: _shown(sources[0]) if len(sources) == 1 else [*map(_shown, sources)]
-)
-Sources = Annotated[_Some, listed(str, Path, dict, DataSource), _shown_all]
+
+
+def _shown_all(sources: Sequence[DataSource]) -> Any:
+    """A list of one source is written as the source."""
+    shown = [_shown(source) for source in sources]
+    return shown[0] if len(shown) == 1 else shown
+
+
+Sources = Annotated[_Some, listed(str, Path, dict, DataSource), PlainSerializer(_shown_all)]
 
 
 class FileTask(TaskSection):
@@ -275,14 +280,18 @@ class FileTask(TaskSection):
         def here(value: Any) -> Any:
             if isinstance(value, list):
                 return [here(entry) for entry in value]
-            if isinstance(value, dict):
-                return {**value, "path": at(value["path"])} if "path" in value else value
-            return at(value)
+            if not isinstance(value, dict):
+                return at(value)
+            if "path" not in value:
+                return value
+            return value | {"path": at(value["path"])}
 
-        named = {"train": here(raw["train"])} if "train" in raw else {}
+        located = dict(raw)
+        if "train" in raw:
+            located["train"] = here(raw["train"])
         if isinstance(raw.get("benchmarks"), dict):
-            named["benchmarks"] = {name: here(path) for name, path in raw["benchmarks"].items()}
-        return {**raw, **named, **_chat_paths(raw, at)}
+            located["benchmarks"] = {name: here(path) for name, path in raw["benchmarks"].items()}
+        return located | _chat_paths(raw, at)
 
 
 class EnvironmentTask(FileTask):
@@ -379,12 +388,14 @@ class MathTask(TaskSection):
 
     @classmethod
     def own_paths(cls, raw: dict[str, Any], at: Callable[[Any], Any]) -> dict[str, Any]:
-        files = {"data", *([] if is_name(raw.get("train")) else ["train"])}
+        files = {"data"}
+        if not is_name(raw.get("train")):
+            files.add("train")
         raw = {name: at(value) if name in files else value for name, value in raw.items()}
         if isinstance(raw.get("benchmarks"), list):
             named = raw["benchmarks"]
             raw["benchmarks"] = [at(name) if str(name).endswith(_YAML) else name for name in named]
-        return {**raw, **_chat_paths(raw, at)}
+        return raw | _chat_paths(raw, at)
 
 
 class WordsTask(GeneratedTask):

@@ -68,9 +68,11 @@ def place(file: Path, field: Sequence[str], value: object) -> Place | None:
         if not isinstance(root, yaml.MappingNode):
             return None
         sections = {key.value: node for key, node in root.value}
-        starts = [root, *(sections[name] for name in ("run", "set") if name in sections)]
+        starts = [root]
+        starts += [sections[name] for name in ("run", "set") if name in sections]
         entries = [entry for start in starts for entry in _under(start, list(field))]
-        for line, node in (*entries, *_axes(sections.get("axes"), list(field))):
+        entries.extend(_axes(sections.get("axes"), list(field)))
+        for line, node in entries:
             with contextlib.suppress(yaml.YAMLError):
                 if StrictLoader("").construct_document(node) == value:
                     return file, line + 1

@@ -256,7 +256,9 @@ def _metrics(sums: dict[str, float], ratio_max: float) -> dict[str, float]:
     tokens = max(sums["tokens"], 1.0)
     ratios = max(sums["ratios"], 1.0)
     metrics = {"loss": sums["loss"]}
-    metrics |= {name: sums[name] / tokens for name in _SUMS if name.startswith(("kl_", "clip_"))}
+    for name in _SUMS:
+        if name.startswith(("kl_", "clip_")):
+            metrics[name] = sums[name] / tokens
     metrics["clip_fraction"] = sum(metrics[f"clip_fraction_{kind}"] for kind in CLIPS)
     metrics["ratio_count"] = sums["ratios"]
     metrics["ratio_mean"] = sums["ratio"] / ratios
@@ -394,11 +396,12 @@ def weight_metrics(
     n = max(1, held.numel())
     total = float(held.sum())
     squares = float((held * held).sum())
-    cap = setting.cap if isinstance(setting, TruncatedWeights) else 0.0
+    bound = setting.cap if isinstance(setting, TruncatedWeights) else 0.0
+    is_bounded = held == torch.tensor(bound, dtype=weights.dtype)
     return {
         "rollout_weight_mean": total / n,
         "rollout_weight_ess": total * total / (n * squares) if squares else 0.0,
-        "rollout_weight_bounded": float((held == torch.tensor(cap, dtype=weights.dtype)).sum()) / n,
+        "rollout_weight_bounded": float(is_bounded.sum()) / n,
     }
 
 

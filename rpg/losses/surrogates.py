@@ -209,8 +209,9 @@ def _distance(mask: Mask, x: TokenInputs) -> Tensor:
     if mask.by != "kl":
         return new - old
     # The KL of two outcomes: this token, and any other.
-    others = torch.log((1 - old + 1e-8) / (1 - new + 1e-8))
-    return (new - old).sign() * ((1 - old) * others - old * x.log_w)
+    log_others = torch.log((1 - old + 1e-8) / (1 - new + 1e-8))
+    kl = (1 - old) * log_others - old * x.log_w
+    return (new - old).sign() * kl
 
 
 def _gated(x: TokenInputs, gate: Gate) -> TokenLoss:

@@ -171,9 +171,8 @@ class BlockEngine:
         mask = (seen[:, None, :] & causal) | torch.eye(width).bool()
         dtype = self.embedding.dtype
         shut = torch.finfo(dtype).min / 2
-        bias = (
-            torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, shut)[:, None].to(self.device)
-        )
+        bias = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, shut)
+        bias = bias[:, None].to(self.device)
         self._last = -(-(width + max_new_tokens) // _ALIGNED) * _ALIGNED
         self._table = torch.stack(rotary(self.model, self._last)).to(dtype)[:, :, None, None]
         """(2, slots, 1, 1, D)."""
@@ -184,17 +183,16 @@ class BlockEngine:
         padding = torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, shut).to(self.device)
 
         def attend(index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # noqa: ARG001 (of `_run`)
-            q, k, v = (
-                x.flatten(1, 2).unflatten(0, (len(prompts), width)).transpose(1, 2)
-                for x in (q, k, v)
-            )
+            q, k, v = (_by_row(x, len(prompts), width) for x in (q, k, v))
             behind = (0, 0, 0, self._last - width)  # of zeros: closed slots must be finite
             self._caches.append((F.pad(k, behind), F.pad(v, behind)))
-            return attention(q, k, v, bias).transpose(1, 2).flatten(2).flatten(0, 1)
+            attended = attention(q, k, v, bias)
+            return attended.transpose(1, 2).flatten(2).flatten(0, 1)
 
         turn = self._table[:, :width].repeat(1, len(prompts), 1, 1, 1)
         turns = (part for scale in self._scales for part in scale * turn)
-        x = self._run(F.embedding(ids.to(self.device), self.embedding).flatten(0, 1), turns, attend)
+        embedded = F.embedding(ids.to(self.device), self.embedding)
+        x = self._run(embedded.flatten(0, 1), turns, attend)
         self._at = torch.full((1,), width, device=self.device)
         self._set_bias(padding, min(width + _ROOM, self._last))
         return self._logits(x.unflatten(0, (len(prompts), width))[:, -1])
@@ -308,6 +306,11 @@ class BlockEngine:
         self._tokens.copy_(tokens)
         self._graph.replay()
         return self._replayed_logits
+
+
+def _by_row(x: Tensor, rows: int, width: int) -> Tensor:
+    """Heads of (rows * width) tokens as (rows, heads, width, D)."""
+    return x.flatten(1, 2).unflatten(0, (rows, width)).transpose(1, 2)
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, adapter: Adapter | None) -> Tensor:

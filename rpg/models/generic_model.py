@@ -183,4 +183,5 @@ def _padded(model: PreTrainedModel, batch: Batch) -> tuple[Tensor, Tensor]:
     ids[row_of[mask], columns[mask]] = batch.tokens[mask]
     inputs = ids[:, :-1]
     keep = torch.arange(first, inputs.shape[1], device=device)
-    return model(inputs, use_cache=False, logits_to_keep=keep).logits, columns - 1 - first
+    logits = model(inputs, use_cache=False, logits_to_keep=keep).logits
+    return logits, columns - 1 - first

@@ -259,12 +259,13 @@ def _similar(new: Tensor, keys: int) -> list[Tensor]:
     for place in range(total):
         if counts[place] < _SHORTER * counts[cuts[-1]]:
             cuts.append(place)
-    groups = [order[a:b] for a, b in zip(cuts, [*cuts[1:], total], strict=True) if a < b]
-    return [
-        part
-        for group, cut in zip(groups, cuts, strict=False)
-        for part in _split(group, _tile(counts[cut]) * keys)
-    ]
+    ends = cuts[1:]
+    ends.append(total)
+    parts: list[Tensor] = []
+    for start, end in zip(cuts, ends, strict=True):
+        if start < end:
+            parts += _split(order[start:end], _tile(counts[start]) * keys)
+    return parts
 
 
 def _split(rows: Tensor, cells: int) -> tuple[Tensor, ...]:

@@ -28,9 +28,9 @@ _TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message['content'] }
 def build_tokenizer(characters: Iterable[str]) -> PreTrainedTokenizerFast:
     """One token per character, in sorted order after <pad> <bos> <eos> <unk>; decode(encode(x)) ==
     x."""
-    vocabulary = {
-        token: i for i, token in enumerate((PAD, BOS, EOS, UNKNOWN, *sorted(set(characters))))
-    }
+    tokens = [PAD, BOS, EOS, UNKNOWN]
+    tokens += sorted(set(characters))
+    vocabulary = {token: number for number, token in enumerate(tokens)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()

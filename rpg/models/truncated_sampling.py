@@ -63,9 +63,10 @@ class Restriction:
             left = logits.masked_fill(~kept, -torch.inf)
             values, order = left.sort(dim=-1, descending=True, stable=True)
             p = values.softmax(-1)
-            before = p.cumsum(-1) - p
-            first = torch.arange(p.shape[-1], device=p.device) == 0  # kept however small top_p is
-            kept &= torch.zeros_like(kept).scatter(1, order, (before < self.top_p) | first)
+            likelier = p.cumsum(-1) - p  # the probability of all tokens before this one
+            in_nucleus = likelier < self.top_p
+            in_nucleus[:, 0] = True  # the likeliest token, however small top_p is
+            kept &= torch.zeros_like(kept).scatter(1, order, in_nucleus)
         return kept
 
 

@@ -219,7 +219,12 @@ def _accuracy(policy: Policy, task: TaskSection, demos: Demonstrations) -> float
     limit = demos.longest_response() + 1
     plan = SamplingPlan(group_size=1, max_new_tokens=limit, uniforms=None)
     samples = policy.sample(prompts, plan)
-    rows = zip(policy.text(samples.batch), problems, samples.truncated.tolist(), strict=True)
+    texts = policy.text(samples.batch)
+    truncated = samples.truncated.tolist()
+    items = [
+        Item(text, problem.answer, is_cut, problem.columns)
+        for text, problem, is_cut in zip(texts, problems, truncated, strict=True)
+    ]
     with grader_for(verifier_of(task)) as grader:
-        grades = grader.grade(Item(text, p.answer, cut, p.columns) for text, p, cut in rows)
+        grades = grader.grade(items)
     return sum(grade.correct for grade in grades) / len(problems)

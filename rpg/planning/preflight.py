@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib.util
-import itertools
 import os
 import re
 import shlex
@@ -30,8 +29,12 @@ _HUB = re.compile(r"[\w.-]+/[\w.-]+")
 def mistakes(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
     """What a run file names and is not there: files and models of this machine (or empty ones),
     settings of verl."""
-    paths = [line for spec in specs for line in (*_files(spec), *_models(spec, layout))]
-    return list(dict.fromkeys([*paths, *unknown_settings(specs)]))
+    lines: list[str] = []
+    for spec in specs:
+        lines += _files(spec)
+        lines += _models(spec, layout)
+    lines += unknown_settings(specs)
+    return list(dict.fromkeys(lines))
 
 
 def unknown_settings(specs: Sequence[RunSpec]) -> list[str]:
@@ -52,8 +55,12 @@ def unchecked(specs: Sequence[RunSpec]) -> list[str]:
 
 def preflight(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
     """All problems that can be found without reading data, loading a model or using the network."""
-    checks = (missing_packages(specs), unchecked(specs), _folder(specs, layout), _memory(specs))
-    return list(dict.fromkeys([*mistakes(specs, layout), *itertools.chain.from_iterable(checks)]))
+    lines = mistakes(specs, layout)
+    lines += missing_packages(specs)
+    lines += unchecked(specs)
+    lines += _folder(specs, layout)
+    lines += _memory(specs)
+    return list(dict.fromkeys(lines))
 
 
 def unreachable(specs: Sequence[RunSpec]) -> list[str]:

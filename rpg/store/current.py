@@ -117,7 +117,7 @@ def differing(mine: Manifest, other: Manifest) -> list[str]:
     """Dotted training settings in which two runs differ; `data` if their problems differ."""
     ours = _settings(mine, other)
     theirs = _settings(other, mine)
-    return sorted(name for name in {*ours, *theirs} if ours.get(name, ...) != theirs.get(name, ...))
+    return sorted(name for name in ours | theirs if ours.get(name, ...) != theirs.get(name, ...))
 
 
 def require_comparable(runs: Mapping[str, Manifest]) -> None:
@@ -133,20 +133,19 @@ def require_comparable(runs: Mapping[str, Manifest]) -> None:
                 "count twice"
             )
             raise NotComparable(why)
-    (first, reference), *others = [*runs.items()] or [("", {})]
-    follows = (
-        {START}
-        if all(flat(run["spec"]).get(START) == run["seed"] for run in runs.values())
-        else set()
-    )
+    if not runs:
+        return
+    (first, reference), *others = runs.items()
+    always = {"seed"} | set(reference.get("axes") or {})
+    if all(flat(run["spec"]).get(START) == run["seed"] for run in runs.values()):
+        always.add(START)  # each seed has its own initial model
     for name, manifest in others:
-        axes = {*(manifest.get("axes") or {}), *(reference.get("axes") or {}), "seed", *follows}
+        axes = always | set(manifest.get("axes") or {})
         fields = [field for field in differing(manifest, reference) if not _varied(field, axes)]
         if fields:
             raise NotComparable(
                 f"{first} and {name} cannot stand in one table: they differ in "
-                f"{', '.join(fields)}, "
-                "which the sweep does not vary"
+                f"{', '.join(fields)}, which the sweep does not vary"
             )
 
 

@@ -55,7 +55,10 @@ class Source:
     @property
     def fingerprint(self) -> str:
         """Of the state, and of the names and contents of the files."""
-        return fingerprint(self.files, [self.state, *filter(None, [self.why_unreadable])])
+        more = [self.state]
+        if self.why_unreadable:
+            more.append(self.why_unreadable)
+        return fingerprint(self.files, more)
 
 
 def run_sources(layout: Layout, seen: Mapping[tuple[str, str], Records] = {}) -> list[Source]:
@@ -100,7 +103,8 @@ def _names(folder: RunFolder) -> list[str]:
 def fingerprint(files: Records, more: Iterable[str] = ()) -> str:
     """A digest of the names and contents of files, and of what else counts."""
     lines = [f"{name} {digest}" for name, digest in sorted(contents(files).items())]
-    text = "\n".join([*lines, *more])
+    lines += more
+    text = "\n".join(lines)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
@@ -109,12 +113,10 @@ Rows = list[dict[str, Any]]
 
 def files_beside_runs(layout: Layout, seen: Mapping[str, FileRecord] = {}) -> dict[str, FileRecord]:
     """The files that belong to no run: sweep files, notes, audits and evaluations by hand."""
-    paths = [
-        *layout.runs.glob("*/sweep.json"),
-        *layout.runs.glob(f"*/{NOTES}"),
-        *layout.audits.glob("*.json"),
-        *(Path(file["filename"]) for file in by_hand(layout)),
-    ]
+    paths = list(layout.runs.glob("*/sweep.json"))
+    paths += layout.runs.glob(f"*/{NOTES}")
+    paths += layout.audits.glob("*.json")
+    paths += [Path(file["filename"]) for file in by_hand(layout)]
     names = sorted(str(path.relative_to(layout.home)) for path in paths)
     return records_of(layout.home, names, seen)
 

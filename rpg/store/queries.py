@@ -104,9 +104,16 @@ def provenance(db: Database, sweep: str) -> dict[str, list[dict[str, Any]]]:
         files.setdefault(code, {})[file] = digest
     records: dict[str, list[dict[str, Any]]] = {}
     for name, code, revision, versions, machine in rows:
-        record = {"code": code, "git_revision": revision, "sources": files.get(code, {})}
-        record |= {"versions": json.loads(versions or "{}"), "machine": json.loads(machine or "{}")}
-        records.setdefault(name, []).append(record if code is not None else {})
+        record = {}
+        if code is not None:
+            record = {
+                "code": code,
+                "git_revision": revision,
+                "sources": files.get(code, {}),
+                "versions": json.loads(versions or "{}"),
+                "machine": json.loads(machine or "{}"),
+            }
+        records.setdefault(name, []).append(record)
     return records
 
 
@@ -123,7 +130,7 @@ def run(db: Database, sweep: str, name: str) -> dict[str, Any] | None:
 
 def warnings(db: Database) -> list[str]:
     """What could not be read, one line each."""
-    return [*frame(db, "SELECT message FROM warnings ORDER BY sweep, run, message")["message"]]
+    return list(frame(db, "SELECT message FROM warnings ORDER BY sweep, run, message")["message"])
 
 
 def variants(db: Database, names: Sequence[str]) -> pandas.DataFrame:

@@ -91,7 +91,5 @@ def demonstrations_of(task: TaskSection, splits: Splits) -> Demonstrations:
 def characters_of(task: TaskSection, splits: Splits) -> set[str]:
     """All characters that a model of this task has to know, those of its chat template included."""
     chat = chat_of(task)
-    return (kind_of(task).characters or problem_characters)(splits) | {
-        *(chat.template or ""),
-        *chat.prefix,
-    }
+    characters = kind_of(task).characters or problem_characters
+    return characters(splits) | set(chat.template or "") | set(chat.prefix)

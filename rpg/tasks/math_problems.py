@@ -54,37 +54,38 @@ def read(task: MathTask) -> Splits:
         for name, leak in leaked.items()
     ]
     kept = [problem.with_chat(task.chat) for problem in train.problems if problem.id not in leaked]
-    held_out = {
-        name: [p.with_chat(task.chat) for p in problems] for name, problems in held_out.items()
-    }
+    for name, problems in held_out.items():
+        held_out[name] = [problem.with_chat(task.chat) for problem in problems]
     if not kept:
         near = Counter(leak.benchmark for leak in leaked.values())
+        places = ", ".join(f"{count} in {name}" for name, count in near.items())
         raise DataError(
             f"task.train: {train.source}: all {len(leaked)} problems are in a benchmark too "
-            f"({', '.join(f'{count} in {name}' for name, count in near.items())}); nothing "
-            "is left to train on"
+            f"({places}); nothing is left to train on"
         )
-    reasons = dict(
-        Counter(reason for _, reason in dict.fromkeys((d.problem, d.reason) for d in dropped))
-    )
-    counts = train.rows, train.distinct, reasons, len(kept)
-    summaries = [DatasetSummary("train", train.source, *counts, digest(kept))]
+    # A problem that is left out twice for one reason counts once.
+    left_out = dict.fromkeys((problem.problem, problem.reason) for problem in dropped)
+    reasons = dict(Counter(reason for _, reason in left_out))
+    summaries = [
+        DatasetSummary(
+            "train", train.source, train.rows, train.distinct, reasons, len(kept), digest(kept)
+        )
+    ]
     for b in benchmarks:
         size = len(b.problems)
         summaries.append(
             DatasetSummary(b.benchmark.name, b.source, b.rows, size, {}, size, b.digest)
         )
-    gold = check_gold(kept, task.verifier, train.source)
-    notes = (
-        *train.notes,
-        *gold,
-        *(note for loaded in benchmarks for note in loaded.notes),
-        *_listed(listed),
-    )
-    pairs = tuple(
-        (name, *pair) for name, problems in held_out.items() for pair in near_duplicates(problems)
-    )
-    return Splits(kept, held_out, notes, tuple(summaries), tuple(dropped), pairs)
+    notes = list(train.notes)
+    notes += check_gold(kept, task.verifier, train.source)
+    for loaded in benchmarks:
+        notes += loaded.notes
+    notes += _listed(listed)
+    pairs = []
+    for name, problems in held_out.items():
+        for first, second, similarity in near_duplicates(problems):
+            pairs.append((name, first, second, similarity))
+    return Splits(kept, held_out, tuple(notes), tuple(summaries), tuple(dropped), tuple(pairs))
 
 
 def _listed(kept: dict[str, Leak]) -> list[str]:
@@ -93,31 +94,33 @@ def _listed(kept: dict[str, Leak]) -> list[str]:
         return []
     counts = Counter(leak.tier for leak in kept.values())
     tiers = ", ".join(f"{count} {tier}" for tier, count in counts.items())
-    pairs = ", ".join(f"{name} ({leak.problem})" for name, leak in [*kept.items()][:_SHOWN])
+    pairs = [f"{name} ({leak.problem})" for name, leak in kept.items()]
+    shown = ", ".join(pairs[:_SHOWN])
+    if len(pairs) > _SHOWN:
+        shown += ", ..."
     return [
         f"{len(kept):,} training problems give away a benchmark problem ({tiers}) and are kept; "
-        f"task.leaks can leave them out: {pairs}{', ...' if len(kept) > _SHOWN else ''}"
+        f"task.leaks can leave them out: {shown}"
     ]
 
 
 def digests(task: MathTask) -> dict[str, str]:
     """Digest of the training problems and of each benchmark."""
     train, benchmarks = _load(task.model_dump_json(), _stamps(task))
-    return {
-        "train": train.digest,
-        **{loaded.benchmark.name: loaded.digest for loaded in benchmarks},
-    }
+    named = {"train": train.digest}
+    for loaded in benchmarks:
+        named[loaded.benchmark.name] = loaded.digest
+    return named
 
 
 def _stamps(task: MathTask) -> Stamps:
     """Times and sizes of the files that may be read: as long as they stay, what was read is as they
     say."""
     folder = task.data or os.environ.get(LOCAL_DATA)
-    paths = [
-        task.train,
-        *task.benchmarks,
-        *(sorted(map(str, Path(folder).glob("*"))) if folder else ()),
-    ]
+    paths = [task.train]
+    paths += task.benchmarks
+    if folder:
+        paths += sorted(map(str, Path(folder).glob("*")))
     stats = [(path, os.stat(path)) for path in paths if os.path.isfile(path)]
     return tuple((path, stat.st_mtime_ns, stat.st_size) for path, stat in stats)
 

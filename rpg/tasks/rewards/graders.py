@@ -83,17 +83,18 @@ class Grader(Grading):
         extracted: list[tuple[str | None, str, tuple[str, str] | None]] = []
         for response, truth, truncated, _ in (Item(*item) for item in items):
             answer, where = extract(self.verifier, response, truncated)
-            usable = answer is not None and where != "answer cut off"
-            extracted.append(
-                (answer, where, (truth, " ".join((answer or "").split())) if usable else None)
-            )
+            pair = None
+            if answer is not None and where != "answer cut off":
+                pair = (truth, " ".join(answer.split()))
+            extracted.append((answer, where, pair))
         self._decide({pair for _, _, pair in extracted if pair is not None} - self._verdicts.keys())
         grades = []
         for answer, where, pair in extracted:
-            right, why = (False, where) if pair is None else self._verdicts[pair]
-            grades.append(
-                Grade(_printable(answer), right, why if pair is None else f"{where}: {why}")
-            )
+            if pair is None:
+                grades.append(Grade(_printable(answer), False, where))
+                continue
+            right, why = self._verdicts[pair]
+            grades.append(Grade(_printable(answer), right, f"{where}: {why}"))
         if len(self._verdicts) > _REMEMBERED:
             self._verdicts.clear()
         return grades
