@@ -152,7 +152,8 @@ def test_the_audit_proves_a_right_divergence_and_exposes_a_wrong_one(tree):
     audited = result(tree, AUDIT)
     for name in ("rpg-jeffreys", "rpg-reinforce-jeffreys"):
         exact, bias = audited["right"][name]
-        assert exact == ["token-level E[R] − β (KL(π‖ref) + KL(ref‖π))"] and bias < 1e-10
+        assert exact == ["token-level E[R] − β (KL(π‖ref) + KL(ref‖π))"]
+        assert bias < 1e-10
         exact, bias = audited["wrong"][name]
         assert exact == ["token-level E[R] − β KL(ref‖π)"], "fkl's formula follows fkl's objective"
         assert bias > 0.01
@@ -191,7 +192,8 @@ def test_the_configuration_its_page_and_its_messages_know_the_new_types(tree):
     assert grades == [True, False, False], "a file task accepts the verifier, and its grader grades"
     for kind in ("sort", "frozen"):
         assert f"**`type: {kind}`**" in page
-    assert "WordVerifier" in page and "did you mean 'sort'?" in refused
+    assert "WordVerifier" in page
+    assert "did you mean 'sort'?" in refused
 
 
 FOUND = """
@@ -227,5 +229,6 @@ def test_a_sweep_trains_and_reports_and_the_page_shows_what_was_added(tree, pref
         in found["schema"]
     )
     page = next((tree / "data").rglob("report.html")).read_text()
-    assert "Groups trained on (share)" in page and "IS-REINFORCE" in page
+    assert "Groups trained on (share)" in page
+    assert "IS-REINFORCE" in page
     assert found["seeds"] == [1, 1], "on the new page of the dashboard"

@@ -133,7 +133,8 @@ def whole_and_resumed(home, name, spec, *stops):
     train(parts, home, lambda line: None)
     last = spec.training.steps
     assert parts.attempts() == [*range(1, len(stops) + 2)]
-    assert numbers(parts) == numbers(whole) and len(numbers(whole)) == last
+    assert numbers(parts) == numbers(whole)
+    assert len(numbers(whole)) == last
     end = whole.checkpoint(last)
     files = [path.relative_to(end) for path in end.rglob("*.safetensors")]
     assert len(files) > 1

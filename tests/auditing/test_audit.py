@@ -282,7 +282,8 @@ def test_the_report_of_an_audit_has_all_losses_as_json_and_as_a_table(report):
     from rich.console import Console
 
     data = json.loads(report.to_json())
-    assert data["format"] == 1 and len(data["losses"]) == len(report.losses) + len(report.levels)
+    assert data["format"] == 1
+    assert len(data["losses"]) == len(report.losses) + len(report.levels)
     columns = {
         "loss",
         "source",
@@ -300,7 +301,8 @@ def test_the_report_of_an_audit_has_all_losses_as_json_and_as_a_table(report):
     text = console.export_text()
     for name in rpg.algorithms():
         assert name in text
-    assert "token R−βRKL" in text and "Aggregation" in text
+    assert "token R−βRKL" in text
+    assert "Aggregation" in text
     console.print(rpg.audit(rpg.algorithm("rpg-reinforce-urkl", ratio="prefix")).table())
     assert "rpg-reinforce-urkl by drift" in console.export_text()
 
@@ -308,7 +310,8 @@ def test_the_report_of_an_audit_has_all_losses_as_json_and_as_a_table(report):
 def test_absent_peers_are_named(monkeypatch):
     monkeypatch.setattr(peers, "version", lambda name: importlib.metadata.version(f"no-{name}"))
     subjects, absent = peers.installed(0.3)
-    assert subjects == [] and absent == {"verl": "not installed", "trl": "not installed"}
+    assert subjects == []
+    assert absent == {"verl": "not installed", "trl": "not installed"}
 
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -318,7 +321,8 @@ def test_documented_figures_are_the_measured_ones(report):
     assert report.markdown() in (DOCS / "audit.md").read_text()
     levels = (DOCS / "losses" / "ratio-levels.md").read_text()
     for divergence, level, *cells in report.level_rows():
-        assert len(cells) == 4 and f"| `{divergence}` | {level} | {' | '.join(cells)} |" in levels
+        assert len(cells) == 4
+        assert f"| `{divergence}` | {level} | {' | '.join(cells)} |" in levels
     advantages = (DOCS / "losses" / "advantages.md").read_text()
     results = [b for b in report.studies if b.study == "advantage"]
     for name in dict.fromkeys(b.name for b in results):
@@ -335,4 +339,5 @@ def test_documented_peers_are_the_measured_ones():
     report = audit_catalogue()
     text = (DOCS / "audit.md").read_text()
     if {"verl 0.9.1", "trl 1.16.0"} <= {r.source for r in report.losses}:
-        assert report.markdown("verl") in text and report.markdown("trl") in text
+        assert report.markdown("verl") in text
+        assert report.markdown("trl") in text

@@ -57,7 +57,8 @@ def test_settings_that_a_script_leaves_open_are_called_unknown(tmp_path):
     assert hit(settings.remarks, r"the arguments in \$MORE are not known")
     assert hit(settings.remarks, r"the arguments in \$\(cat more.txt\) are not known")
     assert "set to both" in settings.unresolved["actor_rollout_ref.actor.ppo_epochs"]
-    assert "a.b" in settings.unresolved and "a.b" not in settings.values
+    assert "a.b" in settings.unresolved
+    assert "a.b" not in settings.values
 
 
 def test_verls_grpo_follows_the_forward_kl(tmp_path):
@@ -104,7 +105,8 @@ def test_verls_grpo_follows_the_forward_kl(tmp_path):
     ],
 )
 def test_each_setting_of_verl_changes_what_is_followed(tmp_path, old, new, follows):
-    assert old in GRPO and hit(said(tmp_path, GRPO.replace(old, new)), follows)
+    assert old in GRPO
+    assert hit(said(tmp_path, GRPO.replace(old, new)), follows)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +133,8 @@ def test_verls_distillation_loss_follows_the_kl_that_is_said(tmp_path, settings,
     loss = f"distillation_loss: {{use_task_rewards: false, {settings}}}"
     text = f"actor_rollout_ref: {{}}\ndistillation: {{enabled: true, {loss}}}\n"
     sentences = said(tmp_path, text, "distil.yaml")
-    assert hit(sentences, follows) and not hit(sentences, "Lengths: tokens count neither")
+    assert hit(sentences, follows)
+    assert not hit(sentences, "Lengths: tokens count neither")
 
 
 def test_yaml_files_of_verl_and_trl_are_read_and_unknown_keys_named(tmp_path):
@@ -141,14 +144,12 @@ def test_yaml_files_of_verl_and_trl_are_read_and_unknown_keys_named(tmp_path):
         "1e-4, kl_loss_type: k3}}\n"
     )
     sentences = said(tmp_path, text + "algorithm: {adv_estimator: '${mine}'}\n", "hydra.yaml")
-    assert hit(sentences, "on-policy it follows FKL") and hit(
-        sentences, "defaults list were not read"
-    )
+    assert hit(sentences, "on-policy it follows FKL")
+    assert hit(sentences, "defaults list were not read")
     assert hit(sentences, r"algorithm\.adv_estimator could not be resolved \(an interpolation")
     sentences = said(tmp_path, "beta: 0.04\nloss_type: grpo\nnum_iteration: 2\n", "grpo.yaml")
-    assert hit(sentences, r"0.3 of RKL's; nothing left") and hit(
-        sentences, r"no such keys: num_iteration\b"
-    )
+    assert hit(sentences, r"0.3 of RKL's; nothing left")
+    assert hit(sentences, r"no such keys: num_iteration\b")
     uncorrected = {
         "beta": 0.04,
         "use_bias_correction_kl": False,
@@ -156,9 +157,8 @@ def test_yaml_files_of_verl_and_trl_are_read_and_unknown_keys_named(tmp_path):
         "num_iterations": 2,
     }
     sentences = said(tmp_path, json.dumps(uncorrected), "grpo.json")
-    assert hit(sentences, "on-policy it follows FKL") and hit(
-        sentences, "Dr. GRPO.*exact up to a scale"
-    )
+    assert hit(sentences, "on-policy it follows FKL")
+    assert hit(sentences, "Dr. GRPO.*exact up to a scale")
     assert hit(sentences, "There are 2 optimizer steps per rollout")
 
 
@@ -171,7 +171,8 @@ def test_script_and_command_of_trl_are_not_executed(tmp_path):
     )
     sentences = said(tmp_path, script, "train.py")
     assert hit(sentences, "epsilon_high is not set: cispo takes epsilon, 0.2")
-    assert hit(sentences, "does not enter the loss: output_dir") and not marker.exists()
+    assert hit(sentences, "does not enter the loss: output_dir")
+    assert not marker.exists()
     command = "trl grpo --loss_type dr_grpo --beta 0.1 --epsilon=0.3 --use_vllm --model $X"
     (tmp_path / "run.sh").write_text(f"X=$(touch {marker})\n{command}\n")
     settings = read_settings(tmp_path / "run.sh")
@@ -181,7 +182,8 @@ def test_script_and_command_of_trl_are_not_executed(tmp_path):
         "epsilon": 0.3,
         "use_vllm": True,
     }
-    assert list(settings.unresolved) == ["model"] and not marker.exists()
+    assert list(settings.unresolved) == ["model"]
+    assert not marker.exists()
 
 
 PRIME = """
@@ -312,7 +314,8 @@ def test_settings_of_megatron_are_known(tmp_path):
 
     [unknown] = [line for line in sentences if "has no such keys" in line]
     assert "no_such_size" in unknown
-    assert "expert_model_parallel_size" not in unknown and "param_offload" not in unknown
+    assert "expert_model_parallel_size" not in unknown
+    assert "param_offload" not in unknown
 
 
 def test_a_command_of_verl_before_its_switch_of_the_kl_is_refused(tmp_path):

@@ -52,7 +52,8 @@ def test_page_has_what_is_measured(field):
         )  # of equal covariances, rounding chooses
         pairs = zip(documented()[key], words, strict=True)
         assert all(same(*pair, within) for pair in pairs), (documented()[key], words)
-    assert len(documented()) >= 60 and len({trainer for trainer, _ in documented()}) >= 7
+    assert len(documented()) >= 60
+    assert len({trainer for trainer, _ in documented()}) >= 7
     assert {trainer for trainer, _ in left_out} <= {"trl"}
 
 
@@ -113,7 +114,8 @@ def test_mask_of_prime_rl_is_that_of_dppo():
         "dppo", "verl 0", 0.3, {f"{peers.ACTOR}{key}": dppo[key] for key in dppo}
     )
     theirs = row_of(subject, "verl", "", "")
-    assert ours.token == pytest.approx(theirs.token, abs=1e-6) and ours.token > 0.1
+    assert ours.token == pytest.approx(theirs.token, abs=1e-6)
+    assert ours.token > 0.1
 
 
 def verl_k3(monkeypatch):
@@ -171,5 +173,6 @@ def test_page_is_self_contained(field):
 
     page = field_page(json.dumps(field[0], default=asdict), [asdict(row) for row in field[1]])
     assert "ref_kl (distillation)" in page
-    assert "is_correction_enable" in page and "Infinity" not in page
+    assert "is_correction_enable" in page
+    assert "Infinity" not in page
     assert not re.search(r"<(?:script|link)[^>]+(?:src|href)=", page)

@@ -129,4 +129,5 @@ def test_a_mean_over_a_responses_own_tokens_is_bent_where_the_environment_decide
     """Conversations of one token and of three: a mean weighs a token of the short ones three times
     as much."""
     means = {row.environment: row.masked for row in rows if row.loss == "seq-mean-token-mean"}
-    assert means["random"] < 1e-10 and means["ends"] > 0.1
+    assert means["random"] < 1e-10
+    assert means["ends"] > 0.1

@@ -23,9 +23,13 @@ def test_every_algorithm_has_a_name_formula_and_source():
     assert eight <= set(NAMES), "those of the paper"
     for preset in ("paper", "released"):
         for name, algo in rpg.algorithms(preset).items():
-            assert algo.name == name and algo.display_name
-            assert algo.description.endswith(".") and len(algo.description) < 110
-            assert algo.citation and algo.formula and algo.objective
+            assert algo.name == name
+            assert algo.display_name
+            assert algo.description.endswith(".")
+            assert len(algo.description) < 110
+            assert algo.citation
+            assert algo.formula
+            assert algo.objective
     assert rpg.algorithm("reinforce-pp").display_name == "REINFORCE++"
 
 
@@ -40,7 +44,8 @@ def test_what_needs_torch_says_so_where_it_is_missing():
     code = "import sys; sys.modules['torch'] = None; import rpg; rpg.policy_loss"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     *_, said = done.stderr.splitlines()
-    assert "rpg needs torch here; install it with: " in said and "losses" in said
+    assert "rpg needs torch here; install it with: " in said
+    assert "losses" in said
 
 
 def test_overrides_merge_into_nested_settings():
@@ -52,8 +57,10 @@ def test_overrides_merge_into_nested_settings():
     }
     algo = rpg.algorithm("rpg-ufkl", **changes)
     assert (algo.clip.low, algo.clip.high, algo.clip.c) == (0.2, 0.4, 10.0)
-    assert algo.kl.divergence == "rkl" and algo.kl.style == "differentiable"
-    assert algo.reference.type == "fixed" and algo.beta == 1e-3
+    assert algo.kl.divergence == "rkl"
+    assert algo.kl.style == "differentiable"
+    assert algo.reference.type == "fixed"
+    assert algo.beta == 1e-3
     assert rpg.algorithm("grpo", kl={"type": "reward", "estimator": "k2"}).kl.type == "reward"
     assert rpg.algorithm("reinforce", surrogate="ppo_clip", clip={"low": 0.1}).clip == Clip(low=0.1)
     assert rpg.algorithm("rpg-ufkl", clip=None).clip is None
@@ -77,7 +84,8 @@ def test_mistakes_are_answered_with_what_is_accepted(mistake):
 
 def test_settings_are_the_mathematics_only():
     settings = rpg.algorithm("grpo").settings()
-    assert "description" not in settings and "display_name" not in settings
+    assert "description" not in settings
+    assert "display_name" not in settings
     assert settings["kl"] == {"type": "loss", "estimator": "k3", "weighted": False}
     assert (
         rpg.Algorithm(**{**rpg.algorithm("dapo").model_dump(), **settings}).settings() == settings
@@ -96,17 +104,22 @@ def test_released_presets_say_what_the_released_scripts_run():
     """paper.md section 9: the rf_clip_ppo scripts run the same dual-clip PPO, without KL, for all
     four names."""
     same = {str(rpg.algorithm(f"rpg-reinforce-{d}", "released").settings()) for d in FOUR}
-    assert len(same) == 1 and rpg.algorithm("rpg-reinforce-ufkl", "released").kl.type == "none"
+    assert len(same) == 1
+    assert rpg.algorithm("rpg-reinforce-ufkl", "released").kl.type == "none"
     released = rpg.algorithm("rpg-ufkl", "released")
-    assert released.surrogate == "ppo_clip" and released.kl.type == "objective"
+    assert released.surrogate == "ppo_clip"
+    assert released.kl.type == "objective"
     assert rpg.algorithm("grpo", "released").loss_agg_mode == "token-mean"
     assert rpg.algorithm("gspo", "released") == rpg.algorithm("gspo")
 
 
 def test_the_list_shows_every_algorithm_and_one_with_its_settings(command_line):
     _, text, _ = command_line("list")
-    assert all(name in text for name in NAMES) and "arXiv 2503.14476" in text
+    assert all(name in text for name in NAMES)
+    assert "arXiv 2503.14476" in text
     _, text, _ = command_line("list", "rpg-ufkl")
-    assert "Table 8: RPG-UFKL" in text and "low 0.2, high 0.28, c 10.0" in text
+    assert "Table 8: RPG-UFKL" in text
+    assert "low 0.2, high 0.28, c 10.0" in text
     code, _, errors = command_line("list", "rpg-ukl")
-    assert code == 2 and "did you mean 'rpg-" in errors
+    assert code == 2
+    assert "did you mean 'rpg-" in errors

@@ -38,7 +38,8 @@ def sweep_file(tmp_path, text):
 )
 def test_shipped_sweeps_have_a_question_a_baseline_and_paired_seeds(path):
     sweep = load_sweep(path, {}, digest)
-    assert sweep.spec.name == path.stem and sweep.spec.description
+    assert sweep.spec.name == path.stem
+    assert sweep.spec.description
     assert sweep.baseline in {r.variant for r in sweep.runs}
     assert len({r.folder for r in sweep.runs}) == len(sweep.runs)
     seeds = [
@@ -226,7 +227,8 @@ def test_assigning_a_type_drops_the_fields_of_another_one(written, left):
 )
 def test_numbers_are_read_as_people_write_them(text, value):
     got = parse_yaml(text, "x")
-    assert got == value and type(got) is type(value)
+    assert got == value
+    assert type(got) is type(value)
 
 
 BASELINES = [
@@ -257,7 +259,8 @@ def test_mistakes_are_explained(tmp_path, mistake):
     with pytest.raises(ConfigError) as caught:
         load_sweep(path, {}, digest)
     message = str(caught.value)
-    assert str(tmp_path) in message and "Traceback" not in message
+    assert str(tmp_path) in message
+    assert "Traceback" not in message
     for word in mistake["words"]:
         assert word in message, message
 
@@ -292,7 +295,8 @@ def test_names_and_exclude_know_what_the_command_line_sets(tmp_path):
 
 def test_a_single_run_is_named_after_its_file_and_no_sweep(tmp_path):
     sweep = single_run(CONFIGS / "runs/chain.yaml", {"seed": 3}, digest)
-    assert sweep.spec.name == "chain" and sweep.runs[0].spec.seed == 3
+    assert sweep.spec.name == "chain"
+    assert sweep.runs[0].spec.seed == 3
     with pytest.raises(ConfigError, match="rpg sweep"):
         single_run(sweep_file(tmp_path, "name: t\naxes: {seed: [0]}"), {}, digest)
 
@@ -354,7 +358,8 @@ def test_a_label_names_a_value_and_changes_no_run(tmp_path):
     labelled.write_text(text.replace(" LABEL", ', label: "GRPO, unclipped"'))
     sweeps = [load_sweep(path, {}, lambda _: "") for path in (plain, labelled)]
     assert [run.run_id for run in sweeps[0].runs] == [run.run_id for run in sweeps[1].runs]
-    assert sweeps[1].labels == {"grpo(clip=none)": "GRPO, unclipped"} and not sweeps[0].labels
+    assert sweeps[1].labels == {"grpo(clip=none)": "GRPO, unclipped"}
+    assert not sweeps[0].labels
     labelled.write_text(text.replace(" LABEL", ", label: 3"))
     with pytest.raises(ConfigError, match=r"axes.algorithm: label: 3 is not a text"):
         load_sweep(labelled, {}, lambda _: "")
@@ -377,10 +382,12 @@ def test_no_key_stands_twice_in_a_file_of_the_package():
     assert twice(yaml.compose("a: [{b: 1, c: 2, b: 1}]")) == {"b"}
     files = [path for room in ("rpg", "flows") for path in (CONFIGS.parent / room).rglob("*.yaml")]
     found = {path.name: twice(yaml.compose(path.read_text("utf-8"))) for path in files}
-    assert len(found) > 30 and {name: keys for name, keys in found.items() if keys} == {}
+    assert len(found) > 30
+    assert {name: keys for name, keys in found.items() if keys} == {}
 
 
 def test_only_a_cpu_is_promised_the_same_bits_with_less_memory():
     cpu, gpu = (LocalBackend(device=device).less_memory("update") for device in ("cpu", "cuda"))
-    assert "with bit-identical results" in cpu and "with bit-identical results" not in gpu
+    assert "with bit-identical results" in cpu
+    assert "with bit-identical results" not in gpu
     assert "resumes from the last checkpoint" in gpu

@@ -203,4 +203,5 @@ def check(tmp_path_factory, text):
 def test_the_command_ends_with_2_and_a_sentence(tmp_path, command_line, text, said):
     (tmp_path / "x.yaml").write_text(text)
     code, _, errors = command_line("show", tmp_path / "x.yaml")
-    assert code == 2 and said in errors
+    assert code == 2
+    assert said in errors

@@ -214,7 +214,8 @@ def test_a_planted_field_with_a_default_keeps_every_identity_of_the_quickstart()
     assert kept == [True] * 21
     run = sweep.runs[0]
     dumped = frozen_dump(_planted(run.spec.task), "task.chain")
-    assert dumped == frozen_dump(run.spec.task, "task.chain") and "planted" not in dumped
+    assert dumped == frozen_dump(run.spec.task, "task.chain")
+    assert "planted" not in dumped
     assert identity(_planted_run(run.spec, training=0.6), "d") != run.run_id
     assert identity(_planted_run(run.spec, run=0.6), "d") != run.run_id
 
@@ -222,7 +223,8 @@ def test_a_planted_field_with_a_default_keeps_every_identity_of_the_quickstart()
 def test_the_number_of_steps_is_no_part_of_the_root_unless_the_rate_depends_on_it():
     short = RunSpec()
     long = resolve({"training": {"steps": 80}}, "x")
-    assert identity(short, "d") != identity(long, "d") and root(short, "d") == root(long, "d")
+    assert identity(short, "d") != identity(long, "d")
+    assert root(short, "d") == root(long, "d")
     assert identity_record(long, "d")["settings"][STEPS] == 80
     assert root(resolve({"seed": 1}, "x"), "d") != root(short, "d") != root(short, "e")
     falling = (
@@ -252,11 +254,9 @@ def test_a_run_of_defaults_has_the_defaults_of_the_schema():
 
 
 def test_a_kind_that_came_later_needs_no_frozen_default_and_all_its_fields_count():
-    assert (
-        is_frozen_kind("task.chain.planted")
-        and is_frozen_kind("seed")
-        and not is_frozen_kind("task.sort.digits")
-    )
+    assert is_frozen_kind("task.chain.planted")
+    assert is_frozen_kind("seed")
+    assert not is_frozen_kind("task.sort.digits")
 
     class Late(ChainTask):
         type: Literal["late"] = "late"

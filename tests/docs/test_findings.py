@@ -38,14 +38,17 @@ def test_every_comparison_on_the_page_has_its_number_test_and_command():
 
 def test_a_sentence_takes_what_it_lacks_from_the_tables_of_its_chapter():
     [claim] = claims(CHAPTER)
-    assert claim.is_whole and claim.command == "rpg sweep first --home lab"
-    assert claim.numbers.startswith("+0.123") and "one family" in claim.test
+    assert claim.is_whole
+    assert claim.command == "rpg sweep first --home lab"
+    assert claim.numbers.startswith("+0.123")
+    assert "one family" in claim.test
 
 
 def test_a_comparison_without_numbers_a_test_or_a_command_is_found():
     bare = CHAPTER[: CHAPTER.index("| variant")]
     [claim] = claims(bare)
-    assert not claim.is_whole and (claim.numbers, claim.test, claim.command) == ("", "", "")
+    assert not claim.is_whole
+    assert (claim.numbers, claim.test, claim.command) == ("", "", "")
 
 
 def test_the_command_of_a_chapter_is_the_one_that_makes_its_tables():
@@ -66,7 +69,8 @@ def test_questions_and_the_meaning_of_words_are_no_claims():
 def test_a_sentence_that_names_no_test_has_that_of_its_tables():
     text = "A test of equivalence says nothing here.\n\n**Found:**"
     tests = [claim.test for claim in claims(CHAPTER.replace("**Found:**", text))]
-    assert len(tests) == 1 and "one family" in tests[0]
+    assert len(tests) == 1
+    assert "one family" in tests[0]
 
 
 def test_an_interval_that_ends_where_accuracies_do_has_both_of_its_bounds():

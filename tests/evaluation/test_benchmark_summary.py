@@ -32,7 +32,8 @@ def test_the_summary_is_what_hand_counting_gives():
     extracted = [["7", "8", "8", None], ["1/2", "0.5", "3", "4"], [None, None, None, None]]
     tokens = [[1, 2, 3, 6], [4, 4, 4, 4], [8, 8, 8, 8]]
     found = summarise(rows(correct, extracted, tokens, [[0, 0, 0, 1]] * 3))
-    assert found.problems == 3 and found.k == 4
+    assert found.problems == 3
+    assert found.k == 4
     assert found.mean_at_k.mean == pytest.approx(3 / 12)
     assert found.mean_at_k.standard_error == pytest.approx(np.std([0.25, 0.5, 0], ddof=1) / 3**0.5)
     assert found.pass_at_k.mean == pytest.approx(2 / 3)
@@ -130,6 +131,5 @@ def test_pass_at_every_power_of_two():
 
 def test_a_summary_survives_a_round_trip_through_json():
     found = json.loads(json.dumps(summarise(rows([[1, 0], [0, 0], [1, 1]])).as_json()))
-    assert (
-        found["mean_at_k"]["mean"] == pytest.approx(0.5) and found["pass_at"]["2"]["problems"] == 3
-    )
+    assert found["mean_at_k"]["mean"] == pytest.approx(0.5)
+    assert found["pass_at"]["2"]["problems"] == 3

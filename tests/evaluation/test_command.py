@@ -25,7 +25,9 @@ def test_numbers_and_where_the_samples_are(
     lengths = ("--max-prompt-tokens", 64, "--max-response-tokens", 32)
     call = ("evaluate", checkpoints[0], "-b", own_benchmark, *lengths, "--home", tmp_path, "--k", 3)
     code, out, err = rpg(monkeypatch, capsys, *call)
-    assert code == 0 and "mine: 72/72 samples, " in err and "tokens/s, 0:00 left" in err
+    assert code == 0
+    assert "mine: 72/72 samples, " in err
+    assert "tokens/s, 0:00 left" in err
     line = next(line for line in out.splitlines() if line.startswith("mine "))
     assert re.match(r"mine +24 +3 +0\.\d{3} \[0\.\d{3}, [01]\.\d{3}\] +0\.\d{3} \[0\.\d{3}, ", line)
     [path] = (tmp_path / "evaluations").rglob("mine.parquet")
@@ -62,7 +64,9 @@ def test_numbers_and_where_the_samples_are(
 def test_a_mistake_is_a_line_and_exit_code_2(arguments, words, tmp_path, monkeypatch, capsys):
     home = ["--home", tmp_path] if arguments else []
     code, _, err = rpg(monkeypatch, capsys, "evaluate", *arguments, *home)
-    assert code == 2 and words in err and "Traceback" not in err
+    assert code == 2
+    assert words in err
+    assert "Traceback" not in err
     assert not (tmp_path / "evaluations").exists()
 
 
@@ -70,7 +74,8 @@ def test_a_folder_without_a_model_is_refused(own_benchmark, tmp_path, monkeypatc
     code, _, err = rpg(
         monkeypatch, capsys, "evaluate", tmp_path, "-b", own_benchmark, "--home", tmp_path
     )
-    assert code == 2 and f"{tmp_path} is not a Hugging Face model: config.json is missing" in err
+    assert code == 2
+    assert f"{tmp_path} is not a Hugging Face model: config.json is missing" in err
 
 
 def test_a_preset_sets_what_is_not_given_and_several_prompts_say_how_far_the_accuracy_moves(
@@ -94,8 +99,11 @@ def test_a_preset_sets_what_is_not_given_and_several_prompts_say_how_far_the_acc
     assert set(entries) == {"mine", "mine-prompt-2", "mine-prompt-3"}
     identity = entries["mine"]["identity"]
     sampling = identity["sampling"]
-    assert identity["samples_per_problem"] == 3 and sampling["temperature"] == 0.8
-    assert sampling["restriction"]["top_p"] == 0.9 and sampling["max_response_tokens"] == 8
+    assert identity["samples_per_problem"] == 3
+    assert sampling["temperature"] == 0.8
+    assert sampling["restriction"]["top_p"] == 0.9
+    assert sampling["max_response_tokens"] == 8
     assert len({entry["identity"]["prompt"]["template"] for entry in entries.values()}) == 3
-    assert "arXiv 2504.07086" in out and "with another prompt" in out
+    assert "arXiv 2504.07086" in out
+    assert "with another prompt" in out
     assert set(entries["mine"]["standard_deviations"]) == {"prompt", "problem", "sampling"}

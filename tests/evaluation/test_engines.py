@@ -66,7 +66,8 @@ def test_what_can_be_drawn_and_what_ends_a_response_is_the_same(
     assert min(len(one.ids) for one in expected) >= restriction.min_tokens
     if restriction.stop:
         ended = [one for one in expected if one.text.endswith(restriction.stop)]
-        assert ended and not any(one.truncated for one in ended)
+        assert ended
+        assert not any(one.truncated for one in ended)
     other.close()
 
 

@@ -30,11 +30,11 @@ def test_one_engine_serves_all_checkpoints_and_an_old_name_means_the_same(layout
     other = register(layout, "other", checkpoints, "huggingface")
     assert len(pending_evaluations(one)) == 2
     evaluator = Evaluator(layout, "sweep", lambda line: None)
-    assert (
-        evaluator.pass_over() == 4 and pending_evaluations(one) == pending_evaluations(other) == []
-    )
+    assert evaluator.pass_over() == 4
+    assert pending_evaluations(one) == pending_evaluations(other) == []
     for step in (0, 1):
-        assert rows(one, step) == rows(other, step) and len(rows(one, step)) == 2 * 64
+        assert rows(one, step) == rows(other, step)
+        assert len(rows(one, step)) == 2 * 64
     assert rows(one, 0) != rows(one, 1)
     assert len(evaluator._engines) == 2, "one engine per kind, not one per checkpoint"
     for prefix in ("Answer:", ""):
@@ -96,7 +96,8 @@ def test_an_engine_that_broke_is_replaced_and_its_checkpoint_reported(
         "cannot be evaluated on chain-easy: the cluster is gone"
         in read_json_object(record)["error"]
     )
-    assert Evaluator(layout, "sweep", said.append).pass_over() == 1 and not record.exists()
+    assert Evaluator(layout, "sweep", said.append).pass_over() == 1
+    assert not record.exists()
 
 
 def test_by_hand_a_checkpoint_gives_the_samples_of_its_sweep(
@@ -129,4 +130,5 @@ def test_a_cluster_without_nodes_is_waited_for_and_nothing_is_kept_of_it_in_betw
     ]
     evaluator = Evaluator(layout, "sweep", _engines={"here": None, "there": there})
     evaluator.until(iter([False, True]).__next__)
-    assert list(evaluator._engines) == ["here"] and cluster.kill.called
+    assert list(evaluator._engines) == ["here"]
+    assert cluster.kill.called

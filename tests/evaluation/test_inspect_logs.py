@@ -42,7 +42,8 @@ def test_our_samples_come_back_from_a_log(checkpoints, own_benchmark, tmp_path):
     assert read_eval_log(str(aside), header_only=True).results.total_samples == 6 * 24
     header = read_eval_log(str(path), header_only=True)
     accuracy = header.results.scores[0].metrics["accuracy"].value
-    assert header.status == "success" and accuracy == pytest.approx(ours.summary.mean_at_k.mean)
+    assert header.status == "success"
+    assert accuracy == pytest.approx(ours.summary.mean_at_k.mean)
     rows = read_samples(ours.samples).to_pylist()
     one = read_eval_log_sample(str(path), id=rows[5]["problem_id"], epoch=rows[5]["sample"] + 1)
     assert (one.output.completion, one.target) == (rows[5]["response"], rows[5]["answer"])
@@ -85,7 +86,8 @@ def test_an_evaluation_of_inspect_stands_beside_ours_and_can_be_graded_by_our_ru
             "SELECT model, benchmark, k, problems, accuracy, origin, engine FROM evals"
         ).fetchall()
         samples = db.sql("SELECT problem_id, sample, correct FROM samples").fetchall()
-    assert row[:4] == ("mockllm/model", "sums", 2, 2) and row[5:] == ("hand", "inspect")
+    assert row[:4] == ("mockllm/model", "sums", 2, 2)
+    assert row[5:] == ("hand", "inspect")
     assert row[4] == pytest.approx(sum(correct for *_, correct in samples) / 4)
     assert {(problem, sample) for problem, sample, _ in samples} == {
         (p, s) for p in "ab" for s in (0, 1)

@@ -44,7 +44,8 @@ def test_a_joined_checkpoint_has_the_samples_of_our_own_and_is_paired_with_them(
     """The same weights under the same seed: the very samples; and a paired test where there was
     none."""
     found, scores = summary(layout)
-    assert scores == {1: 0.75} and any("no paired test" in note for note in found.notes)
+    assert scores == {1: 0.75}
+    assert any("no paired test" in note for note in found.notes)
     assert found.table.set_index("variant").loc["TRL", "verdict"] == ""
     for step in (0, 1):
         written = join(layout, "sweep/TRL", checkpoints[0], step, say=lambda line: None)

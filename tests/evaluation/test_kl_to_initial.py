@@ -73,7 +73,8 @@ def test_each_evaluation_measures_it_and_the_database_has_it(tmp_path, checkpoin
         rows = db.execute(
             "SELECT step, direction, per_response, per_token_se FROM drift ORDER BY ALL"
         ).fetchall()
-    assert len(rows) == 8 and all(math.isfinite(value) for row in rows for value in row[2:])
+    assert len(rows) == 8
+    assert all(math.isfinite(value) for row in rows for value in row[2:])
 
 
 def test_it_is_the_sum_over_the_vocabulary_at_each_prefix_of_the_stored_responses(
@@ -124,7 +125,8 @@ def test_it_is_equal_to_the_bit_whatever_else_is_in_the_folder_and_whenever_it_e
     assert evaluated("rising", 2, 3) == ([two, three], 2 * 3)
     assert evaluated("falling", 3, 2) == ([two, three], 2 * 3)
     end = iter([0, 1, 0, 0, 0, 1])  # at both steps
-    assert evaluated("ended", 3) == ([three], 2 * 3) and next(end, None) is None
+    assert evaluated("ended", 3) == ([three], 2 * 3)
+    assert next(end, None) is None
 
 
 def test_responses_that_an_older_version_stored_without_tokens_get_them(

@@ -106,7 +106,8 @@ def test_a_worker_that_is_killed_is_replaced_and_no_sample_changes(workers, chec
     replaced = [
         line for line in said if "is replaced" in line
     ]  # the others say how long it is waited for
-    assert len(replaced) == 1 and said[0] == replaced[0]
+    assert len(replaced) == 1
+    assert said[0] == replaced[0]
 
 
 @long

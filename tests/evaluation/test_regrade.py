@@ -72,13 +72,13 @@ def test_regrading_an_evaluation_keeps_its_first_grades(by_hand):
     assert (found.samples, found.right_before, found.right_after) == (8, 5, 6)
     assert found.changes == CHANGES
     assert (by_hand / "mine.parquet").read_bytes() == before, "the first grades stay"
-    assert metadata(found.grades)["rules"] == RECIPE and list(
-        gradings(by_hand / "mine.parquet")
-    ) == [RECIPE]
+    assert metadata(found.grades)["rules"] == RECIPE
+    assert list(gradings(by_hand / "mine.parquet")) == [RECIPE]
     right = [r for _, _, some in RESPONSES for _, _, r in some]
     assert [row["correct"] for row in read_grades(found.grades)] == right
     record = json.loads((by_hand / "evaluation.json").read_text())["mine"]
-    assert record["summary"] == {"k": 2} and record["rules"] == LINES
+    assert record["summary"] == {"k": 2}
+    assert record["rules"] == LINES
 
 
 def test_what_was_graded_by_these_rules_is_not_graded_again(by_hand):
@@ -91,7 +91,8 @@ def test_what_was_graded_by_these_rules_is_not_graded_again(by_hand):
     # Grades of samples that are others now are not taken for theirs.
     write_samples(by_hand / "mine.parquet", rows()[:4], LINES)
     [other] = regrade(by_hand, "recipe", say=lines.append)
-    assert other.samples == 4 and lines[-1] == f"mine: 4 samples graded by {RECIPE}"
+    assert other.samples == 4
+    assert lines[-1] == f"mine: 4 samples graded by {RECIPE}"
 
 
 def test_the_default_rules_again_find_what_a_newer_version_changes(by_hand):
@@ -120,7 +121,8 @@ def test_a_run_and_a_whole_sweep_are_regraded(tmp_path):
     write_manifest(folder, manifest)
     write_eval(folder, "aime24", 4, rows(), LINES)
     [found] = regrade(folder.path, say=str)
-    assert found.what == "one, step 4 on aime24" and found.changes == CHANGES
+    assert found.what == "one, step 4 on aime24"
+    assert found.changes == CHANGES
     assert folder.eval_steps("aime24") == [4], "grades are not taken for another evaluation"
     assert regrade(layout.sweep_folder("sweep"), say=str) == [found]
     assert regrade(folder.checkpoints / "step-000004", say=str) == [found]
@@ -129,7 +131,8 @@ def test_a_run_and_a_whole_sweep_are_regraded(tmp_path):
 def test_the_command_shows_what_changed_per_problem(by_hand):
     call = ["evaluate", "model", "--regrade", "--home", str(by_hand.parents[1])]
     ended = CliRunner(env={"COLUMNS": "140"}).invoke(load(), call)
-    assert ended.exit_code == 0 and f"mine: 8 samples graded by {RECIPE}" in ended.stderr
+    assert ended.exit_code == 0
+    assert f"mine: 8 samples graded by {RECIPE}" in ended.stderr
     lines = [line.split() for line in ended.stdout.splitlines()]
     for line in ("mine 8 5 6", "half 2 2 1", "six 2 0 1"):
         assert line.split() in lines

@@ -53,7 +53,8 @@ def test_of_several_runs_the_strictest_limits_hold():
     ]
     assert strictest([*ours, OnRay(type="ray")]) == ThisMachine(threads=1, niceness=9, memory_gib=3)
     assert strictest([ThisMachine(threads=4, niceness=0)]) == ThisMachine(threads=4, niceness=0)
-    assert strictest([OnRay(type="ray")]) is None and strictest([]) is None
+    assert strictest([OnRay(type="ray")]) is None
+    assert strictest([]) is None
 
 
 def test_a_failure_for_want_of_memory_names_the_field():
@@ -111,7 +112,8 @@ def test_too_little_memory_is_said_with_its_field(checkpoints, tmp_path):
     child = evaluator(layout)
     code = child.wait()
     said = child.output()
-    assert code == 1 and said.startswith("evaluation.place.memory_gib: 0.01, but the process uses")
+    assert code == 1
+    assert said.startswith("evaluation.place.memory_gib: 0.01, but the process uses")
     assert "Traceback" not in said
 
 
@@ -164,4 +166,5 @@ def test_the_sweep_starts_a_killed_evaluation_again(checkpoints, tmp_path):
         over.set()
         task.join(HANG)
         fork_server.close()
-    assert not task.is_alive() and len(rows(folder, 0)) == 64 * 12
+    assert not task.is_alive()
+    assert len(rows(folder, 0)) == 64 * 12

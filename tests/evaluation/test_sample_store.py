@@ -107,7 +107,8 @@ def test_every_sample_is_drawn_once_whatever_happens(
     here(*command(16))
     expected = drawn()
     expected.subtract(lost)
-    assert len(expected) == 24 * 16 and set(expected.values()) == {1}
+    assert len(expected) == 24 * 16
+    assert set(expected.values()) == {1}
 
     own_benchmark.write_text(own_benchmark.read_text().replace("marker: '#'", "marker: '='"))
     monkeypatch.setattr(LocalEngine, "load", lambda *_: pytest.fail("the model is not needed"))
@@ -129,7 +130,8 @@ def test_a_torn_batch_costs_itself_only_and_settings_are_not_mixed(tmp_path):
     [file] = first.folder.glob("*.jsonl.gz")
     file.write_bytes(file.read_bytes()[:-5])
     second = Draws(tmp_path, {"seed": 0}, "another name")
-    assert second.read() == {keys[0]: draw} and second.key == first.key
+    assert second.read() == {keys[0]: draw}
+    assert second.key == first.key
     second.add({keys[2]: draw})
     second.add({keys[3]: draw})
     assert set(first.read()) == set(keys)

@@ -33,14 +33,17 @@ def test_every_sample_is_kept_with_what_was_extracted_and_why(checkpoints, own_b
         checkpoints[0], [own_benchmark], out=tmp_path / "out", say=lines.append, **LIMITS
     )
     rows = samples(result)
-    assert len(rows) == 24 * 4 and set(rows[0]) == set(EVAL_COLUMNS)
+    assert len(rows) == 24 * 4
+    assert set(rows[0]) == set(EVAL_COLUMNS)
     right = [row for row in rows if row["correct"]]
     assert 0 < len(right) < len(rows)
     assert all(row["extracted"] == row["answer"] and row["reason"] == "correct" for row in right)
     assert result.summary.mean_at_k.mean == pytest.approx(len(right) / len(rows))
-    assert lines[-1].startswith("mine: 96/96 samples, ") and "tokens/s" in lines[-1]
+    assert lines[-1].startswith("mine: 96/96 samples, ")
+    assert "tokens/s" in lines[-1]
     record = json.loads((tmp_path / "out" / "evaluation.json").read_text())["mine"]
-    assert record["summary"]["k"] == 4 and record["identity"]["prompt"]["version"] == 1
+    assert record["summary"]["k"] == 4
+    assert record["identity"]["prompt"]["version"] == 1
 
 
 def test_what_is_done_is_not_done_again_and_a_change_is(checkpoints, own_benchmark, tmp_path):
@@ -54,7 +57,8 @@ def test_what_is_done_is_not_done_again_and_a_change_is(checkpoints, own_benchma
 
     _, first = run()
     lines, again = run()
-    assert lines == ["mine: already done"] and again == first
+    assert lines == ["mine: already done"]
+    assert again == first
     narrow = Restriction(top_k=3, top_p=0.9, stop=("#",))
     changes = (
         {"seed": 1},
@@ -64,7 +68,8 @@ def test_what_is_done_is_not_done_again_and_a_change_is(checkpoints, own_benchma
     )
     for change in (*changes, {"restriction": narrow}):
         lines, other = run(**change)
-        assert lines != ["mine: already done"] and other != first
+        assert lines != ["mine: already done"]
+        assert other != first
     assert run(restriction=narrow) == (["mine: already done"], other)
     assert all("#" not in row["response"][:-1] for row in other)
     lines, more = run(samples_per_problem=6)
@@ -101,7 +106,8 @@ def test_results_of_older_versions_stay_valid_and_are_added_to(
     atomic_write_json(tmp_path / "out" / "evaluation.json", record)
     assert run(2) == (["mine: already done"], first)
     lines, more = run(3)
-    assert lines[0] == "mine: 48/72 samples" and [row for row in more if row["sample"] < 2] == first
+    assert lines[0] == "mine: 48/72 samples"
+    assert [row for row in more if row["sample"] < 2] == first
 
 
 def test_a_limit_takes_the_first_problems_and_is_not_the_whole(
@@ -111,7 +117,8 @@ def test_a_limit_takes_the_first_problems_and_is_not_the_whole(
     first = samples(some)
     [whole] = evaluate(checkpoints[0], [own_benchmark], out=tmp_path, say=str, **LIMITS)
     assert (some.summary.problems, whole.summary.problems) == (3, 24)
-    assert some.notes == whole.notes == [] and samples(whole)[:12] == first
+    assert some.notes == whole.notes == []
+    assert samples(whole)[:12] == first
 
 
 @pytest.mark.parametrize("kind", [VLLM])
@@ -122,7 +129,8 @@ def test_greedy_results_do_not_depend_on_the_engine(kind, checkpoints, own_bench
         how = {"engine": name, "temperature": 0.0, "out": out, "say": str}
         [result] = evaluate(checkpoints[0], [own_benchmark], **how, **LIMITS)
         found.append((samples(result), result.summary))
-    assert found[0] == found[1] and found[0][1].k == 1
+    assert found[0] == found[1]
+    assert found[0][1].k == 1
 
 
 def test_progress_says_samples_speed_and_time_left():
@@ -199,15 +207,16 @@ def test_leaks_and_duplicates_are_reported_with_the_numbers(checkpoints, tmp_pat
     [result] = evaluate(checkpoints[0], [own], training=str(train), out=out, **how)
     found = result.checks
     ids = [row["problem_id"] for row in samples(result)][::2]
-    assert found.rows == 5 and len(ids) == 4
+    assert found.rows == 5
+    assert len(ids) == 4
     [(one, other, similarity)] = found.near_duplicates
-    assert {one, other} == set(ids[:2]) and 0.6 <= similarity < 1
+    assert {one, other} == set(ids[:2])
+    assert 0.6 <= similarity < 1
     assert [(leak.problem, leak.similarity) for leak in found.leaks] == [(ids[2], 1.0)]
     assert (result.summary.problems, result.without_leaks.problems) == (4, 3)
     record = json.loads((tmp_path / "out" / "evaluation.json").read_text())["own"]
-    assert record["checks"]["leaks"][0]["problem"] == ids[2] and record["checks"][
-        "training"
-    ] == str(train)
+    assert record["checks"]["leaks"][0]["problem"] == ids[2]
+    assert record["checks"]["training"] == str(train)
     assert record["summary_without_leaks"]["problems"] == 3
 
 
@@ -254,10 +263,8 @@ def test_what_could_not_be_read_is_said_with_its_reasons():
     rows[90]["second_reading"] = True
     without, unread = _said("mine", rows)
     assert without.startswith("mine: 1.0% of the responses have no answer line")
-    assert (
-        unread.startswith("mine: 6.0% of the answers")
-        and "'perchance' before the value (6)" in unread
-    )
+    assert unread.startswith("mine: 6.0% of the answers")
+    assert "'perchance' before the value (6)" in unread
     assert "a second reader found 1 right and 0 wrong of 6" in unread
     assert len(_said("mine", rows[:90] + rows[90:91])) == 0  # one of 91
 

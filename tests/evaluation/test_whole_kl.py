@@ -159,9 +159,11 @@ def test_what_an_environment_says_is_context_only():
 def test_errors_are_over_problems_and_of_one_problem_over_its_samples():
     three = [np.array([[1.0, 2], [3.0, 2]]), np.array([[4.0, 4], [4.0, 4]]), np.array([[9.0, 3]])]
     estimate = summary(three)
-    assert estimate.per_response == 5 and estimate.per_token == pytest.approx(5 / 3)
+    assert estimate.per_response == 5
+    assert estimate.per_token == pytest.approx(5 / 3)
     assert estimate.per_response_se == pytest.approx(np.std([2, 4, 9], ddof=1) / np.sqrt(3))
     assert (estimate.responses, estimate.problems) == (5, 3)
     one = summary(three[:1])
-    assert one.per_response_se == pytest.approx(1.0) and one.per_response == 2
+    assert one.per_response_se == pytest.approx(1.0)
+    assert one.per_response == 2
     assert summary(three[2:]).per_response_se is None

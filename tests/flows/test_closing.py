@@ -120,7 +120,8 @@ def test_a_damaged_evaluation_is_named_and_owed_again(home, finished, command_li
 
     for command in ("status", "report"):
         code, out, err = command_line(command, "closing")
-        assert code == 1 and f"damaged: {folder.name}/evals/{benchmark}/step-000004.parquet" in err
+        assert code == 1
+        assert f"damaged: {folder.name}/evals/{benchmark}/step-000004.parquet" in err
     assert "it counts nowhere" in out, "the notes of the report"
     again = sweep_of(finished, [5, 6], home=home, **prefect)
 
@@ -150,7 +151,8 @@ def test_a_damaged_manifest_is_named_then_written_again(home, command_line):
     folder.manifest_path.write_bytes(b"\x00garbage")
 
     code, _, err = command_line("report", "closing")
-    assert code == 1 and f"damaged: {folder.name}/manifest.json" in err
+    assert code == 1
+    assert f"damaged: {folder.name}/manifest.json" in err
     code, _, err = command_line("sweep", "closing.yaml")
 
     assert code == 0, err

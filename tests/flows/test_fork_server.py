@@ -40,8 +40,10 @@ def test_a_child_has_its_log_its_exit_code_and_its_environment(fork_server, tmp_
     child = children.start(
         programs.TRAINER.format("local"), tmp_path / "none", log=log, extra={"RPG_X": "1"}
     )
-    assert children.wait(child) == 2 and "expected a run's folder" in log.read_text()
-    assert birth(child.pid) is None and child.pid != os.getpid()
+    assert children.wait(child) == 2
+    assert "expected a run's folder" in log.read_text()
+    assert birth(child.pid) is None
+    assert child.pid != os.getpid()
 
 
 def test_a_child_waits_for_its_input_leads_a_session_and_holds_what_it_keeps(
@@ -54,7 +56,8 @@ def test_a_child_waits_for_its_input_leads_a_session_and_holds_what_it_keeps(
         programs.EVALUATOR, busy, log=tmp_path / "log", stdin=subprocess.PIPE, keep=[lock]
     )
     os.close(lock)
-    assert os.getsid(child.pid) == os.getpgid(child.pid) == child.pid and child.poll() is None
+    assert os.getsid(child.pid) == os.getpgid(child.pid) == child.pid
+    assert child.poll() is None
     other = os.open(tmp_path / "lock", os.O_RDWR)
     with pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -79,7 +82,8 @@ def test_a_fork_server_that_dies_takes_its_children_along_and_others_begin_witho
     without = children.start(
         programs.TRAINER.format("local"), tmp_path / "none", log=tmp_path / "log"
     )
-    assert isinstance(without, subprocess.Popen) and children.wait(without) == 2
+    assert isinstance(without, subprocess.Popen)
+    assert children.wait(without) == 2
     children.stop()
     with pytest.raises(Stopped):
         children.start(programs.EVALUATOR, busy, log=tmp_path / "log")

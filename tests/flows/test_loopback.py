@@ -56,7 +56,8 @@ def test_a_client_can_be_made_within_though_its_proxy_needs_a_package(monkeypatc
         httpx.Client().close()
         assert child_environment()["NO_PROXY"] == "intranet.example,127.0.0.1,localhost,::1"
 
-    assert os.environ["NO_PROXY"] == "intranet.example" and "no_proxy" not in os.environ
+    assert os.environ["NO_PROXY"] == "intranet.example"
+    assert "no_proxy" not in os.environ
 
 
 def test_children_keep_the_users_proxies_for_everything_else(monkeypatch):

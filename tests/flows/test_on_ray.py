@@ -79,10 +79,8 @@ def test_a_sweep_asks_a_cluster_for_all_its_runs_and_this_machine_for_one_per_co
         runs = [SimpleNamespace(spec=SimpleNamespace(backend=LocalBackend(**backend)))] * count
         return default_workers(SimpleNamespace(runs=runs))
 
-    assert (
-        workers(54, place={"type": "ray"}) == 54
-        and workers(500, place={"type": "ray"}) == MOST_AT_ONCE
-    )
+    assert workers(54, place={"type": "ray"}) == 54
+    assert workers(500, place={"type": "ray"}) == MOST_AT_ONCE
     assert workers(54) == cores()
 
 
@@ -111,11 +109,11 @@ def test_what_no_node_is_large_enough_for_is_said_with_the_numbers():
         {"CPU": 8.0, "GPU": 1.0, "memory": 64.0 * 2**30},
         {"CPU": 64.0, "memory": 16.0 * 2**30},
     ]
-    assert fits(nodes, {"num_cpus": 8, "num_gpus": 1}) and fits(
-        nodes, {"num_cpus": 64, "num_gpus": 0}
-    )
+    assert fits(nodes, {"num_cpus": 8, "num_gpus": 1})
+    assert fits(nodes, {"num_cpus": 64, "num_gpus": 0})
     needs = {"num_cpus": 16, "num_gpus": 1, "memory": 32 * 2**30}
-    assert not fits(nodes, needs) and not fits([], {"num_cpus": 1})
+    assert not fits(nodes, needs)
+    assert not fits([], {"num_cpus": 1})
     assert too_much(nodes, needs).endswith(
         "cpus 16, gpus 1, memory_gib 32 on one node, and no node of the cluster has that "
         "(at most cpus 64, gpus 1, memory_gib 64)"
@@ -160,7 +158,8 @@ def test_a_training_whose_worker_is_killed_gives_its_lease_back(folder, tmp_path
     try:
         until(lambda: folder.lease(), "the training", lambda: worker.poll() is not None)
         until(lambda: b"up" in folder.log_path.read_bytes(), "its first line")
-        assert folder.waiting() is None and folder.state() == "running"
+        assert folder.waiting() is None
+        assert folder.state() == "running"
         worker.send_signal(killed)
         worker.wait()
         until(lambda: folder.lease() is None, "the lease's end")
@@ -264,7 +263,8 @@ def test_a_run_waits_for_a_node_that_is_promised_or_for_as_long_as_it_is_told(
             started_node(node_command(address, "127.0.0.11"), tmp_path / "node.log")
         )
         stack.callback(node.terminate)
-        assert told.wait() == 0 and folder.waiting() is None
+        assert told.wait() == 0
+        assert folder.waiting() is None
 
 
 class Fake:
@@ -315,8 +315,11 @@ def test_a_run_that_loses_its_node_is_started_again(folder, tmp_path, monkeypatc
         {"code": 0, "newest": 1},
     ]
     left, said = trained(folder, tmp_path, monkeypatch, *steps)
-    assert left == [] and len(said) == 6 and "its node is gone; it is restarted" in said[0]
-    assert folder.waiting() is None and not folder.failed_path.exists()
+    assert left == []
+    assert len(said) == 6
+    assert "its node is gone; it is restarted" in said[0]
+    assert folder.waiting() is None
+    assert not folder.failed_path.exists()
 
 
 @pytest.mark.parametrize(
@@ -491,8 +494,10 @@ def test_three_runs_on_two_nodes_survive_the_loss_of_a_node_and_the_conductor(
         assert begin().wait(HANG) == 0, log.read_text()
     undisturbed = trained_here(tmp_path / "cluster.yaml", tmp_path / "here")
     for mine, theirs in zip(undisturbed, folders, strict=True):
-        assert theirs.done_path.exists() and mine.name == theirs.name
-        assert numbers(mine) == numbers(theirs) and len(numbers(mine)) == STEPS
+        assert theirs.done_path.exists()
+        assert mine.name == theirs.name
+        assert numbers(mine) == numbers(theirs)
+        assert len(numbers(mine)) == STEPS
         assert any((row.get("grad_norm") or 0) > 0 for row in numbers(mine)), "it learns something"
         weights = [folder.checkpoint(STEPS) / "model.safetensors" for folder in (mine, theirs)]
         assert weights[0].read_bytes() == weights[1].read_bytes()

@@ -79,15 +79,14 @@ def test_the_commit_is_named_among_others_by_the_smallest_sweep_and_the_checkout
         head = commit("new", f"harmless, too {number}")
     ran = []
     said, excused = blame(record("new", head), record("old", first), root, nights(str, ran))
-    assert not excused and said.startswith(
-        f"commit {guilty[:7]} (anna: a sign is flipped) is the cause"
-    )
-    assert ran[0] == ("old", ("small", "large")) and {labels for _, labels in ran[1:]} == {
-        ("small",)
-    }
+    assert not excused
+    assert said.startswith(f"commit {guilty[:7]} (anna: a sign is flipped) is the cause")
+    assert ran[0] == ("old", ("small", "large"))
+    assert {labels for _, labels in ran[1:]} == {("small",)}
     assert len(ran) < 8, "it halves"
     listed = _git(root, "worktree", "list")
-    assert len(listed.splitlines()) == 1 and (root / "bits").read_text() == "new"
+    assert len(listed.splitlines()) == 1
+    assert (root / "bits").read_text() == "new"
 
 
 def test_another_environment_excuses_what_the_settled_commit_does_in_it_too_and_nothing_else(
@@ -102,18 +101,22 @@ def test_another_environment_excuses_what_the_settled_commit_does_in_it_too_and_
     before = record("1.0", first)
     head = commit("1.0", "harmless")
     said, excused = blame(record("1.0 rounded", head, B), before, root, nights(rounded, []))
-    assert excused and "the environment changed them, not the code" in said
+    assert excused
+    assert "the environment changed them, not the code" in said
     excused = blame(record("1.0 rounded", head), before, root, nights(rounded, []))[1]
     assert not excused, "nothing that is known changed"
     edited = record("1.0 rounded", head, B)
     edited["digests"]["small / v / seed 0"]["spec"] = "of an edited file"
     said, excused = blame(edited, before, root, nights(rounded, []))
-    assert not excused and "the configuration changed them, not the code" in said
+    assert not excused
+    assert "the configuration changed them, not the code" in said
     fewer = record("1.0 rounded", head, B, labels=("small",))
     assert not blame(fewer, before, root, nights(rounded, []))[1], "runs are missing, too"
     guilty = commit("2.0", "another loss")
     said, excused = blame(record("2.0 rounded", guilty, B), before, root, nights(rounded, []))
-    assert not excused and "another loss" in said and "the environment changes numbers, too" in said
+    assert not excused
+    assert "another loss" in said
+    assert "the environment changes numbers, too" in said
 
 
 def test_where_no_commit_can_be_run_the_cause_stays_unknown(checkout, tmp_path):
@@ -128,7 +131,9 @@ def test_where_no_commit_can_be_run_the_cause_stays_unknown(checkout, tmp_path):
         (record("old", commit("broken")), root, "does not run here: 1 runs failed"),
     ):
         said, excused = blame(record("new", first, B), before, place, night)
-        assert not excused and said.startswith("cause unknown: ") and why in said
+        assert not excused
+        assert said.startswith("cause unknown: ")
+        assert why in said
     assert "not deterministic" in blame(record("new", first), record("old", first), root, night)[0]
 
 

@@ -77,9 +77,8 @@ OPERATING = {
 def test_a_field_that_operates_keeps_the_finished_run_and_is_written_down(sweep, layout, field):
     before = finished(layout, sweep())
     after = register(sweep(**{field: OPERATING[field]}), layout)
-    assert after == before and all(
-        f.state() == "done" and not pending_evaluations(f) for f in after
-    )
+    assert after == before
+    assert all(f.state() == "done" and not pending_evaluations(f) for f in after)
     assert flat(after[0].read_manifest()["spec"])[field] == OPERATING[field]
 
 
@@ -88,13 +87,13 @@ def test_more_samples_go_on_from_those_there_are_and_are_not_owed_without_weight
     note_removed(gone, [0])
     shutil.rmtree(gone.checkpoint(0))
     [again, _] = register(sweep(**{"evaluation.samples_per_problem": 8}), layout)
-    assert again == folder and folder.state() == "interrupted"
+    assert again == folder
+    assert folder.state() == "interrupted"
     assert pending_evaluations(folder) == [
         (b, s) for s in (0, 2, 4) for b in ("chain-one", "chain-two")
     ]
-    assert (
-        folder.fewer_path("chain-one", 2).exists() and not folder.eval_path("chain-one", 2).exists()
-    )
+    assert folder.fewer_path("chain-one", 2).exists()
+    assert not folder.eval_path("chain-one", 2).exists()
     assert {step for _, step in pending_evaluations(gone)} == {2, 4}
     assert gone.eval_steps("chain-one") == [0], "what was drawn from them stays"
 
@@ -127,7 +126,8 @@ def test_first_steps_are_evaluated_by_default_and_finished_runs_owe_nothing(swee
     folder.checkpoint(2).mkdir()
     for _ in range(2):
         [again, new] = register(sweep(**LONG), layout)
-        assert again == folder and folder.state() == "done"
+        assert again == folder
+        assert folder.state() == "done"
         assert folder.read_manifest()["eval_steps"] == [0, 12, 24], "not even where weights are"
     shutil.rmtree(new.path)
     [_, new] = register(sweep(**LONG), layout)
@@ -155,9 +155,11 @@ def test_fewer_benchmarks_and_more_of_them_again(sweep, layout):
 def test_another_temperature_evaluates_anew_and_the_samples_before_come_back(sweep, layout):
     [folder, _] = finished(layout, sweep())
     register(sweep(**{"evaluation.temperature": 0.5}), layout)
-    assert len(pending_evaluations(folder)) == 6 and folder.benchmarks() == []
+    assert len(pending_evaluations(folder)) == 6
+    assert folder.benchmarks() == []
     register(sweep(), layout)
-    assert not pending_evaluations(folder) and folder.eval_steps("chain-one") == [0, 2, 4]
+    assert not pending_evaluations(folder)
+    assert folder.eval_steps("chain-one") == [0, 2, 4]
 
 
 def test_a_longer_run_goes_on_where_the_shorter_one_ended(sweep, layout):
@@ -238,4 +240,5 @@ def test_a_conductor_opens_as_many_files_as_it_may(sweep, layout, monkeypatch):
     limits = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 4096))
     monkeypatch.setattr(resource, "setrlimit", lambda _, pair: limits.append(pair))
-    assert conduct(sweep(), layout, [], 1, None) is None and limits == [(4096, 4096)]
+    assert conduct(sweep(), layout, [], 1, None) is None
+    assert limits == [(4096, 4096)]

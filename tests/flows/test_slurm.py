@@ -69,7 +69,8 @@ def test_what_a_run_needs_becomes_options_of_sbatch(tmp_path, monkeypatch):
     )
     queue = slurm_queue.SlurmQueue(remote.folder.path.parent)
     queue._submit_array(slurm_queue.Job("rpg.backends.local", 3, 1, backend.place), [remote])
-    assert "--array=0-0%4" in words and words[7:17] == [
+    assert "--array=0-0%4" in words
+    assert words[7:17] == [
         "--nodes=1",
         "--ntasks-per-node=1",
         "--cpus-per-task=3",
@@ -101,7 +102,8 @@ def test_what_slurm_could_not_take_is_refused(place, why):
 def test_without_slurm_a_sweep_says_so_before_anything_starts(tmp_path):
     (tmp_path / "long.yaml").write_text(LONG)
     done = rpg(tmp_path, "sweep", "long.yaml", *ON_SLURM, module=TRIVIAL, PATH="/usr/bin/nowhere")
-    assert done.returncode == 1 and "backend.place.type: slurm, but sbatch, squeue" in done.stderr
+    assert done.returncode == 1
+    assert "backend.place.type: slurm, but sbatch, squeue" in done.stderr
 
 
 @pytest.mark.system
@@ -127,8 +129,10 @@ def test_runs_with_a_preemption_a_node_failure_and_a_timeout_are_what_this_machi
     ]
     assert arrays == ["0-1", "0-0"]
     for one, other in zip(mine, Layout.at(tmp_path / "there").run_folders("jobs"), strict=True):
-        assert other.done_path.exists() and one.name == other.name
-        assert numbers(one) == numbers(other) and len(numbers(one)) == STEPS
+        assert other.done_path.exists()
+        assert one.name == other.name
+        assert numbers(one) == numbers(other)
+        assert len(numbers(one)) == STEPS
         weights = [folder.checkpoint(STEPS) / "model.safetensors" for folder in (one, other)]
         assert weights[0].read_bytes() == weights[1].read_bytes()
         assert read_eval(one, "chain-two", STEPS).equals(read_eval(other, "chain-two", STEPS))
@@ -216,7 +220,8 @@ def test_jobs_that_slurm_does_not_cancel_are_named(tmp_path, monkeypatch, capsys
     )
     queue.close()
     assert "which go on: scancel 7_0\n" in capsys.readouterr().err
-    assert asked[0][0][3:5] == ["-u", str(os.getuid())] and "SQUEUE_PARTITION" not in asked[0][1]
+    assert asked[0][0][3:5] == ["-u", str(os.getuid())]
+    assert "SQUEUE_PARTITION" not in asked[0][1]
 
 
 def states(environment):
@@ -296,7 +301,8 @@ def test_on_slurm_itself_jobs_are_preempted_lose_their_node_and_are_cancelled(tm
             assert sweep.wait(HANG) == 0, (tmp_path / "data.log").read_text()
             for folder in layout.run_folders("short"):
                 assert [row["step"] for row in folder.read_metrics()] == list(range(1, steps + 1))
-                assert folder.done_path.exists() and len(folder.attempts()) == 3
+                assert folder.done_path.exists()
+                assert len(folder.attempts()) == 3
             sweep = begin("long")
             until(lambda: at_work("long", 1), "two more jobs", lambda: sweep.poll() is not None)
             os.killpg(sweep.pid, signal.SIGINT)

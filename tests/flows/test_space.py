@@ -41,17 +41,20 @@ def test_it_waits_says_why_and_goes_on_by_itself(tmp_path, free):
     thread.start()
     until(folder.waiting, "the run says what it waits for")
     [view] = Watch([folder]).views()
-    assert view.state == "queued" and view.error.startswith("waits for disk space: 0 MB free, ")
+    assert view.state == "queued"
+    assert view.error.startswith("waits for disk space: 0 MB free, ")
     with (terminal := Console(width=80)).capture() as shown:
         terminal.print(table([view, view]))
     assert " queued " in shown.get() and " 0/3 " in shown.get(), (
         "beside a line longer than the terminal"
     )
     assert " ".join(shown.get().split()).endswith(f"one seed 0, one seed 0: {view.error}")
-    assert "rpg gc" in view.error and not began.is_set()
+    assert "rpg gc" in view.error
+    assert not began.is_set()
     free["free"] = 2 * bytes_needed(folder)
     thread.join()
-    assert began.is_set() and not disk.reserved
+    assert began.is_set()
+    assert not disk.reserved
 
 
 def test_it_waits_though_the_disk_has_no_room_to_say_so(tmp_path, free, monkeypatch):

@@ -96,14 +96,16 @@ def test_the_flow_run_says_what_it_is_and_holds_its_log_and_artifacts(whole, pre
     trained = [
         f"{folder.name}: trained" for folder in Layout.at(whole / "data").run_folders("plain")
     ]
-    assert lines[0] == "preparing data and warm start" and set(trained) <= set(lines)
+    assert lines[0] == "preparing data and warm start"
+    assert set(trained) <= set(lines)
 
 
 def test_every_stage_left_its_files(bench):
     root, done = bench
     layout = Layout.at(root / "data")
     folders = layout.run_folders("small")
-    assert len(folders) == 2 and all(f.state() == "done" for f in folders)
+    assert len(folders) == 2
+    assert all(f.state() == "done" for f in folders)
     for folder in folders:
         metrics = folder.read_metrics()
         assert [row["step"] for row in metrics] == [1, 2, 3, 4, 5, 6]
@@ -115,7 +117,8 @@ def test_every_stage_left_its_files(bench):
     report = layout.reports("small")
     for name in ("report.png", "report.html"):
         assert (report / name).stat().st_size > 10_000
-    assert "grpo" in done.stdout.lower() and "mean accuracy" in done.stdout.lower()
+    assert "grpo" in done.stdout.lower()
+    assert "mean accuracy" in done.stdout.lower()
 
 
 @pytest.mark.system
@@ -134,11 +137,9 @@ def test_a_second_call_does_nothing_and_says_so(bench):
     root, _ = bench
     before = numbers(root / "data")
     again = rpg(root, "sweep", "small.yaml")
-    assert (
-        again.returncode == 0
-        and "already done" in again.stdout
-        and "nothing was trained" in again.stdout
-    )
+    assert again.returncode == 0
+    assert "already done" in again.stdout
+    assert "nothing was trained" in again.stdout
     assert numbers(root / "data") == before
 
 
@@ -183,11 +184,9 @@ def test_ctrl_c_ends_the_children_and_the_command_it_prints_continues_this_sweep
     sweep = start(whole, "sweep", file.name, *options, str(home), **how, **SLOW)
     until(lambda: (home / "runs").exists() and steps_done(home, "mine"), "a step")
     second = rpg(whole, "sweep", file.name, *options, str(home))
-    assert (
-        second.returncode == 2
-        and "already being run" in second.stderr
-        and str(sweep.pid) in second.stderr
-    )
+    assert second.returncode == 2
+    assert "already being run" in second.stderr
+    assert str(sweep.pid) in second.stderr
     children = psutil.Process(sweep.pid).children(recursive=True)
     sweep.send_signal(signal.SIGINT)
     assert sweep.wait(HANG) == 130
@@ -198,7 +197,8 @@ def test_ctrl_c_ends_the_children_and_the_command_it_prints_continues_this_sweep
     assert printed[:3] == [sys.executable, "-m", "rpg"]
     again = rpg(whole, *printed[3:], **how)
     assert again.returncode == 0, again.stderr
-    assert Layout.at(home).sweeps() == ["mine"] and not (whole / "interrupted" / "runs").exists()
+    assert Layout.at(home).sweeps() == ["mine"]
+    assert not (whole / "interrupted" / "runs").exists()
     [folder] = Layout.at(home).run_folders("mine")
     manifest = folder.read_manifest()
     assert (folder.state(), manifest["seed"], manifest["steps"]) == ("done", 5, 400)
@@ -218,7 +218,9 @@ def test_a_run_that_cannot_train_fails_alone(whole, prefect):
     ]
     said = (whole / "partly.log").read_text()
     reason = victim.read_failed()["error"]
-    assert "killed by signal 9" in reason and reason in said and "Traceback" not in said
+    assert "killed by signal 9" in reason
+    assert reason in said
+    assert "Traceback" not in said
 
 
 def test_a_full_disk_pauses_the_sweep_which_says_so_and_goes_on_with_more_space(
@@ -239,7 +241,9 @@ def test_a_full_disk_pauses_the_sweep_which_says_so_and_goes_on_with_more_space(
             lambda: sweep.poll() is not None,
         )
         said = log.read_text()
-        assert str(disk) in said and "MB needed" in said and "Traceback" not in said
+        assert str(disk) in said
+        assert "MB needed" in said
+        assert "Traceback" not in said
         assert {f.state() for f in Layout.at(disk).run_folders("plain")} <= {"running", "pending"}
         subprocess.run(["mount", "-o", "remount,size=200m", str(disk)], check=True)
         assert sweep.wait(HANG) == 0, log.read_text()
@@ -280,7 +284,8 @@ def test_mistakes_exit_with_two_and_one_clear_message(bench, args, words, monkey
         main()
     said = capsys.readouterr()
     assert end.value.code == 2, said
-    assert "Traceback" not in said.err and said.err.startswith("error: ")
+    assert "Traceback" not in said.err
+    assert said.err.startswith("error: ")
     for word in words:
         assert word in said.err.replace("\n", " ")
 
@@ -297,13 +302,18 @@ def test_the_same_name_with_another_rate_compares_the_new_runs_only(bench, prefe
     second = rpg(tmp_path, "sweep", "small.yaml", *rate, module=TRIVIAL, **prefect)
     assert second.returncode == 0, second.stdout + second.stderr
     new = set(Layout.at(home).read_sweep("small")["runs"])
-    assert not new & old and "RPG-REINFORCE-URKL" not in second.stdout
+    assert not new & old
+    assert "RPG-REINFORCE-URKL" not in second.stdout
     curves = (home / "reports/small/curves.csv").read_text()
     table = (home / "reports/small/table.csv").read_text()
-    assert "grpo" in table and "urkl" not in table and "urkl" not in curves
+    assert "grpo" in table
+    assert "urkl" not in table
+    assert "urkl" not in curves
     shown = rpg(tmp_path, "sql", "select distinct run from scores").stdout
-    assert all(name in shown for name in new) and not any(name in shown for name in old)
+    assert all(name in shown for name in new)
+    assert not any(name in shown for name in old)
     status = rpg(tmp_path, "status", "small").stdout
     superseded = [line for line in status.splitlines() if "superseded: " in line]
-    assert len(superseded) == 2 and all(any(name in line for line in superseded) for name in old)
+    assert len(superseded) == 2
+    assert all(any(name in line for line in superseded) for name in old)
     assert any("training.optimizer.learning_rate=0.0001, now 0.02" in line for line in superseded)

@@ -102,10 +102,11 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_used(folder, po
     damage(broken / file)
     lines = []
     assert keeper.resumable((), lines.append) == folder.checkpoint(2)
-    assert len(lines) == 1 and said in lines[0] and "step-000003.corrupt" in lines[0]
-    assert (
-        folder.checkpoint_steps() == [2] and (folder.checkpoints / "step-000003.corrupt").is_dir()
-    )
+    assert len(lines) == 1
+    assert said in lines[0]
+    assert "step-000003.corrupt" in lines[0]
+    assert folder.checkpoint_steps() == [2]
+    assert (folder.checkpoints / "step-000003.corrupt").is_dir()
 
 
 def test_what_a_kill_left_half_written_is_removed(folder, policy):
@@ -237,7 +238,8 @@ def test_records_hold_no_pickle_and_are_readable(folder, policy):
     names = sorted(p.name for p in folder.checkpoint(1).rglob("*") if p.is_file())
     assert {name.rpartition(".")[2] for name in names} <= {"json", "safetensors", "jinja"}
     record = json.loads((folder.checkpoint(1) / "checkpoint.json").read_text())
-    assert record["step"] == 1 and record["optimizer_step"] == 2
+    assert record["step"] == 1
+    assert record["optimizer_step"] == 2
     assert damaged(folder.checkpoint(1) / "training", "state.json") is None
 
 
@@ -262,12 +264,12 @@ def test_a_training_in_bfloat16_exports_bfloat16_and_goes_on_bit_for_bit_from_fl
     spec = RunSpec.model_validate(spec)
     whole, _ = whole_and_resumed(home, f"half-{masters}", spec, 2)
     last = whole.checkpoint(3)
-    assert damaged(last) is None and damaged(last / "training", "state.json") is None
+    assert damaged(last) is None
+    assert damaged(last / "training", "state.json") is None
     exported = load_file(last / "model.safetensors")
     trained = load_file(last / "training" / "weights.safetensors")
-    assert {t.dtype for t in exported.values()} == {
-        torch.bfloat16
-    } and exported.keys() == trained.keys()
+    assert {t.dtype for t in exported.values()} == {torch.bfloat16}
+    assert exported.keys() == trained.keys()
     assert all(trained[name].bfloat16().equal(value) for name, value in exported.items())
     assert AutoModelForCausalLM.from_pretrained(last, dtype="auto").dtype == torch.bfloat16
     assert any(not t.float().equal(trained[name]) for name, t in exported.items()), (

@@ -30,7 +30,8 @@ def trained(home, tmp_path_factory):
     folder = make_run(home, "kept", SPEC)
     train(folder, home, quiet)
     Evaluator(Layout(home), "sweep", quiet).pass_over()
-    assert folder in current_runs(Layout(home), "sweep") and not pending_evaluations(folder)
+    assert folder in current_runs(Layout(home), "sweep")
+    assert not pending_evaluations(folder)
     assert folder.checkpoint_steps() == [0, 2, 4, 6, 7, 8]
     return folder
 
@@ -96,9 +97,8 @@ def test_what_is_not_evaluated_yet_stays_under_every_rule(copy):
     folder = copy("last")
     folder.eval_path("chain-one", 4).unlink()
     checkpoints_of(folder).prune()
-    assert folder.checkpoint_steps() == [4, 7, 8] and {
-        step for _, step in pending_evaluations(folder)
-    } == {4}
+    assert folder.checkpoint_steps() == [4, 7, 8]
+    assert {step for _, step in pending_evaluations(folder)} == {4}
 
 
 def test_removed_checkpoints_are_not_trained_again(copy, home):
@@ -107,7 +107,8 @@ def test_removed_checkpoints_are_not_trained_again(copy, home):
     before = numbers(folder)
     shutil.copytree(home / "cache", folder.path.parents[2] / "cache", symlinks=True)
     train(folder, folder.path.parents[2], quiet)
-    assert numbers(folder) == before and folder.attempts() == [1]
+    assert numbers(folder) == before
+    assert folder.attempts() == [1]
 
 
 def test_gc_says_what_would_go_and_does_it(copy):
@@ -120,7 +121,8 @@ def test_gc_says_what_would_go_and_does_it(copy):
     before = size(layout.home)
     collect(items)
     freed = before - size(layout.home)
-    assert {*folder.checkpoint_steps()} == {_best(folder), 8} and not garbage(layout)
+    assert {*folder.checkpoint_steps()} == {_best(folder), 8}
+    assert not garbage(layout)
     assert freed == pytest.approx(sum(item.size for item in items), rel=0.05)
 
 
@@ -132,11 +134,14 @@ def test_rm_puts_a_run_into_a_dated_trash_that_gc_empties(copy):
     folder = copy("all")
     layout = Layout(folder.path.parents[2])
     gone = remove(layout, "sweep/kept")
-    assert not folder.path.exists() and (gone / "manifest.json").exists()
+    assert not folder.path.exists()
+    assert (gone / "manifest.json").exists()
     assert gone.parent == layout.home / "trash"
-    assert gone.name.endswith("-sweep-kept") and gone.name[:2] == "20"
+    assert gone.name.endswith("-sweep-kept")
+    assert gone.name[:2] == "20"
     collect(garbage(layout))
-    assert not gone.exists() and json.dumps(garbage(layout)) == "[]"
+    assert not gone.exists()
+    assert json.dumps(garbage(layout)) == "[]"
 
 
 @pytest.mark.parametrize("rules", ["the same", "other rules"])
@@ -168,9 +173,7 @@ def test_more_samples_go_on_from_those_that_are_drawn(copy, home, monkeypatch, r
     monkeypatch.setattr(LocalEngine, "complete", counted)
     assert Evaluator(layout, "sweep", said.append).pass_over() == 1, said
     after = read_eval(folder, "chain-one", 4).to_pylist()
-    assert (
-        asked[0] == 8 * (5 - 2)
-        and len(after) == 8 * 5
-        and not folder.fewer_path("chain-one", 4).exists()
-    )
+    assert asked[0] == 8 * (5 - 2)
+    assert len(after) == 8 * 5
+    assert not folder.fewer_path("chain-one", 4).exists()
     assert [row for row in after if row["sample"] < 2] == before

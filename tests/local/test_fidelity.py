@@ -62,8 +62,10 @@ def test_too_few_blocks_are_said():
 
 def test_each_loss_is_held_against_its_own_objective():
     found = {name: divergence_of(algo) for name, algo in algorithms().items()}
-    assert found["rpg-ufkl"] == found["rpg-fkl"] == "fkl" and found["rpg-reinforce-urkl"] == "rkl"
-    assert found["grpo"] == found["reinforce-pp"] == "rkl" and found["dapo"] == "none"
+    assert found["rpg-ufkl"] == found["rpg-fkl"] == "fkl"
+    assert found["rpg-reinforce-urkl"] == "rkl"
+    assert found["grpo"] == found["reinforce-pp"] == "rkl"
+    assert found["dapo"] == "none"
     assert divergence_of(algorithm("rpg-urkl", beta=0.0)) == "none"
     made = _losses(Settings(), 0.3)
     limited = {name for name, algo in made.items() if algo.clip or algo.mask or algo.drift_penalty}
@@ -87,12 +89,15 @@ def test_on_policy_exact_losses_point_where_they_should(home, run):
     settings = Settings(staleness=0, beta=0.5, names=names, blocks=12, prompts=8)
     found = fidelity(run, 2, home, settings, say=quiet)
     rows = {row.name: row for row in found.rows}
-    assert found.policy_step == found.sampler_step == 2 and abs(found.kl) < 1e-6
-    assert found.responses == 12 * 8 * 8 and found.coordinates == found.parameters
+    assert found.policy_step == found.sampler_step == 2
+    assert abs(found.kl) < 1e-6
+    assert found.responses == 12 * 8 * 8
+    assert found.coordinates == found.parameters
     for name in ("rpg-urkl", "rpg-ufkl"):
         cosine, low, high = rows[name].unclipped.cosine
         assert low < 1.0 and high > 0.9 and cosine > 0.7, (name, cosine, low, high)
-    assert rows["reinforce"].clipped is None and rows["rpg-urkl"].clipped is not None
+    assert rows["reinforce"].clipped is None
+    assert rows["rpg-urkl"].clipped is not None
 
 
 def test_losses_that_are_given_are_measured_under_their_own_names(home, run):
@@ -110,7 +115,8 @@ def test_losses_that_are_given_are_measured_under_their_own_names(home, run):
 def test_old_samples_are_those_of_the_checkpoint_and_the_policy_is_trained_on(home, run):
     settings = Settings(staleness=3, beta=2.0, names=["grpo"], blocks=6, prompts=8)
     found = fidelity(run, 0, home, settings, say=quiet)
-    assert (found.sampler_step, found.policy_step) == (0, 3) and found.kl > 1e-3
+    assert (found.sampler_step, found.policy_step) == (0, 3)
+    assert found.kl > 1e-3
     run.checkpoint(0).rename(run.path / "elsewhere")  # the initial model can be made again
     assert fidelity(run, 0, home, settings, say=quiet) == found
     assert found.rows[0].clipped != found.rows[0].unclipped

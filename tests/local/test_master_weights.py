@@ -50,11 +50,10 @@ def test_updates_that_bfloat16_would_swallow_are_not_lost(name):
     optimizer = updated(half, settings, steps, half_weights=True)
     updated(plain, settings, steps)
     assert plain.weight.float().equal(start)  # 2,000 updates, and nothing of them is left
-    assert half.weight.dtype == torch.bfloat16 and optimizer.weights()["weight"].equal(full.weight)
-    assert (
-        half.weight.equal(full.weight.bfloat16())
-        and float((half.weight != start).float().mean()) > 0.9
-    )
+    assert half.weight.dtype == torch.bfloat16
+    assert optimizer.weights()["weight"].equal(full.weight)
+    assert half.weight.equal(full.weight.bfloat16())
+    assert float((half.weight != start).float().mean()) > 0.9
 
 
 def test_micro_batches_are_added_up_in_float32():

@@ -96,8 +96,10 @@ def test_a_run_is_trained_and_evaluated(home):
     code, out = run("train", first)
     assert code == 0, out
     assert "trained: 3 of 3 steps" in out
-    assert not first.lease_path.exists() and not first.failed_path.exists()
-    assert first.checkpoint_steps() == [0, 2, 3] and [r["step"] for r in numbers(first)] == [
+    assert not first.lease_path.exists()
+    assert not first.failed_path.exists()
+    assert first.checkpoint_steps() == [0, 2, 3]
+    assert [r["step"] for r in numbers(first)] == [
         1,
         2,
         3,
@@ -116,12 +118,14 @@ def test_a_run_is_trained_and_evaluated(home):
     assert worker.wait() == 0, worker.output()
     out = worker.output()
     assert pending_evaluations(second) == [("chain-one", 2), ("chain-two", 2)]
-    assert out.count("warning:") == 2 and "step-000002 cannot be evaluated on chain-one" in out
+    assert out.count("warning:") == 2
+    assert "step-000002 cannot be evaluated on chain-one" in out
     error = json.loads((second.path / "evals" / "chain-one" / "step-000002.error.json").read_text())
     assert "model.safetensors has" in error["error"]
 
     table = read_eval(first, "chain-two", 3)
-    assert len(table) == 8 * 2 and table["sample"].to_pylist() == [0, 1] * 8
+    assert len(table) == 8 * 2
+    assert table["sample"].to_pylist() == [0, 1] * 8
     assert read_eval(first, "chain-one", 0).equals(read_eval(second, "chain-one", 0))
     assert not read_eval(first, "chain-one", 3).equals(read_eval(second, "chain-one", 3))
     accuracy = pyarrow.compute.mean(table["correct"]).as_py()
@@ -130,11 +134,13 @@ def test_a_run_is_trained_and_evaluated(home):
 
     # Trained again, the damaged checkpoint comes back and is evaluated; and a rerun does nothing.
     code, out = run("train", second)
-    assert code == 0 and "set aside as step-000002.corrupt" in out
+    assert code == 0
+    assert "set aside as step-000002.corrupt" in out
     assert run("evaluate", sweep, "--drain")[0] == 0
     assert pending_evaluations(second) == []
     before = second.attempts()
-    assert run("train", second)[0] == 0 and second.attempts() == before
+    assert run("train", second)[0] == 0
+    assert second.attempts() == before
     # The same samples again.
     samples = read_eval(first, "chain-two", 3)
     first.eval_path("chain-two", 3).unlink()
@@ -161,7 +167,8 @@ def test_kill_at_random_moments_and_go_on(home):
         kills += 1
     code, out = run("train", parts)
     assert kills and code == 0, out
-    assert numbers(parts) == numbers(whole) and len(numbers(whole)) == 24
+    assert numbers(parts) == numbers(whole)
+    assert len(numbers(whole)) == 24
     end = "model.safetensors"
     assert (parts.checkpoint(24) / end).read_bytes() == (whole.checkpoint(24) / end).read_bytes()
     assert parts.checkpoint_steps() == whole.checkpoint_steps() == [0, 1, 2, 4, 9, 18, 23, 24]
@@ -173,12 +180,15 @@ def test_one_process_per_run_and_signals_end_it(home):
     child = Child("train", folder)
     until(lambda: folder.attempts())
     lease = folder.lease()
-    assert lease["pid"] == child.pid and folder.state() == "running"
+    assert lease["pid"] == child.pid
+    assert folder.state() == "running"
     code, out = run("train", folder)
-    assert code == 75 and f"already running, by pid {child.pid}" in out
+    assert code == 75
+    assert f"already running, by pid {child.pid}" in out
     child.send(signal.SIGTERM)
     assert child.wait() == 143
-    assert folder.state() == "interrupted" and not folder.failed_path.exists()
+    assert folder.state() == "interrupted"
+    assert not folder.failed_path.exists()
     child = Child("train", folder)
     until(lambda: len(folder.attempts()) == 2)
     child.send(signal.SIGINT)
@@ -228,8 +238,11 @@ def test_errors_are_one_line_in_failed_json(home):
     write_manifest(folder, manifest)
     code, out = run("train", folder)
     failed = folder.read_failed()
-    assert code == 1 and "training.stepz: unknown field; did you mean 'steps'?" in failed["error"]
-    assert "\n" not in failed["error"] and failed["step"] is None and "Traceback" in out
+    assert code == 1
+    assert "training.stepz: unknown field; did you mean 'steps'?" in failed["error"]
+    assert "\n" not in failed["error"]
+    assert failed["step"] is None
+    assert "Traceback" in out
     assert folder.state() == "failed"
 
 
@@ -239,15 +252,19 @@ def test_a_wrong_model_path_is_one_clear_line(home):
     folder = make_run(home, "no-model", RunSpec.model_validate(value))
     code, _ = run("train", folder)
     error = folder.read_failed()["error"]
-    assert code == 1 and "no-such-model" in error and "model.path" in error
+    assert code == 1
+    assert "no-such-model" in error
+    assert "model.path" in error
 
 
 def test_a_folder_that_is_none_is_said(tmp_path):
     code, out = run("train", tmp_path / "a" / "b" / "c")
-    assert code == 2 and "expected a run's folder" in out
+    assert code == 2
+    assert "expected a run's folder" in out
     (tmp_path / "runs" / "s" / "r").mkdir(parents=True)
     code, out = run("train", tmp_path / "runs" / "s" / "r")
-    assert code == 1 and "manifest.json" in out
+    assert code == 1
+    assert "manifest.json" in out
 
 
 @pytest.mark.parametrize(("limit", "what"), [(2_000, "metrics|checkpoint"), (60_000, "checkpoint")])
@@ -304,4 +321,5 @@ def test_runs_of_a_sweep_share_data_and_warm_start_and_a_missing_file_is_named(h
     spec = make_spec().model_dump(mode="json")
     make_run(tmp_path, "c", RunSpec.model_validate({**spec, "task": task}))
     code, out = run("prepare", sweep)
-    assert code == 1 and "none.jsonl: no such file" in out.strip().splitlines()[-1]
+    assert code == 1
+    assert "none.jsonl: no such file" in out.strip().splitlines()[-1]

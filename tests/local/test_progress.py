@@ -53,7 +53,8 @@ def test_a_run_is_pending_until_something_happened_to_it(tmp_path):
 
     assert shown() == ("pending", None), "its manifest comes a moment later"
     folder.manifest_path.write_text("{")
-    assert shown()[0] == "pending" and "manifest.json" in shown()[1]
+    assert shown()[0] == "pending"
+    assert "manifest.json" in shown()[1]
     folder.manifest_path.unlink()
     append_metrics(folder, 0, {"step": 1})
     assert shown()[0] == "interrupted" and "manifest.json" in shown()[1], "it was lost"
@@ -74,7 +75,8 @@ def test_a_long_step_tells_its_phases_and_refills_and_changes_no_number(
     told = make_run(tmp_path, "told", make_spec(**SPEC))
     train(told, home, lines.append)
     rollouts = [record for record in seen if record["phase"] == "rollout"]
-    assert rollouts and all(0 <= record["done"] <= record["of"] for record in seen)
+    assert rollouts
+    assert all(0 <= record["done"] <= record["of"] for record in seen)
     assert any(one["tokens_per_second"] and "different rewards" in one["note"] for one in rollouts)
     assert any("rollout, " in line and "of 64 responses" in line for line in lines)
     assert not (told.path / TRAINING).exists()
@@ -118,9 +120,8 @@ def test_the_time_left_comes_from_the_share_that_is_over_and_from_the_step_befor
 def test_an_old_or_broken_file_says_nothing(tmp_path):
     path = tmp_path / TRAINING
     write_progress(path, {"phase": "update", "step": 1})
-    assert read_progress(path)["phase"] == "update" and [p.name for p in tmp_path.iterdir()] == [
-        TRAINING
-    ]
+    assert read_progress(path)["phase"] == "update"
+    assert [p.name for p in tmp_path.iterdir()] == [TRAINING]
     records = (
         {"time": "x", "phase": "y"},
         {"time": time.time()},

@@ -184,7 +184,8 @@ def test_weights_that_are_merged_in_bfloat16_are_named(start, home, monkeypatch)
     train(folder, home, lambda line: None)
     assert named(folder, "kl_trained_to_exported")
     measured = [row for row in numbers(folder) if "kl_trained_to_exported" in row]
-    assert measured and all(row["kl_trained_to_exported_error"] > 0 for row in measured)
+    assert measured
+    assert all(row["kl_trained_to_exported_error"] > 0 for row in measured)
 
 
 def test_the_gap_of_what_is_evaluated_is_that_of_its_arithmetic(start, home):

@@ -149,7 +149,8 @@ def test_the_gradient_is_that_of_the_kl_to_the_teacher(home, student, teacher, n
     meant, other = (forward, reverse) if name.endswith("fkl") else (reverse, forward)
     meant = gradient(meant, model)
     other = gradient(other, model)
-    assert (found - meant).norm() < 1e-3 * meant.norm() and meant.norm() > 1e-3
+    assert (found - meant).norm() < 1e-3 * meant.norm()
+    assert meant.norm() > 1e-3
     assert (found - other).norm() > 0.1 * other.norm(), "the two directions have to differ here"
 
 
@@ -182,7 +183,8 @@ def test_a_killed_distillation_goes_on_to_the_same_bits_and_refuses_another_teac
     shutil.rmtree(own)
     shutil.copytree(teacher, own)
     train(parts, home, quiet)
-    assert numbers(parts) == numbers(whole) and len(numbers(whole)) == 4
+    assert numbers(parts) == numbers(whole)
+    assert len(numbers(whole)) == 4
 
 
 @pytest.mark.parametrize(

@@ -76,14 +76,14 @@ def test_every_algorithm_trains_and_reports_every_metric(home, name):
     assert ("kl_gradient_share" in row) is (trainer.spec.algorithm.kl.type in ("loss", "objective"))
     assert 0 < row["ratio_p01"] <= row["ratio_p50"] <= row["ratio_p99"]
     assert all(math.isfinite(value) for value in row.values())
-    assert (
-        row["step"] == 1
-        and row["optimizer_step"] == trainer.optimizer_step == 2
-        and row["tokens"] > 0
-    )
-    assert 0 < row["accuracy"] < 1 and 0 < row["entropy"] < math.log(33)
+    assert row["step"] == 1
+    assert row["optimizer_step"] == trainer.optimizer_step == 2
+    assert row["tokens"] > 0
+    assert 0 < row["accuracy"] < 1
+    assert 0 < row["entropy"] < math.log(33)
     assert row["groups_kept"] <= row["groups_sampled"]
-    assert row["ratio_max"] >= row["ratio_mean"] > 0 and 0 < row["ess"] <= 1 + 1e-6
+    assert row["ratio_max"] >= row["ratio_mean"] > 0
+    assert 0 < row["ess"] <= 1 + 1e-6
     assert row["grad_norm_max"] >= row["grad_norm"] > 0
 
 
@@ -157,7 +157,8 @@ def test_a_truncated_rollout_is_on_policy_too(home, dynamic):
     trainer = make(home, rollout=rollout, algorithm=algorithm, training={"mini_batch_prompts": 8})
     samples = trainer.roller.roll(trainer.policy, 1).first.samples
     texts = trainer.policy.text(samples.batch)
-    assert any("7" in text for text in texts) and all("7" not in text[2:-1] for text in texts)
+    assert any("7" in text for text in texts)
+    assert all("7" not in text[2:-1] for text in texts)
     rows = [plain(trainer.step(step)) for step in (1, 2)]
     assert rows[0]["ratio_max"] == pytest.approx(1, abs=1e-4)
     assert abs(rows[0]["kl_policy_to_ref"]) < 1e-9 < rows[1]["kl_policy_to_ref"]
@@ -225,7 +226,8 @@ def test_an_entropy_bonus_keeps_the_entropy_up_and_is_part_of_the_objective(home
 def test_the_same_seed_gives_the_same_bits_and_another_does_not(home):
     first, rows, _ = trained(home)
     again, same, _ = trained(home)
-    assert first.equal(again) and rows == same
+    assert first.equal(again)
+    assert rows == same
     assert not first.equal(trained(home, seed=1)[0])
 
 
@@ -235,7 +237,8 @@ def test_lean_and_transformers_train_alike(home):
     assert (
         lean - full
     ).abs().max() < 2e-4  # Adam's first steps blow rounding up, to a tenth of one
-    assert rows[0]["reward"] == other[0]["reward"] and rows[0]["tokens"] == other[0]["tokens"]
+    assert rows[0]["reward"] == other[0]["reward"]
+    assert rows[0]["tokens"] == other[0]["tokens"]
     assert rows[0]["grad_norm"] == pytest.approx(other[0]["grad_norm"], rel=1e-4)
 
 
@@ -266,20 +269,23 @@ def test_seeds_are_paired_across_algorithms(home):
 
     prompts, tokens = first_prompts("grpo")
     other_prompts, other_tokens = first_prompts("dapo")  # it drops and refills groups
-    assert prompts == other_prompts and tokens.equal(other_tokens)
+    assert prompts == other_prompts
+    assert tokens.equal(other_tokens)
 
 
 def test_every_problem_is_seen_once_per_pass():
     order = PromptOrder(400, 0)
     seen = [i for step in range(1, 101) for i in order.first(step, 8)]
-    assert sorted(seen[:400]) == sorted(seen[400:]) == list(range(400)) and seen[:400] != seen[400:]
+    assert sorted(seen[:400]) == sorted(seen[400:]) == list(range(400))
+    assert seen[:400] != seen[400:]
 
 
 def test_dynamic_sampling_refills_with_useful_groups(home):
     trainer = make(home, algorithm={"name": "grpo", "dynamic_sampling": True})
     rollout = trainer.roller.roll(trainer.policy, 1)
     right = rollout.kept.correct.view(-1, 8).sum(-1)
-    assert len(right) == 8 and bool(((right > 0) & (right < 8)).all())
+    assert len(right) == 8
+    assert bool(((right > 0) & (right < 8)).all())
     assert rollout.groups_sampled > 8 == len(rollout.first) // 8
     batch = rollout.kept.samples.batch
     assert batch.prompt_of.tolist() == [i // 8 for i in range(64)]
@@ -295,9 +301,12 @@ def test_a_step_without_a_useful_group_is_recorded_without_an_update(home):
     before = weights(trainer)
     row = trainer.step(1)
     assert weights(trainer).equal(before)
-    assert row["groups_kept"] == 0 and row["groups_sampled"] == 24 and row["optimizer_step"] == 0
+    assert row["groups_kept"] == 0
+    assert row["groups_sampled"] == 24
+    assert row["optimizer_step"] == 0
     assert row["accuracy"] == 0
-    assert "grad_norm" not in row and "loss" not in row
+    assert "grad_norm" not in row
+    assert "loss" not in row
 
 
 def test_overlong_punishment_lowers_the_reward_of_long_responses_only(home):
@@ -359,7 +368,8 @@ def test_reference_kl_above_is_renewed_when_the_average_is_exceeded(home):
         expected.append(age)
         average = 0.5 * average + 0.5 * row["kl_policy_to_ref"]
         age += 1
-    assert seen == expected and 1 < seen.count(0) < 8
+    assert seen == expected
+    assert 1 < seen.count(0) < 8
 
 
 def test_a_kl_in_the_reward_changes_training(home):
@@ -487,9 +497,8 @@ def test_a_reward_model_trains(home, tmp_path):
     reward = {"type": "model", "path": str(tmp_path), "weight": 3.0, "name": "judge"}
     before = weights(make(home))
     after, (row,), _ = trained(home, steps=1, reward=reward)
-    assert row["reward"] == pytest.approx(3 * row["reward_judge"], rel=1e-5) and not after.equal(
-        before
-    )
+    assert row["reward"] == pytest.approx(3 * row["reward_judge"], rel=1e-5)
+    assert not after.equal(before)
 
 
 def test_a_reward_that_fails_ends_the_step_before_anything_changed(home, tmp_path):

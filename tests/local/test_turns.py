@@ -61,7 +61,9 @@ def test_killed_within_a_conversation_it_goes_on_to_the_same_bits(home, monkeypa
     monkeypatch.setattr(Environments, "call", call)
     train(parts, home, quiet)
     rows = numbers(whole)
-    assert len(rows) == 2 and numbers(parts) == rows and numbers(torn) == rows
+    assert len(rows) == 2
+    assert numbers(parts) == rows
+    assert numbers(torn) == rows
     assert all(row["tool_calls"] > 1 and row["environment_tokens"] > 0.5 for row in rows)
     weights = [
         (folder.checkpoint(2) / "model.safetensors").read_bytes() for folder in (whole, parts, torn)
@@ -75,4 +77,5 @@ def test_the_game_of_two_turns_is_learnt(home):
     folder = run(home, "game", **{"training.steps": 50, "evaluation.every": 50})
     train(folder, home, quiet)
     won = [row["accuracy"] for row in numbers(folder)]
-    assert sum(won[:5]) / 5 < 0.4 and sum(won[-10:]) / 10 > 0.45
+    assert sum(won[:5]) / 5 < 0.4
+    assert sum(won[-10:]) / 10 > 0.45

@@ -44,7 +44,8 @@ def test_every_step_draws_from_its_policy_and_a_killed_run_ends_with_the_same_bi
     spec = make_spec(model=HEAD, algorithm=CORRECTED, training=FAST, rollout=rollout)
     whole, _ = whole_and_resumed(tmp_path, "vllm", spec, 1, 2)
     rows = whole.read_metrics()
-    assert len(gaps) == 6 and max(gaps) < 2e-5
+    assert len(gaps) == 6
+    assert max(gaps) < 2e-5
     assert min(row["kl_old_to_policy"] for row in rows) > 1e-3, (
         "a policy that does not move shows nothing"
     )

@@ -91,7 +91,8 @@ def test_the_best_of_a_group_is_exact_for_the_best_reward():
     followed = (chance.detach() * (a * log_pi).sum(-1)).sum()
     found = oracle.gradient(followed, logits)
     meant = oracle.gradient((chance * rewards[groups].amax(-1)).sum(), logits)
-    assert meant.norm() > 0.01 and (found - meant).norm() < 1e-10 * meant.norm()
+    assert meant.norm() > 0.01
+    assert (found - meant).norm() < 1e-10 * meant.norm()
 
 
 def test_kl_in_the_reward_is_a_return_to_go():
@@ -124,7 +125,9 @@ def test_masked_garbage_and_inputs_stay_out():
     a = advantages(
         algo, [1.0, 0.0], [0, 0], [[1, 0, 0], [1, 1, 0]], old_log_prob=old, ref_log_prob=old * 2
     )
-    assert a.isfinite().all() and (a[0, 1:] == 0).all() and a[1, 2] == 0
+    assert a.isfinite().all()
+    assert (a[0, 1:] == 0).all()
+    assert a[1, 2] == 0
     torch.testing.assert_close(old, keep, equal_nan=True)
 
 
@@ -151,7 +154,8 @@ def test_a_reference_of_its_own_cannot_be_forgotten(name):
     algo = rpg.algorithm(name)
     one = torch.ones(2, 3)
     given = {"rewards": one[:, 0], "group": torch.zeros(2, dtype=torch.long), "response_mask": one}
-    assert algo.kl.type == "reward" and algo.needs_reference
+    assert algo.kl.type == "reward"
+    assert algo.needs_reference
     with pytest.raises(
         ValueError, match=f"ref_log_prob: {name} has its KL to another reference policy"
     ):

@@ -54,8 +54,10 @@ def test_masked_garbage_never_leaks(label):
     weights[:, 2:] = NAN
     a, grad_a = run(label, clean)
     b, grad_b = run(label, dirty | {"rollout_weights": weights})
-    assert a.loss == b.loss and a.metrics == b.metrics
-    assert torch.equal(grad_a, grad_b) and (grad_b[:, 2:] == 0).all()
+    assert a.loss == b.loss
+    assert a.metrics == b.metrics
+    assert torch.equal(grad_a, grad_b)
+    assert (grad_b[:, 2:] == 0).all()
 
 
 @pytest.mark.parametrize("shift", [-50.0, 50.0, -INF])
@@ -65,7 +67,8 @@ def test_extreme_log_ratios_stay_finite(label, which, shift):
     data = tensors()
     data[which] = data[which] + shift
     out, grad = run(label, data)
-    assert out.loss.isfinite() and grad.isfinite().all()
+    assert out.loss.isfinite()
+    assert grad.isfinite().all()
     assert all(abs(value) < INF for value in out.metrics.values())
     assert min(value for name, value in out.metrics.items() if name.startswith("kl_")) >= 0
 
@@ -79,9 +82,8 @@ def test_clamped_ratio_by_hand():
         "response_mask": one + 1,
     }
     out, grad = run("cispo", data)
-    assert out.metrics["ratio_max"] == pytest.approx(4.851652e8) and grad.item() == pytest.approx(
-        -1.28
-    )
+    assert out.metrics["ratio_max"] == pytest.approx(4.851652e8)
+    assert grad.item() == pytest.approx(-1.28)
     algo = rpg.algorithm("rpg-reinforce-urkl", clip=None, beta=0.0)
     data["log_prob"] = data["log_prob"].requires_grad_()
     rpg.policy_loss(algo, **data).loss.backward()
@@ -93,10 +95,14 @@ def test_all_masked_rows_and_batches(label):
     data = tensors()
     data["response_mask"][1] = 0
     out, grad = run(label, data)
-    assert out.loss.isfinite() and (grad[1] == 0).all() and out.weight == 8
+    assert out.loss.isfinite()
+    assert (grad[1] == 0).all()
+    assert out.weight == 8
     data["response_mask"][:] = 0
     out, grad = run(label, data)
-    assert out.loss == 0 and (grad == 0).all() and out.weight == 0
+    assert out.loss == 0
+    assert (grad == 0).all()
+    assert out.weight == 0
     assert all(value == 0 for value in out.metrics.values())
 
 
@@ -104,7 +110,8 @@ def test_all_masked_rows_and_batches(label):
 def test_a_batch_without_rows_or_tokens_has_loss_zero(label):
     for rows, tokens in ((0, 4), (3, 0)):
         out, grad = run(label, tensors(rows, tokens))
-        assert out.loss == 0 and grad.shape == (rows, tokens)
+        assert out.loss == 0
+        assert grad.shape == (rows, tokens)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -114,8 +121,11 @@ def test_half_precision_is_computed_in_float32(label, dtype):
     full = {name: value.float() for name, value in half.items()}
     a, grad_a = run(label, half)
     b, grad_b = run(label, full)
-    assert a.loss.dtype == torch.float32 and torch.equal(a.loss, b.loss) and a.metrics == b.metrics
-    assert grad_a.dtype == dtype and torch.equal(grad_a, grad_b.to(dtype))
+    assert a.loss.dtype == torch.float32
+    assert torch.equal(a.loss, b.loss)
+    assert a.metrics == b.metrics
+    assert grad_a.dtype == dtype
+    assert torch.equal(grad_a, grad_b.to(dtype))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -131,7 +141,8 @@ def test_divergences_and_weights_of_half_precision_are_computed_in_float32(dtype
         {"old_log_prob": x, "sampler_log_prob": y} for x, y in ((p, q), (p.float(), q.float()))
     ]
     half, full = (rollout_weights(correction, response_mask=p, **inputs) for inputs in given)
-    assert torch.equal(half, full) and half[0, 0] == 1
+    assert torch.equal(half, full)
+    assert half[0, 0] == 1
 
 
 @pytest.mark.parametrize("mask_dtype", [torch.bool, torch.int64, torch.float32, torch.bfloat16])
@@ -245,7 +256,8 @@ def test_metrics_by_hand():
         0.5,
         0.5,
     )
-    assert out.weight == 2 and m["loss"] == pytest.approx((-1.28 + 0.8) / 2)
+    assert out.weight == 2
+    assert m["loss"] == pytest.approx((-1.28 + 0.8) / 2)
     assert all(isinstance(value, float) for value in m.values())
     for name in ("dapo", "gmpo", "rpg-urkl"):  # nothing is cut from a token that has no advantage
         out = rpg.policy_loss(
@@ -311,4 +323,5 @@ def test_the_terms_of_tokens_are_those_of_the_metrics():
     algo = make("grpo")
     metrics = rpg.policy_loss(algo, **data).metrics
     kl = token_terms(algo, **data)["kl"].mean()
-    assert kl.item() == pytest.approx(metrics["kl_policy_to_ref"], rel=1e-9) and kl > 0.01
+    assert kl.item() == pytest.approx(metrics["kl_policy_to_ref"], rel=1e-9)
+    assert kl > 0.01

@@ -111,7 +111,8 @@ def test_rollout_weights_keep_their_bounds_and_forget_what_is_masked():
     correction = rpg.algorithm("grpo", rollout_correction="mask").rollout_correction
     given = {"old_log_prob": old, "response_mask": torch.tensor([[1, 1, 1, 1, 0]])}
     weights = rollout_weights(correction, sampler_log_prob=torch.zeros_like(old), **given)
-    assert weights.tolist() == [[0.5, 2.0, 0.0, 0.0, 1.0]] and not weights.requires_grad
+    assert weights.tolist() == [[0.5, 2.0, 0.0, 0.0, 1.0]]
+    assert not weights.requires_grad
     for setting in ("mask", {"type": "reject", "level": "all"}):
         correction = rpg.algorithm("grpo", rollout_correction=setting).rollout_correction
         with pytest.raises(FloatingPointError, match=r"sampler_log_prob\[0, 0\] is nan"):

@@ -107,7 +107,8 @@ def test_a_gpu_s_way_on_other_models_and_in_parts(build):
             sampled(build(lm), PROMPTS, 8, 10, rows_at_once=rows, **how) for _ in range(2)
         )
         assert_alike(drawn, whole)
-        assert drawn.log_prob.equal(again.log_prob) and drawn.batch.prompts == whole.batch.prompts
+        assert drawn.log_prob.equal(again.log_prob)
+        assert drawn.batch.prompts == whole.batch.prompts
         assert drawn.batch.prompt_of.equal(whole.batch.prompt_of)
 
 
@@ -120,7 +121,8 @@ def test_parts_hold_no_more_rows_and_count_on():
     engine.step = lambda tokens: rows.append(len(tokens)) or step(tokens)
     sampled(engine, PROMPTS, 8, 10, rows_at_once=5, tell=lambda *counts: told.append(counts))
     assert max(rows) <= 5
-    assert [ended for ended, _ in told] == sorted(ended for ended, _ in told) and told[-1][0] <= 32
+    assert [ended for ended, _ in told] == sorted(ended for ended, _ in told)
+    assert told[-1][0] <= 32
 
 
 def block_of(lm, device, row_of=None):
@@ -192,7 +194,8 @@ def test_autocast_rounds_no_weight_at_a_token(monkeypatch):
         engine.prefill(PROMPTS, 10)
         with Operations() as operations:
             logits = engine.step(torch.ones(len(PROMPTS), dtype=torch.long))
-    assert logits.dtype == torch.bfloat16 and not {"to", "_to_copy"} & operations.counts.keys()
+    assert logits.dtype == torch.bfloat16
+    assert not {"to", "_to_copy"} & operations.counts.keys()
 
 
 def test_operations_per_token(monkeypatch):
@@ -217,7 +220,8 @@ def test_operations_per_token(monkeypatch):
         f"operations of a token: {operations:.0f}, looks {looks:.2f}; with shared rows "
         f"{before:.0f}, {looks_before:.1f}"
     )
-    assert operations <= before / 4 and looks <= 2 / decoding.BLOCK < 2 <= looks_before
+    assert operations <= before / 4
+    assert looks <= 2 / decoding.BLOCK < 2 <= looks_before
 
 
 def test_a_gpu_s_attention_is_a_cpu_s(monkeypatch):

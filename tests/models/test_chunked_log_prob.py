@@ -47,7 +47,8 @@ def test_bfloat16_is_summed_in_float32(monkeypatch):
     parts = found(inputs(torch.bfloat16), 1.0)
     assert parts[0].dtype == torch.float32
     for part, expected in zip(parts, whole, strict=True):
-        assert part.dtype == expected.dtype and torch.allclose(part, expected, rtol=0.02, atol=0.02)
+        assert part.dtype == expected.dtype
+        assert torch.allclose(part, expected, rtol=0.02, atol=0.02)
     with torch.autocast("cpu", torch.bfloat16):
         cast = found(inputs(), 1.0)
     assert cast[1].dtype == torch.float32
@@ -76,7 +77,8 @@ def test_nothing_is_kept_without_a_gradient(monkeypatch):
     expected, _ = chosen_log_prob(*rest, 1.0)
     with torch.no_grad():
         values, _ = chosen_log_prob(*rest, 1.0)
-    assert not values.requires_grad and values.equal(expected.detach())
+    assert not values.requires_grad
+    assert values.equal(expected.detach())
     frozen = [rest[0], rest[1].detach(), *rest[2:]]
     chosen_log_prob(*frozen, 1.0)[0].sum().backward()
     assert rest[0].grad is not None

@@ -101,7 +101,8 @@ def test_several_turns_are_decoded_and_scored_as_transformers_does_with_the_same
     batch = samples.batch
     assert sum(talk.calls > 0 for talk in talks) > 3
     assert kind == "gpt2" or sum(talk.calls > 1 for talk in talks) > 0
-    assert bool(batch.heard.any(-1).any()) and bool((batch.mask | batch.heard).equal(batch.within))
+    assert bool(batch.heard.any(-1).any())
+    assert bool((batch.mask | batch.heard).equal(batch.within))
     whole = replace(batch, heard=None)
     with torch.no_grad():
         expected = torch.where(batch.mask, expected_log_probs(policy.model, whole, TEMPERATURE), 0)
@@ -113,7 +114,8 @@ def test_several_turns_are_decoded_and_scored_as_transformers_does_with_the_same
             assert torch.allclose(one.log_probs(batch.rows(rows), TEMPERATURE), part, atol=2e-5)
     if kind != "gpt2":
         again = conversations(folder, kind, lean=False)[1]
-        assert again.batch.tokens.equal(batch.tokens) and again.batch.heard.equal(batch.heard)
+        assert again.batch.tokens.equal(batch.tokens)
+        assert again.batch.heard.equal(batch.heard)
         wide = conversations(folder, kind, positions=512)[1]
         assert wide.batch.tokens.equal(batch.tokens), (
             "what others have said takes no response its room"
@@ -126,12 +128,15 @@ def test_turns_are_token_in_token_out(folder):
     policy, samples, talks = conversations(folder)
     for row, talk in enumerate(talks):
         said = samples.batch.tokens[row, : samples.batch.lengths[row]].tolist()
-        assert said == talk.tokens and len(talk.turns) % 2 == 1
+        assert said == talk.tokens
+        assert len(talk.turns) % 2 == 1
         assert "".join(talk.turns) == policy.tokenizer.decode(said, skip_special_tokens=True)
         for call, reply in zip(talk.turns[::2], talk.turns[1::2], strict=False):
             asked = call[call.index("1") + 1 : call.index("2", call.index("1"))]
             assert reply == f"[{asked.strip()[:2]}+]"
-        assert talk.calls <= 2 and talk.earned == talk.calls and not talk.failures
+        assert talk.calls <= 2
+        assert talk.earned == talk.calls
+        assert not talk.failures
 
 
 def test_gradients_of_tokens_of_the_environment_are_exactly_zero(folder):

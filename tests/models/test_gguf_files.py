@@ -27,7 +27,8 @@ def test_model_and_tokenizer_are_those_of_transformers(tmp_path):
     text = "abcd cd\n 12+3 = é <|im_start|>ab"
     assert tokenizer(text)["input_ids"] == reader(text)["input_ids"]
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
-    assert tokenizer.chat_template == reader.chat_template and len(tokenizer) == len(reader)
+    assert tokenizer.chat_template == reader.chat_template
+    assert len(tokenizer) == len(reader)
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0", "Q6_K", "F16", "BF16"])

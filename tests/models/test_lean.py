@@ -179,7 +179,8 @@ def test_tiles_of_long_sequences_give_the_same(monkeypatch, ahead, prompts):
     monkeypatch.setattr(packing, "_AHEAD", ahead)
     rows = batch(prompts=prompts, rows=12, width=30, vocabulary=2)
     seen = [block.keys.shape[1] for block in Packing.of(rows).blocks]
-    assert len(seen) > 8 and min(seen) < max(seen) / 2
+    assert len(seen) > 8
+    assert min(seen) < max(seen) / 2
     same_values_and_gradients(model(), rows, 1.0)
 
 
@@ -191,7 +192,8 @@ def test_rows_of_a_prompt_that_part_a_little_apart_have_one_mask(monkeypatch):
     for ahead, alike in ((0, False), (16, True)):
         monkeypatch.setattr(packing, "_AHEAD", ahead)
         masks = [len(block.mask) for block in Packing.of(rows).blocks if len(block.queries) > 1]
-        assert masks and all(count == 1 for count in masks) == alike
+        assert masks
+        assert all(count == 1 for count in masks) == alike
         same_values_and_gradients(model(), rows, 1.0)
 
 
@@ -236,7 +238,8 @@ def test_only_what_it_computes_exactly_is_supported():
 def test_beyond_a_sliding_window_transformers_computes(settings):
     lm = model(**settings)
     policy = None
-    assert lean.supports(lm) and lean.longest(lm) == 8
+    assert lean.supports(lm)
+    assert lean.longest(lm) == 8
     policy = Policy.__new__(Policy)
     policy.model = lm
     policy.lean = True

@@ -86,18 +86,15 @@ def test_a_known_model_is_fetched_checked_and_converted_once_and_then_needs_no_n
 ):
     said = []
     folder = keep(known.name, tmp_path, say=said.append)
-    assert folder == tmp_path / "cache" / "models" / known.name and any(
-        "fetching" in line for line in said
-    )
+    assert folder == tmp_path / "cache" / "models" / known.name
+    assert any("fetching" in line for line in said)
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     assert keep(known.name, tmp_path) == located(known.name, tmp_path) == folder
     spec = RunSpec.model_validate({"model": {"type": "pretrained", "path": known.name}})
     policy = initial_policy(spec, tmp_path)
     model, tokenizer = load_pretrained(folder)
-    assert (
-        tokenizer.pad_token == "<|endoftext|>"
-        and stop_tokens(tokenizer, model.generation_config) == [2] == policy.stop
-    )
+    assert tokenizer.pad_token == "<|endoftext|>"
+    assert stop_tokens(tokenizer, model.generation_config) == [2] == policy.stop
     chat = encode_prompts(tokenizer, ["2+2?"], 64)[0]
     assert tokenizer.decode(chat) == "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n"
     assert model.config.eos_token_id == model.generation_config.eos_token_id == 2
@@ -105,7 +102,8 @@ def test_a_known_model_is_fetched_checked_and_converted_once_and_then_needs_no_n
 
 def test_a_file_of_ones_own_gets_a_name_and_a_second_one_does_not_take_it(gguf, tmp_path):
     folder = keep(str(gguf), tmp_path)
-    assert folder.name == "tiny" and located("tiny", tmp_path) == folder
+    assert folder.name == "tiny"
+    assert located("tiny", tmp_path) == folder
     (tmp_path / "other").mkdir()
     other = write_gguf(tmp_path / "other" / "Tiny.gguf", seed=1)
     with pytest.raises(ModelError, match=r"the name 'tiny' is taken by another model .*--name"):
@@ -168,11 +166,9 @@ def test_every_known_model_says_all_that_planning_and_fetching_need():
     from rpg.planning.model_shapes import KNOWN
 
     for name, model in model_config.KNOWN_MODELS.items():
-        assert (
-            dataclasses.asdict(model)
-            and len(model.sha256) == 64
-            and KNOWN[name].parameters == model.parameters
-        )
+        assert dataclasses.asdict(model)
+        assert len(model.sha256) == 64
+        assert KNOWN[name].parameters == model.parameters
 
 
 def test_a_model_with_code_of_its_own_is_refused_and_none_of_it_runs(tmp_path):

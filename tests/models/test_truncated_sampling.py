@@ -102,9 +102,8 @@ def test_log_probabilities_are_those_of_the_distribution_that_was_sampled(name, 
     now = rescored.log_prob
     now_entropy = rescored.entropy
     other, other_entropy = enumerated(lm, moved, drawn.batch, restriction, 0.8)
-    assert torch.allclose(now, other, atol=5e-5) and torch.allclose(
-        now_entropy, other_entropy, atol=5e-5
-    )
+    assert torch.allclose(now, other, atol=5e-5)
+    assert torch.allclose(now_entropy, other_entropy, atol=5e-5)
     assert (now - drawn.log_prob).abs().max() > 0.1, (
         "it has to have moved for this test to say anything"
     )
@@ -152,7 +151,8 @@ def test_each_option_leaves_what_transformers_leaves():
 
 
 def test_an_evaluation_truncates_as_it_says_and_ends_as_the_rollout_does():
-    assert Restriction(min_p=0.1).truncates and Restriction(top_p=0.9).truncates
+    assert Restriction(min_p=0.1).truncates
+    assert Restriction(top_p=0.9).truncates
     assert not Restriction().truncates
     spec = make_spec(
         rollout={"top_k": 5, "min_response_tokens": 2}, evaluation={"top_p": 0.9, "min_p": 0.1}
@@ -232,7 +232,8 @@ def test_the_surrogate_gradient_is_that_of_the_truncated_objective(moved, loss):
     with torch.no_grad():
         old, ref = (log_probs(lean_pass, one, batch, 1.0) for one in (sampler, reference))
     q_old = old.sum(-1).exp()
-    assert q_old.sum() == pytest.approx(1, abs=1e-5) and 4 <= len(batch) <= 16
+    assert q_old.sum() == pytest.approx(1, abs=1e-5)
+    assert 4 <= len(batch) <= 16
     rewards = REWARD[batch.tokens[:, 0], batch.tokens[:, 1]]
     beta = 0.0 if loss == "plain" else 0.4
 
@@ -258,7 +259,8 @@ def test_the_surrogate_gradient_is_that_of_the_truncated_objective(moved, loss):
     objective = (q * (rewards - beta * (log_prob.sum(-1) - ref.sum(-1)))).sum()
     found = gradient(-out.loss, lm)
     exact = gradient(objective, lm)
-    assert (found - exact).norm() < 2e-4 * exact.norm() and exact.norm() > 1e-3
+    assert (found - exact).norm() < 2e-4 * exact.norm()
+    assert exact.norm() > 1e-3
     if (
         loss == "plain" and not moved
     ):  # with log-probabilities of the whole vocabulary it is another gradient

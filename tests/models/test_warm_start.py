@@ -61,7 +61,8 @@ def test_the_cache_is_used_and_shared_by_what_does_not_matter(home):
     folder = prepare_model(spec, home, quiet)
     lines = []
     other = make_spec(algorithm="dapo", rollout={"max_response_tokens": 5}, training={"steps": 9})
-    assert prepare_model(other, home, lines.append) == folder and lines == []
+    assert prepare_model(other, home, lines.append) == folder
+    assert lines == []
     assert model_digest(make_spec(model={"hidden_size": 64})) != model_digest(spec)
     follows = model_digest(make_spec(seed=1))
     assert (
@@ -78,7 +79,8 @@ def test_a_damaged_cache_is_made_again(tmp_path):
     (folder / "model.safetensors").write_bytes(whole[:1000])
     lines = []
     initial_policy(spec, tmp_path, lines.append)
-    assert "damaged" in lines[0] and (folder / "model.safetensors").read_bytes() == whole
+    assert "damaged" in lines[0]
+    assert (folder / "model.safetensors").read_bytes() == whole
     assert [p.name for p in folder.parent.iterdir() if p.suffix == ".tmp"] == []
 
 
@@ -125,7 +127,8 @@ def test_a_task_of_ones_own_is_warm_started_and_trained(tmp_path):
     folder = make_run(tmp_path, "own", spec)
     train(folder, tmp_path, quiet)
     rows = numbers(folder)
-    assert len(rows) == 3 and all(0 <= row["accuracy"] <= 1 for row in rows)
+    assert len(rows) == 3
+    assert all(0 <= row["accuracy"] <= 1 for row in rows)
 
 
 def tiny_llama(folder):
@@ -151,7 +154,8 @@ def test_any_causal_model_trains(tmp_path):
         train(folder, tmp_path, quiet)
         assert len(numbers(folder)) == 3
         end = AutoModelForCausalLM.from_pretrained(folder.checkpoint(3), dtype=torch.float32)
-        assert type(end) is LlamaForCausalLM and end.generation_config.eos_token_id == [2, 5]
+        assert type(end) is LlamaForCausalLM
+        assert end.generation_config.eos_token_id == [2, 5]
 
 
 def test_a_prompt_and_a_response_have_to_fit_the_model_s_positions(tmp_path):
@@ -249,4 +253,5 @@ def test_a_wrong_path_is_one_clear_line(tmp_path, make, message):
     make(path)
     with pytest.raises(ModelError, match=message) as caught:
         load_pretrained(path)
-    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)

@@ -84,7 +84,8 @@ def test_no_other_page_may_frame_it_or_add_what_it_loads():
     for guard in (AccessControl(inner, Address(4200)), AccessControl(inner, Address(4200), SECRET)):
         headers = ask(guard).headers
         policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
-        assert policy["frame-ancestors"] == "'self'" and headers["x-frame-options"] == "SAMEORIGIN"
+        assert policy["frame-ancestors"] == "'self'"
+        assert headers["x-frame-options"] == "SAMEORIGIN"
         assert not any("*" in sources or "https:" in sources for sources in policy.values())
 
 
@@ -99,7 +100,9 @@ def test_a_websocket_needs_the_password_and_our_host_and_origin():
 
 def cookie_of(response):
     made = response.headers["set-cookie"]
-    assert "HttpOnly" in made and "SameSite=Strict" in made and f"Max-Age={SESSION_SECONDS}" in made
+    assert "HttpOnly" in made
+    assert "SameSite=Strict" in made
+    assert f"Max-Age={SESSION_SECONDS}" in made
     assert "horse" not in made
     return made.partition(";")[0]
 
@@ -110,7 +113,8 @@ def test_a_cookie_ends_and_counts_for_one_server_only(monkeypatch):
     there = {"host": "lab.example", "origin": "https://lab.example"}
     login = ask(guard, authorization=basic(SECRET), **there)
     cookie = cookie_of(login)
-    assert cookie.startswith("__Host-rpg=") and "; Secure" in login.headers["set-cookie"]
+    assert cookie.startswith("__Host-rpg=")
+    assert "; Secure" in login.headers["set-cookie"]
     assert socket(guard, **there, cookie=cookie) == ["websocket.accept"]
     assert ask(guard, path="/rpg/", **there, cookie=cookie).status_code == 200
     assert ask(other, path="/rpg/", **there, cookie=cookie).status_code == 401, (
@@ -170,7 +174,8 @@ def test_a_cookie_that_another_user_has_got_opens_nothing():
 def test_the_password_is_asked_for_and_nothing_else_opens():
     guard = AccessControl(inner, Address(8501), SECRET, ["/health"])
     refused = ask(guard)
-    assert refused.status_code == 401 and refused.headers["www-authenticate"].startswith("Basic")
+    assert refused.status_code == 401
+    assert refused.headers["www-authenticate"].startswith("Basic")
     assert ask(guard, path="/health").status_code == 200
     assert ask(guard, authorization=basic(SECRET)).text == "in"
     digest = basic(SECRET).replace("Basic", "Digest")
@@ -188,17 +193,16 @@ def test_the_password_is_asked_for_and_nothing_else_opens():
 
 
 def test_where_the_password_comes_from(tmp_path):
-    assert (
-        secret_of(tmp_path, None, {}) is None
-        and secret_of(tmp_path, False, {"RPG_AUTH": SECRET}) is None
-    )
+    assert secret_of(tmp_path, None, {}) is None
+    assert secret_of(tmp_path, False, {"RPG_AUTH": SECRET}) is None
     assert secret_of(tmp_path, None, {"RPG_AUTH": SECRET}) == SECRET
     assert secret_of(tmp_path, None, {"PREFECT_SERVER_API_AUTH_STRING": SECRET}) == SECRET
     for wrong in ("anna", "anna:", ":horse", "anna:ho\nrse"):
         with pytest.raises(ConfigError, match="RPG_AUTH: expected user:password"):
             secret_of(tmp_path, True, {"RPG_AUTH": wrong})
     made = secret_of(tmp_path, True, {})
-    assert made == secret_of(tmp_path, True, {}) and len(made) > 20
+    assert made == secret_of(tmp_path, True, {})
+    assert len(made) > 20
     file = tmp_path / "serve" / "auth"
     assert file.stat().st_mode & 0o777 == 0o600
     file.chmod(0o644)

@@ -97,12 +97,14 @@ def test_sweeps_are_listed_small_ones_first_and_gpus_last_with_questions_and_tim
     (where.own / "broken.yaml").write_text("name: [")
     (where.own / "run.yaml").write_text("task: {type: chain}")
     files = forms.configs(where)
-    assert {"paper/table3", "own/mine", "own/broken"} < set(files) and "own/run" not in files
+    assert {"paper/table3", "own/mine", "own/broken"} < set(files)
+    assert "own/run" not in files
     with pytest.raises(ConfigError, match="not valid YAML"):
         forms.sweep(where, "own/broken")
     lines, table = choices(files, tmp_path)
     names = list(lines)
-    assert sorted(names) == sorted(files) and names.index("own/mine") < names.index("quickstart")
+    assert sorted(names) == sorted(files)
+    assert names.index("own/mine") < names.index("quickstart")
     rows = {
         line.split(" | ")[0].strip("| "): line
         for line in table.splitlines()
@@ -113,7 +115,8 @@ def test_sweeps_are_listed_small_ones_first_and_gpus_last_with_questions_and_tim
     assert (
         gpu == sorted(gpu, key=lambda paper: paper) or not gpu[-1]
     )  # broken files come last of all
-    assert set(names) < set(rows) and "has a mistake" in rows["own/broken"]
+    assert set(names) < set(rows)
+    assert "has a mistake" in rows["own/broken"]
     assert lines["quickstart"] == (
         "quickstart · 1,260 steps, not timed yet · Which direction does each KL term pull?"
     )

@@ -87,7 +87,8 @@ def started(command, path=str(ROOT), **options):
 
 def test_processes_of_another_container_are_nobodys_orphans():
     with started(in_container(*python(OWNER))) as container:
-        assert end_orphans() == [] and end_descendants() == []
+        assert end_orphans() == []
+        assert end_descendants() == []
         assert container.poll() is None
         seen = subprocess.run(
             in_container(
@@ -100,7 +101,9 @@ def test_processes_of_another_container_are_nobodys_orphans():
         assert seen.stdout == "[]\n", seen
         without_proc = [part for part in in_container(*python(OWNER)) if part != "--mount-proc"]
         with started(without_proc) as other:  # there /proc shows this test's processes, not its own
-            assert end_orphans() == [] and other.poll() is None and container.poll() is None
+            assert end_orphans() == []
+            assert other.poll() is None
+            assert container.poll() is None
 
 
 @pytest.mark.parametrize("place", ["container", "host"])
@@ -125,7 +128,8 @@ def test_a_run_of_another_place_survives_and_is_shown(tmp_path, place):
     with started(command):
         lease = folder.lease()
         assert lease["pid"] == 1, "and /proc/1 of this test is somebody else"
-        assert reconcile(layout) == [] and end_orphans() == []
+        assert reconcile(layout) == []
+        assert end_orphans() == []
         release_run(folder)
         with pytest.raises(StoreError, match=r"is in use by process 1 .* since "):
             claim_run(folder)
@@ -133,7 +137,8 @@ def test_a_run_of_another_place_survives_and_is_shown(tmp_path, place):
         assert not claims.take(folder)
         where = "on gpu-node-7 since" if place == "host" else "in another container on"
         assert Watch([folder]).views()[0].error.startswith(f"running {where}")
-        assert folder.state() == "running" and folder.lease()["birth"] == lease["birth"]
+        assert folder.state() == "running"
+        assert folder.lease()["birth"] == lease["birth"]
         (tmp_path / "go").touch()
         until(lambda: folder.lease() is None, what="the end of the other run")
         assert claims.take(folder)
@@ -219,10 +224,12 @@ def test_a_sweep_waits_for_the_run_of_another_host_and_then_does_it(tmp_path, pr
             until(lambda: other.state() != "running" or sweep.poll() is not None, "its end")
             assert sweep.poll() is None, log.read_text()
             assert "running on gpu-node-7 since" in log.read_text()
-            assert not folder.failed_path.exists() and folder.lease()["birth"] == lease["birth"]
+            assert not folder.failed_path.exists()
+            assert folder.lease()["birth"] == lease["birth"]
             (tmp_path / "go").touch()
             assert sweep.wait(HANG) == 0, log.read_text()
         finally:
             sweep.kill()
             sweep.wait()
-    assert folder.done_path.exists() and not folder.failed_path.exists()
+    assert folder.done_path.exists()
+    assert not folder.failed_path.exists()

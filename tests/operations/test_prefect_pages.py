@@ -69,7 +69,8 @@ def test_a_sweep_from_the_form_to_the_numbers_in_the_dashboard(page, served):
     tab.get_by_text(f"{found[0]:.3f}").first.wait_for()
     tab.get_by_role("link", name="Overview").click()
     back = tab.get_by_role("link", name="Flow run in Prefect").get_attribute("href")
-    assert back and back.startswith(f"{served.ui}/runs/flow-run/")
+    assert back
+    assert back.startswith(f"{served.ui}/runs/flow-run/")
     tab.close()
     artifacts = served.api.post("/artifacts/latest/filter", json={}).json()
     result = next(a["latest_id"] for a in artifacts if a["key"] == "result-clicked")

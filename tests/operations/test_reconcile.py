@@ -43,12 +43,10 @@ def test_a_process_whose_owner_is_gone_is_ended_and_no_other(gone):
             until(lambda process=process: SLEEP[-1] in psutil.Process(process.pid).cmdline())
         assert not {owned.pid, plain.pid} & set(end_orphans())
         # Not who ended them: every sweep that begins on this machine does the same.
-        assert (
-            orphan.wait(HANG)
-            and reused.wait(HANG)
-            and owned.poll() is None
-            and plain.poll() is None
-        )
+        assert orphan.wait(HANG)
+        assert reused.wait(HANG)
+        assert owned.poll() is None
+        assert plain.poll() is None
     finally:
         for process in (orphan, reused, owned, plain):
             process.kill()
@@ -66,9 +64,12 @@ def test_stale_leases_and_waiting_notes_go_and_live_ones_stay(tmp_path, gone):
         path = dead.path / name
         path.write_text(path.read_text().replace(f'"pid": {os.getpid()}', f'"pid": {gone}'))
     said = reconcile(layout)
-    assert len(said) == 2 and all("s/dead" in line for line in said)
-    assert dead.lease() is None and not (dead.path / "waiting.json").exists()
-    assert live.state() == "running" and live.waiting() == "waits for a slot"
+    assert len(said) == 2
+    assert all("s/dead" in line for line in said)
+    assert dead.lease() is None
+    assert not (dead.path / "waiting.json").exists()
+    assert live.state() == "running"
+    assert live.waiting() == "waits for a slot"
     assert reconcile(layout) == []
 
 
@@ -97,8 +98,11 @@ def test_a_cancellation_that_the_process_never_heard_of_reaches_it(served, monke
         )
         monkeypatch.setattr(module, "UNHEARD_SECONDS", 0.0)
         said = reconcile(served.layout, f"{served.ui}/api")
-        assert served.state(run)[0] == "CANCELLED" and len(said) == 1 and "had not heard" in said[0]
-        assert process.wait(HANG) and not alive_path(served.home, run, 0).exists()
+        assert served.state(run)[0] == "CANCELLED"
+        assert len(said) == 1
+        assert "had not heard" in said[0]
+        assert process.wait(HANG)
+        assert not alive_path(served.home, run, 0).exists()
     finally:
         process.kill()
         process.wait()
@@ -118,7 +122,8 @@ def test_flow_runs_killed_before_they_held_a_lock_are_closed_those_of_other_fold
     ours = flow_run("RUNNING", folder_tag(served.home))
     others = flow_run("RUNNING", folder_tag("/elsewhere"))
     said = reconcile(served.layout, f"{served.ui}/api")
-    assert served.state(ours)[0] == "CRASHED" and served.state(others)[0] == "RUNNING"
+    assert served.state(ours)[0] == "CRASHED"
+    assert served.state(others)[0] == "RUNNING"
     assert len([line for line in said if "its worker was lost before it started" in line]) == 1
 
     body = {"parameters": {"config": "own/small"}, "state": {"type": "PENDING"}}

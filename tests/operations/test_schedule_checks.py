@@ -54,7 +54,8 @@ def test_a_schedule_without_runs_and_runs_that_nobody_begins():
         schedule_problems([deployment(active=False), deployment(paused=True)], [], now, 600) == []
     )
     late = schedule_problems([night], [ahead, run_of(night, now - timedelta(minutes=20))], now, 600)
-    assert len(late) == 1 and "1 flow run is late; the first, nightly, was due at" in late[0]
+    assert len(late) == 1
+    assert "1 flow run is late; the first, nightly, was due at" in late[0]
     assert schedule_problems([night], [run_of(night, now - timedelta(minutes=2))], now, 600) == []
 
 
@@ -86,17 +87,16 @@ def test_a_late_run_waits_for_those_that_go_on_or_for_a_worker_that_starts_none(
     [busy] = schedule_problems([night], late, now, 600, running=8)
     [idle] = schedule_problems([night], late, now, 600, running=2)
 
-    assert "8 flow runs go on" in busy and "starts none" not in busy
+    assert "8 flow runs go on" in busy
+    assert "starts none" not in busy
     assert "the worker starts none" in idle
 
 
 def test_status_and_dashboard_say_it_while_somebody_serves(tmp_path):
     write_problems(tmp_path / "data", ["the schedule of nightly creates no runs"])
     said = rpg(tmp_path, "status")
-    assert (
-        said.returncode == 0
-        and "the schedule of nightly creates no runs" in said.stdout + said.stderr
-    )
+    assert said.returncode == 0
+    assert "the schedule of nightly creates no runs" in said.stdout + said.stderr
     assert read_problems(tmp_path / "data") == ["the schedule of nightly creates no runs"]
     note = json.loads((tmp_path / "data" / HEALTH).read_text())
     (tmp_path / "data" / HEALTH).write_text(json.dumps(note | {"time": time.time() - 3600}))

@@ -39,7 +39,8 @@ def test_a_service_that_ends_while_it_starts_is_started_again_and_given_up_in_th
     never = service("never", "raise ValueError('no luck')")
     try:
         start_in_turn([first], tmp_path, threading.Event(), tries=5)
-        assert len(first.starts) == 2 and first.ports()
+        assert len(first.starts) == 2
+        assert first.ports()
         ended = r"the never ended with code 1; ValueError: no luck \(log: .*never"
         with pytest.raises(ServerError, match=ended):
             start_in_turn([never], tmp_path, threading.Event(), tries=3)
@@ -125,7 +126,8 @@ def test_a_bad_value_is_refused_with_its_field_before_anything_starts(served, pa
     answer = served.begin(
         "sweep", **{name: value for name, value in given.items() if value is not None}
     )
-    assert answer.status_code in (409, 422) and reason in answer.text
+    assert answer.status_code in (409, 422)
+    assert reason in answer.text
 
 
 @pytest.mark.system
@@ -138,12 +140,14 @@ def test_a_sweep_from_the_form_is_the_sweep_of_the_command(served):
     assert served.finished(run)[0] == "COMPLETED"
     assert served.api.get(f"/flow_runs/{run}").json()["name"] == "sweep own/trivial"
     folders = served.layout.run_folders("trivial")
-    assert len(folders) == 2 and all(folder.state() == "done" for folder in folders)
+    assert len(folders) == 2
+    assert all(folder.state() == "done" for folder in folders)
     artifacts = served.api.post("/artifacts/filter", json={}).json()
     kinds = {artifact["key"]: artifact for artifact in artifacts if artifact["flow_run_id"] == run}
     assert served.dashboard in kinds["dashboard-trivial"]["data"]
     result = kinds["result-trivial"]["data"]
-    assert "GRPO" in result and "data:image/png;base64," in result
+    assert "GRPO" in result
+    assert "data:image/png;base64," in result
     tasks = {one["name"]: one["state_type"] for one in served.tasks(run)}
     trained = {f"train {folder.name}" for folder in served.layout.run_folders("trivial")}
     assert trained < set(tasks) and set(tasks.values()) == {"COMPLETED"}, (
@@ -159,7 +163,8 @@ def test_a_sweep_from_the_form_is_the_sweep_of_the_command(served):
     again = subprocess.run(
         command, capture_output=True, text=True, env=served.environment, timeout=HANG
     )
-    assert again.returncode == 0 and "nothing was trained" in again.stdout
+    assert again.returncode == 0
+    assert "nothing was trained" in again.stdout
 
 
 def test_cancelled_from_the_api_the_whole_tree_ends(served):
@@ -190,7 +195,8 @@ def test_a_failed_training_and_a_killed_worker_are_told_and_retry_goes_on(served
     run = served.run_id("sweep", config="own/trivial", steps=30, name="failing")
     until(served.trainers, "a training", pause=0.3)[0].kill()
     kind, message = served.finished(run)
-    assert kind == "FAILED" and "the training process was killed by signal 9" in message
+    assert kind == "FAILED"
+    assert "the training process was killed by signal 9" in message
     locks.take(
         alive_path(served.home, run, 1)
     ).close()  # as a killed process leaves it: a note, and no lock on it
@@ -205,7 +211,8 @@ def test_a_failed_training_and_a_killed_worker_are_told_and_retry_goes_on(served
     worker.send_signal(signal.SIGKILL)
     ended(tree)
     kind, message = served.finished(run)
-    assert kind == "CRASHED" and "its process is gone" in message
+    assert kind == "CRASHED"
+    assert "its process is gone" in message
     served.retry(run)
     assert served.finished(run)[0] == "COMPLETED"
     for folder in served.layout.run_folders("failing"):

@@ -77,7 +77,8 @@ def test_common_runs_are_trained_once_in_the_one_slot_of_the_machine_for_both_sw
     assert any("waits for a slot: 1 of 1 on this machine taken by" in why for why in said), said
     by_id = {}
     for folder in (*layout.run_folders("one"), *layout.run_folders("two")):
-        assert folder.state() == "done" and not folder.waiting()
+        assert folder.state() == "done"
+        assert not folder.waiting()
         by_id.setdefault(folder.read_manifest()["run_id"], []).append(folder)
     assert sorted(map(len, by_id.values())) == [1, 1, 2]
     common = max(by_id.values(), key=len)
@@ -232,7 +233,8 @@ def test_taking_over_can_be_interrupted_anywhere_and_done_again(tmp_path, monkey
         except KeyboardInterrupt:
             monkeypatch.setattr(sharing, "link", real)
             take_over(folder, source)
-        assert folder.checkpoint_steps() == [0, 2, 4] and folder.eval_steps("b") == [0, 2, 4]
+        assert folder.checkpoint_steps() == [0, 2, 4]
+        assert folder.eval_steps("b") == [0, 2, 4]
         assert (folder.checkpoint(4) / "training" / "state").read_text() == "4"
         assert [row["step"] for row in folder.read_metrics()] == [0, 2, 4]
     assert calls == 9

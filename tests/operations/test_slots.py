@@ -23,9 +23,13 @@ def two(tmp_path):
 def test_n_trainings_at_a_time_and_the_next_is_told_who_has_them(two):
     first = two.take(CPU, "a/x")
     second = two.take(CPU, "b/y")
-    assert first and second and two.take(CPU, "c/z") is None
+    assert first
+    assert second
+    assert two.take(CPU, "c/z") is None
     why = two.why(CPU)
-    assert "waits for a slot: 2 of 2" in why and "a/x" in why and "b/y" in why
+    assert "waits for a slot: 2 of 2" in why
+    assert "a/x" in why
+    assert "b/y" in why
     first.close()
     with two.gate(CPU, "d/w"):
         assert "; first comes d/w (process" in two.why(CPU)
@@ -40,7 +44,8 @@ def test_a_holder_that_is_killed_leaves_nothing_behind(two):
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     other = subprocess.Popen([sys.executable, "-c", code], **pipes)
-    assert other.stdout.readline().strip() == "True" and two.take(CPU, "a/b") is None
+    assert other.stdout.readline().strip() == "True"
+    assert two.take(CPU, "a/b") is None
     other.kill()
     other.wait()
     assert len(two.take(Need("cpu", 2), "a/b").locks) == 2
@@ -78,9 +83,8 @@ def test_only_who_waits_for_the_same_slots_is_before_another(tmp_path, kind):
         with closing(both.take(need, "b/several", several)) as held:
             assert [lock.path.name for lock in held.locks] == [f"{kind}-1"]
     with one.gate(need, "a/later") as later:
-        assert one.take(need, "a/later", later) is None and "; first comes b/several" in one.why(
-            need, later
-        )
+        assert one.take(need, "a/later", later) is None
+        assert "; first comes b/several" in one.why(need, later)
         assert len(both.take(Need(kind, 2), "b/several", several).locks) == 2
 
 
@@ -110,7 +114,8 @@ def test_the_environment_says_how_many_and_where(tmp_path):
     here = machine(
         {"RPG_SLOTS": "7", "RPG_SLOTS_FOLDER": str(tmp_path / "s"), "CUDA_VISIBLE_DEVICES": "3,5"}
     )
-    assert here.cpu == 7 and here.gpus == ("3", "5")
+    assert here.cpu == 7
+    assert here.gpus == ("3", "5")
     assert (tmp_path / "s").stat().st_mode & 0o7777 == 0o1777
     with pytest.raises(UserError, match="RPG_SLOTS='many'"):
         machine({"RPG_SLOTS": "many"})

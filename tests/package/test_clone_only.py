@@ -48,4 +48,5 @@ def test_every_page_that_is_named_exists():
         for path in (ROOT / package).rglob("*.py")
         for page in re.findall(r"\bsee\(['\"]([\w-]+)['\"]\)", path.read_text("utf-8"))
     }
-    assert named and [page for page in named if not (ROOT / "docs" / f"{page}.md").is_file()] == []
+    assert named
+    assert [page for page in named if not (ROOT / "docs" / f"{page}.md").is_file()] == []

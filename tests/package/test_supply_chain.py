@@ -34,7 +34,8 @@ def test_the_image_s_base_is_an_argument_and_its_user_is_not_root():
     lines = (ROOT / "Dockerfile").read_text("utf-8").splitlines()
     assert "FROM ${BASE}" in lines
     users = [line.split()[1] for line in lines if line.startswith("USER ")]
-    assert users and users[-1] != "root"
+    assert users
+    assert users[-1] != "root"
 
 
 PINNED = re.compile(r"^([a-z0-9][\w.-]*)==([^\s;]+)", re.M)

@@ -113,10 +113,12 @@ def test_a_bare_install_says_in_one_sentence_what_is_missing(wheel, tmp_path):
     bare = installed(wheel, tmp_path / "venv", lend_packages=False)
     for words in (["--help"], ["sweep", "quickstart"]):
         done = rpg(bare, tmp_path, *words)
-        assert done.returncode == 2 and "yaml is not installed; install it with: " in done.stderr
+        assert done.returncode == 2
+        assert "yaml is not installed; install it with: " in done.stderr
         assert len(done.stderr.splitlines()) == 1
     everything = done.stderr.removesuffix(")\n").partition(" (or everything for one machine: ")[2]
-    assert "pyyaml" in everything and "typer" in everything
+    assert "pyyaml" in everything
+    assert "typer" in everything
     works_as_printed(everything)
     assert rpg(bare, tmp_path, "--version").stdout.startswith("rpg-lab ")
 
@@ -138,7 +140,8 @@ def test_a_hint_that_names_packages_works_in_a_checkout():
 
 def test_shipped_configurations_are_known_by_name_anywhere(bin_, tmp_path):
     wrong = rpg(bin_, tmp_path, "sweep", "quickstrat")
-    assert wrong.returncode == 2 and "did you mean 'quickstart'" in wrong.stderr
+    assert wrong.returncode == 2
+    assert "did you mean 'quickstart'" in wrong.stderr
     (tmp_path / "mine.yaml").write_text("name: mine\nbase: chain\naxes: {seed: [0, 1]}\n")
     assert "grpo-s1-" in rpg(bin_, tmp_path, "show", "mine.yaml").stdout
 
@@ -149,9 +152,11 @@ def test_a_new_lab_trains_as_it_is(bin_, lab, prefect):
     few = ("--set=training.steps=2", "--set=algorithm=grpo", "--set=seed=0")
     done = rpg(bin_, lab, "sweep", "sweep.yaml", *few, **prefect)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "GRPO" in done.stdout and "held-out" in done.stdout
+    assert "GRPO" in done.stdout
+    assert "held-out" in done.stdout
     again = rpg(bin_, lab, "init", ".")
-    assert again.returncode == 2 and "already exists" in again.stderr
+    assert again.returncode == 2
+    assert "already exists" in again.stderr
 
 
 @pytest.mark.system

@@ -30,13 +30,15 @@ def test_runs_that_are_older_than_a_field_tell_their_time():
         finished(broken, 1.0),
     ]
     layout = SimpleNamespace(sweeps=lambda: ["demo"], run_folders=lambda sweep: runs)
-    assert older != spec and seconds_per_step(measured(layout), RunSpec()) == (3.0, 2)
+    assert older != spec
+    assert seconds_per_step(measured(layout), RunSpec()) == (3.0, 2)
 
 
 def test_spreads_are_those_of_the_last_look_that_has_any():
     looks = [{"benchmarks": ["b"], "spreads": spreads} for spreads in ([1, 2, 3], [0, 0, 0], None)]
     layout = SimpleNamespace(sweeps=lambda: ["s"], read_looks=lambda name: looks)
-    assert known_spreads(layout, ("b",)) == (1, 2, 3) and known_spreads(layout, ("c",)) is None
+    assert known_spreads(layout, ("b",)) == (1, 2, 3)
+    assert known_spreads(layout, ("c",)) is None
 
 
 def test_a_benchmark_has_no_more_problems_than_its_limit_and_one_greedy_answer_to_each(tmp_path):

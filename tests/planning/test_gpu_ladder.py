@@ -45,7 +45,8 @@ def test_each_rung_fits_its_gpu(file):
     (run,) = load_file(file, {}, lambda spec: "").runs
     room = float(file.stem.removesuffix("gb")) * 1e9
     need = memory(run.spec, room)
-    assert need.most < room and need.rows_at_once >= 8
+    assert need.most < room
+    assert need.rows_at_once >= 8
     assert f"show gpu/{file.stem} --gpu " in file.read_text().splitlines()[0]
 
 
@@ -56,16 +57,24 @@ def test_show_says_what_fits_and_the_nearest_change_that_would(command_line, tmp
 
     small, large = (LADDER[0].with_name(name) for name in ("16gb.yaml", "24gb.yaml"))
     code, text = show(large, "--gpu", "rtx-4090")
-    assert code == 0 and "fits into rtx-4090; about" in text and "does not fit" not in text
+    assert code == 0
+    assert "fits into rtx-4090; about" in text
+    assert "does not fit" not in text
     assert f"sizes of Qwen/Qwen3-1.7B from {TABLE}" in text
     options = ("--gpu", "12GB", "--set", "backend.gradient_checkpointing=false")
     code, text = show(small, *options)
-    assert code == 0 and "! does not fit into a GPU with 12 GB; fits with --set " in text
+    assert code == 0
+    assert "! does not fit into a GPU with 12 GB; fits with --set " in text
     change = re.findall(r"--set \S+", text.split("fits with ")[1])
     code, text = show(small, *options[:2], *" ".join(change).split())
-    assert code == 0 and "does not fit" not in text and "fits into a GPU with 12 GB" in text
+    assert code == 0
+    assert "does not fit" not in text
+    assert "fits into a GPU with 12 GB" in text
     code, text = show(small, "--gpu", "rtx-9999")
-    assert code == 2 and "rtx-9999" in text and "rtx-4090" in text and "Traceback" not in text
+    assert code == 2
+    assert "rtx-9999" in text
+    assert "rtx-4090" in text
+    assert "Traceback" not in text
 
 
 def test_hours_and_memory_are_those_of_critic_teacher_and_vllm():
@@ -118,7 +127,8 @@ def test_where_nothing_else_helps_a_smaller_model_is_named():
 
 
 def test_sizes_in_the_table_are_those_of_the_models():
-    assert len(KNOWN) >= 30 and PUBLISHED.keys() <= KNOWN.keys()
+    assert len(KNOWN) >= 30
+    assert PUBLISHED.keys() <= KNOWN.keys()
     for name, billions in PUBLISHED.items():
         assert KNOWN[name].parameters / 1e9 == pytest.approx(billions, rel=0.02), name
 
@@ -170,5 +180,6 @@ def test_sizes_are_read_from_a_folder_or_the_hub_s_cache_first(tmp_path, monkeyp
         (folder / "config.json").write_text(json.dumps(config))
         name = str(folder) if folder.name == "model" else "some/model"
         shape, source = shape_and_source(name)
-        assert (shape.layers, shape.qk_norm) == (2, True) and source == str(folder / "config.json")
+        assert (shape.layers, shape.qk_norm) == (2, True)
+        assert source == str(folder / "config.json")
     assert shape_and_source("nobody/knows") == (None, "")

@@ -79,20 +79,18 @@ def test_a_head_conducts_and_workers_have_the_gpus():
     assert assignments == {"seed": [0, 1], "backend.ray": {"type": "address", "address": "auto"}}
     assert replace(job(VERL), command="train").words("f", "h")[-2:] == ["--name", "a-sweep"]
     elastic = kuberay(job(LocalBackend()), None)[1]["spec"]["rayClusterSpec"]
-    assert elastic["workerGroupSpecs"][0]["minReplicas"] == 0 and elastic["enableInTreeAutoscaling"]
+    assert elastic["workerGroupSpecs"][0]["minReplicas"] == 0
+    assert elastic["enableInTreeAutoscaling"]
 
 
 @pytest.mark.component
 def test_a_batch_script_brings_a_ray_of_its_own_for_several_nodes():
     script = slurm_script(job(VERL))
-    assert (
-        "#SBATCH --nodes=2\n" in script
-        and "#SBATCH --gpus-per-node=8\n" in script
-        and "srun" in script
-    )
-    assert (
-        "'backend.ray={type: address, address: auto}'" in script and "'/shared/a b.yaml'" in script
-    )
+    assert "#SBATCH --nodes=2\n" in script
+    assert "#SBATCH --gpus-per-node=8\n" in script
+    assert "srun" in script
+    assert "'backend.ray={type: address, address: auto}'" in script
+    assert "'/shared/a b.yaml'" in script
     alone = slurm_script(job(LocalBackend(), nodes=1))
     assert "srun" not in alone
     for text in (script, alone, JOB_SCRIPT.read_text(), skypilot(job(VERL))["run"]):
@@ -132,7 +130,8 @@ def test_a_batch_script_waits_for_its_ray_on_a_port_of_its_own(tmp_path):
     assert (tmp_path / "asked-before-rpg").read_text() == "asked\nasked\n"
     assert (tmp_path / "used").read_text() == "10.0.0.1:20345\n"
     calls = (tmp_path / "calls").read_text()
-    assert "--port=20345" in calls and "--address=10.0.0.1:20345" in calls
+    assert "--port=20345" in calls
+    assert "--address=10.0.0.1:20345" in calls
 
 
 def test_the_file_in_a_manifest_needs_no_other_file_and_gives_the_same_runs(command_line, tmp_path):
@@ -162,14 +161,16 @@ def test_what_is_printed_can_run_there_or_what_it_lacks_is_said(command_line, tm
         code, out, said = command_line(
             "render", "--home", tmp_path, *words.split(), *[on_cpus] * ("--set" in words)
         )
-        assert code != 0 and not out and why in said
+        assert code != 0
+        assert not out
+        assert why in said
     code, out, said = command_line(
         "render", "environments/guessing", "--skypilot", "--home", tmp_path
     )
-    assert code == 0 and all(
-        f"environments{name} is not in the job" in said for name in ("", "/guessing.jsonl")
-    )
+    assert code == 0
+    assert all(f"environments{name} is not in the job" in said for name in ("", "/guessing.jsonl"))
     # Runs that are jobs themselves: the script of a job.
     place = ("--set", "backend.place.type=slurm")
     code, out, _ = command_line("render", "quickstart", "--slurm", "--home", tmp_path, *place)
-    assert code == 0 and out == JOB_SCRIPT.read_text()
+    assert code == 0
+    assert out == JOB_SCRIPT.read_text()

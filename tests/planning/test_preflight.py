@@ -41,9 +41,9 @@ def test_files_that_are_missing_empty_or_folders_are_named_with_their_field(tmp_
         "task.benchmarks.a",
         "task.benchmarks.b",
     ]
-    assert (
-        "no such file" in lines[0] and "the file is empty" in lines[1] and "is a folder" in lines[2]
-    )
+    assert "no such file" in lines[0]
+    assert "the file is empty" in lines[1]
+    assert "is a folder" in lines[2]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,8 @@ def test_rpg_data_says_which_gold_answers_no_response_can_equal(
 ):
     file = file_task(tmp_path, [("a", "1"), ("b", answer)])
     code, out, errors = command_line("data", file, "--home", tmp_path / "data")
-    assert code == (2 if "####" in answer else 0) and said in f"{' '.join(out.split())} {errors}"
+    assert code == (2 if "####" in answer else 0)
+    assert said in f"{' '.join(out.split())} {errors}"
 
 
 def test_too_little_disk_is_foretold(tmp_path):
@@ -200,7 +201,8 @@ def test_show_and_render_need_neither_network_nor_data(command_line, tmp_path, m
         "render", file, "--run", runs[0]["run"].removesuffix("????????")
     )
     assert code == 0, errors
-    assert "not-known-yet" in rendered and "identity is not known yet" in errors
+    assert "not-known-yet" in rendered
+    assert "identity is not known yet" in errors
 
 
 def test_doctor_of_a_file_lists_all_that_is_wrong(command_line, tmp_path):
@@ -208,8 +210,10 @@ def test_doctor_of_a_file_lists_all_that_is_wrong(command_line, tmp_path):
     file = file_task(tmp_path, [("train", "because #### 2")], **lost)
     code, out, errors = command_line("doctor", file, "--home", tmp_path / "data")
     out = " ".join(out.split())
-    assert code == 1 and "Traceback" not in errors
-    assert "NO model.path: /nowhere/model" in out and "what follows #### is the answer" in out
+    assert code == 1
+    assert "Traceback" not in errors
+    assert "NO model.path: /nowhere/model" in out
+    assert "what follows #### is the answer" in out
 
 
 @pytest.mark.parametrize(
@@ -249,7 +253,7 @@ def test_data_and_configuration_are_checked_before_any_server_or_training_starts
     monkeypatch.setattr(conductor, "conduct", lambda *_: pytest.fail("something was started"))
     monkeypatch.chdir(tmp_path)
     code, _, errors = command_line("train", "run.yaml", "--home", "data")
-    assert code == 2 and words in errors
-    assert (
-        not (tmp_path / "data" / "prefect").exists() and not (tmp_path / "data" / "runs").exists()
-    )
+    assert code == 2
+    assert words in errors
+    assert not (tmp_path / "data" / "prefect").exists()
+    assert not (tmp_path / "data" / "runs").exists()

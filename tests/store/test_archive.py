@@ -75,11 +75,14 @@ def test_a_run_comes_back_as_it_was_and_its_checkpoint_on_demand(tmp_path, url):
     Archive(url).push(folder.path)
     assert Archive(url).runs() == [("sweep", "one")]
     there = tmp_path / "there"
-    assert fetched(url, there) and not fetched(url, there)
+    assert fetched(url, there)
+    assert not fetched(url, there)
     run = Layout(there).run("sweep", "one")
-    assert run.state() == "done" and not run.checkpoint_steps()
+    assert run.state() == "done"
+    assert not run.checkpoint_steps()
     assert Layout(there).read_sweep("sweep")["runs"] == ["one", "two"]
-    assert fetched(url, there, "step-000003") and not fetched(url, there, "step-000004")
+    assert fetched(url, there, "step-000003")
+    assert not fetched(url, there, "step-000004")
     ours = contents(folder.path)
     assert contents(run.path) == {
         name: ours[name] for name in ours if name not in ("lease.json", ".lock")
@@ -88,7 +91,8 @@ def test_a_run_comes_back_as_it_was_and_its_checkpoint_on_demand(tmp_path, url):
 
 def test_what_is_there_is_not_sent_again_and_is_never_lost(tmp_path, url):
     folder = finished(tmp_path / "here")
-    assert Archive(url).push(folder.path) > 0 and Archive(url).push(folder.path) == 0
+    assert Archive(url).push(folder.path) > 0
+    assert Archive(url).push(folder.path) == 0
     shutil.rmtree(folder.checkpoint(3))
     (folder.path / "notes.json").write_text("{'notes': []}")
     assert Archive(url).push(folder.path) == 13
@@ -100,7 +104,8 @@ def test_what_is_there_is_not_sent_again_and_is_never_lost(tmp_path, url):
     assert not fetched(url, tmp_path / "elsewhere", "step-000003")
     archive = Archive(url)
     archive._fs.pipe_file(f"{archive._root}/sweep/one.json", b"")  # of a full disk
-    assert archive.push(folder.path) == 0 and fetched(url, tmp_path / "again")
+    assert archive.push(folder.path) == 0
+    assert fetched(url, tmp_path / "again")
 
 
 def test_a_record_is_renamed_into_place_and_has_no_log_that_grew_meanwhile(
@@ -140,7 +145,8 @@ def test_a_push_that_is_killed_is_never_taken_for_whole_and_continues(
     try:
         whole = Archive(MEMORY).push(folder.path) > 0
     except Killed:
-        assert not Archive(MEMORY).runs() and not fetched(MEMORY, tmp_path / "there")
+        assert not Archive(MEMORY).runs()
+        assert not fetched(MEMORY, tmp_path / "there")
     monkeypatch.undo()
     assert (Archive(MEMORY).push(folder.path) == 0) == (whole or calls == 5)
     assert fetched(MEMORY, tmp_path / "there")
@@ -154,7 +160,8 @@ def test_a_record_cannot_lead_out_of_the_folder(tmp_path, store, name):
     store.pipe_file(f"{WHERE}.json", json.dumps(record).encode())
     with pytest.raises(StoreError, match=r"sweep/one\.json: cannot be used .*is no file of a run"):
         fetched(MEMORY, tmp_path / "there")
-    assert not (tmp_path / "there").exists() and not list(tmp_path.rglob("*escaped*"))
+    assert not (tmp_path / "there").exists()
+    assert not list(tmp_path.rglob("*escaped*"))
 
 
 def test_a_damaged_file_is_not_taken(tmp_path, store):
@@ -177,7 +184,8 @@ def test_commands_push_what_is_finished_and_fetch_what_is_asked_for(
     finished(tmp_path / "here"), make_run(tmp_path / "here", "two", make_spec())
     assert push([MEMORY], home=tmp_path / "here") == 1  # for a script: not all of it is there
     out = capsys.readouterr()
-    assert "runs sent: 1 (" in out.out and "! sweep/two is left out: pending" in out.err
+    assert "runs sent: 1 (" in out.out
+    assert "! sweep/two is left out: pending" in out.err
     monkeypatch.setenv(archive.VARIABLE, MEMORY)
     assert (
         push(["sweep/one", "sweep/one"], home=tmp_path / "here") == 0
@@ -198,9 +206,8 @@ def test_commands_push_what_is_finished_and_fetch_what_is_asked_for(
     store.pipe_file("/bucket/lab/sweep/a.json", b"torn")
     aggregate(home=there.home)
     out = capsys.readouterr()
-    assert (
-        "sweep/a.json: cannot be used" in out.err and there.run("sweep", "one").done_path.exists()
-    )
+    assert "sweep/a.json: cannot be used" in out.err
+    assert there.run("sweep", "one").done_path.exists()
 
 
 def test_an_archive_that_cannot_be_reached_is_a_sentence(monkeypatch):

@@ -80,7 +80,8 @@ def test_every_view_shows_the_newest_runs_only_and_the_older_ones_are_named(twic
                 "SELECT variant, benchmark, avg(accuracy) FROM scores WHERE step = 4 GROUP BY ALL"
             ).fetchall()
         }
-    assert set(summary.table["variant"]) == set(VARIANTS) and set(summary.table["seeds"]) == {2}
+    assert set(summary.table["variant"]) == set(VARIANTS)
+    assert set(summary.table["seeds"]) == {2}
     assert list(superseded(twice, "demo").values()) == [WHY] * 4
     assert older == ("grpo [training.optimizer.learning_rate=0.0001]",)
     assert f"4 older runs of this sweep superseded, and not included here: {WHY}" in summary.notes
@@ -111,7 +112,8 @@ def test_an_incremental_build_marks_and_unmarks(twice):
             name.removeprefix("new-") for name in new["runs"]
         }
         variants = set(queries.runs(db, "demo", superseded=True)["variant"])
-    assert "grpo [training.optimizer.learning_rate=0.02]" in variants and len(variants) == 4
+    assert "grpo [training.optimizer.learning_rate=0.02]" in variants
+    assert len(variants) == 4
 
 
 @pytest.mark.parametrize(
@@ -233,8 +235,10 @@ def test_a_run_deleted_by_hand_is_pending_in_every_view(twice):
     view = next(
         view for view in Watch(current_runs(twice, "demo")).views() if view.name == gone.name
     )
-    assert gone.state() == view.state == "pending" and view.error is None
-    assert state == [("pending", None)] and counted == [[1, 0]]
+    assert gone.state() == view.state == "pending"
+    assert view.error is None
+    assert state == [("pending", None)]
+    assert counted == [[1, 0]]
     assert f"not started: {gone.name}" in notes
 
 

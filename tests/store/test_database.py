@@ -79,15 +79,15 @@ def test_metrics_are_those_that_the_run_folder_reads(layout):
     with open(run.metrics_path(2), "ab") as handle:
         handle.write(garbage)
     expected = run.read_metrics()
-    assert [row["attempt"] for row in expected] == [1, 1, 2, 2, 10, 10, 10] and first[
-        0
-    ] == expected[0]
+    assert [row["attempt"] for row in expected] == [1, 1, 2, 2, 10, 10, 10]
+    assert first[0] == expected[0]
     columns = ("step", "attempt", "reward", "loss", "x")
     found = query(
         layout, f"SELECT {', '.join(columns)} FROM metrics WHERE run = ? ORDER BY step", run.name
     )
     numbers = [tuple(row.get(name) for name in columns) for row in expected]
-    assert [row[2] for row in numbers][2] == "high" and found[2][2] is None
+    assert [row[2] for row in numbers][2] == "high"
+    assert found[2][2] is None
     numbers[2] = (3, 2, None, None, None)
     assert repr(found) == repr(numbers)
     message = f"demo/{run.name}/metrics-2.jsonl: 11 unreadable lines left out"

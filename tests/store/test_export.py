@@ -67,7 +67,8 @@ def test_ctrl_c_ends_a_query_that_would_take_a_minute(home):
 def test_what_is_null_is_empty_and_what_has_no_result_is_a_sentence(home, command_line):
     sql = "SELECT NULL::VARCHAR AS a, NULL::DOUBLE AS b, 'nan'::DOUBLE AS c, 7 AS d, 0.25 AS e"
     said = call("sql", sql, "--home", home)
-    assert said.exit_code == 0 and said.output.splitlines()[-1].split() == ["nan", "7", "0.25"]
+    assert said.exit_code == 0
+    assert said.output.splitlines()[-1].split() == ["nan", "7", "0.25"]
     late = (
         "SELECT if(i = 2999, 'x', '1')::INT FROM range(3000) t(i)"  # it fails while it is fetched
     )

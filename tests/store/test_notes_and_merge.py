@@ -48,7 +48,8 @@ def test_what_people_add_is_in_the_database_and_changes_no_run(layout):
         .invoke(load(), ["status", "--home", str(layout.home)], catch_exceptions=False)
         .output
     )
-    assert f"{label} (quickstart)" in said and f"hidden: {run}" in said
+    assert f"{label} (quickstart)" in said
+    assert f"hidden: {run}" in said
     assert [note["text"] for note in read_marks(sweep)["notes"]] == ["the first"]
     with pytest.raises(StoreError, match=r"no such sweep .*; did you mean 'quickstart'"):
         place(layout, "quickstar")
@@ -56,12 +57,15 @@ def test_what_people_add_is_in_the_database_and_changes_no_run(layout):
 
 def test_rm_moves_nothing_if_one_name_is_unknown_and_gc_names_its_options(layout, command_line):
     code, _, error = command_line("rm", "quickstart", "nosuch", "--home", layout.home)
-    assert (code, layout.sweeps()) == (2, ["quickstart"]) and "nosuch: no such sweep" in error
+    assert (code, layout.sweeps()) == (2, ["quickstart"])
+    assert "nosuch: no such sweep" in error
     said = command_line("tag", "quickstart", "--remove", "nope", "--home", layout.home)
-    assert said[0] == 0 and "has no tag 'nope'" in said[2]
+    assert said[0] == 0
+    assert "has no tag 'nope'" in said[2]
     assert command_line("rm", "quickstart", "--home", layout.home)[0] == 0
     gc = CliRunner().invoke(load(), ["gc", "--home", str(layout.home)])
-    assert "--yes removes" in str(gc.exception) and garbage(layout)
+    assert "--yes removes" in str(gc.exception)
+    assert garbage(layout)
 
 
 def test_what_is_added_is_all_written_or_nothing_and_two_at_once_lose_nothing(layout):
@@ -102,10 +106,12 @@ def test_two_machines_results_become_one_and_every_run_counts_once(layout, tmp_p
     two = half(layout, tmp_path / "two", names[2:])
     merged = merge(one, two)
     assert merged.copied == [f"quickstart/{name}" for name in names[3:]]
-    assert merged.same == [f"quickstart/{names[2]}"] and merged.left == {}
+    assert merged.same == [f"quickstart/{names[2]}"]
+    assert merged.left == {}
     assert sorted(one.read_sweep("quickstart")["runs"]) == sorted(names)
     again = merge(one, two)
-    assert again.copied == [] and len(again.same) == len(names[2:])
+    assert again.copied == []
+    assert len(again.same) == len(names[2:])
     counts = set()
     for each in (one, layout):
         build(each)
@@ -156,7 +162,8 @@ def test_stored_samples_and_those_by_hand_are_merged_and_only_unusable_ones_are_
     assert not [item for item in garbage(layout) if "samples" in item.why]
     shutil.rmtree(checkpoint)
     collect(garbage(layout))
-    assert not of_run.folder.exists() and len(list(layout.samples.iterdir())) == 1
+    assert not of_run.folder.exists()
+    assert len(list(layout.samples.iterdir())) == 1
 
 
 def test_what_contradicts_is_named_and_ours_stays(layout, tmp_path):
@@ -189,7 +196,8 @@ def test_what_is_done_there_and_not_here_takes_its_place(layout, tmp_path):
         for step in ours.eval_steps(benchmark)[1:]:
             ours.eval_path(benchmark, step).unlink()
     assert merge(layout, other).replaced == [f"quickstart/{names[0]}"]
-    assert ours.state() == "done" and len(ours.read_metrics()) == len(lines)
+    assert ours.state() == "done"
+    assert len(ours.read_metrics()) == len(lines)
     assert any((layout.home / "trash").iterdir())
 
 
@@ -197,5 +205,7 @@ def test_a_card_has_settings_and_scores(layout):
     folder = layout.run_folders("quickstart")[0]
     step = folder.eval_steps(folder.benchmarks()[0])[-1]
     card = model_card(folder, step, "my <model>")
-    assert card.startswith("---\nlibrary_name: ") and "# my &lt;model>" in card
-    assert f"| {folder.benchmarks()[0]} | 0." in card and '"algorithm"' in card
+    assert card.startswith("---\nlibrary_name: ")
+    assert "# my &lt;model>" in card
+    assert f"| {folder.benchmarks()[0]} | 0." in card
+    assert '"algorithm"' in card

@@ -104,9 +104,11 @@ def test_table_status_and_database_name_runs_of_other_code(tmp_path, tree):
         files = "SELECT file FROM sources GROUP BY file HAVING count(DISTINCT digest) > 1"
         assert db.execute(files).fetchall() == [("rpg/losses/policy_loss.py",)]
         codes = dict(db.execute("SELECT run, code FROM runs").fetchall())
-    assert len(set(codes.values())) == 2 and codes["grpo-seed0"] == codes["rpg-urkl-seed0"]
+    assert len(set(codes.values())) == 2
+    assert codes["grpo-seed0"] == codes["rpg-urkl-seed0"]
     [note] = [note for note in summary.notes if "different code" in note]
-    assert f"{codes['rpg-urkl-seed1']} (" in note and ": rpg-urkl-seed1; " in note
+    assert f"{codes['rpg-urkl-seed1']} (" in note
+    assert ": rpg-urkl-seed1; " in note
     assert "rpg/losses/policy\\_loss.py differs" in markdown(summary)
     assert "trained by different code: " in latex(summary)
     (tree / "dashboard" / "app.py").write_text("one = 2\n")
@@ -150,5 +152,6 @@ def test_a_file_that_is_edited_after_it_was_imported_is_what_it_was(tmp_path, mo
     importlib.import_module("users_own_reward")
     before = here.loaded()[str(path)]
     path.write_text("ONE = 2\n")
-    assert here.loaded()[str(path)] == before and here.changed(here.loaded()) == [str(path)]
+    assert here.loaded()[str(path)] == before
+    assert here.changed(here.loaded()) == [str(path)]
     del sys.modules["users_own_reward"]

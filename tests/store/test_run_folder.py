@@ -100,7 +100,9 @@ def test_a_sweep_without_a_list_of_runs_names_the_file(layout, runs):
 def test_manifest_is_read_back_and_says_what_is_missing(run):
     write_manifest(run, manifest())
     read = run.read_manifest()
-    assert read["sweep"] == "sweep" and read["run"] == "grpo-s0" and read["format"] == 1
+    assert read["sweep"] == "sweep"
+    assert read["run"] == "grpo-s0"
+    assert read["format"] == 1
     with pytest.raises(StoreError, match=r"manifest\.json: missing seed"):
         write_manifest(run, {key: value for key, value in manifest().items() if key != "seed"})
 
@@ -163,7 +165,8 @@ def test_numbers_come_back_bit_for_bit_and_non_finite_ones_too(run):
     append_metrics(run, 1, {"step": 1, **values})
     [row] = run.read_metrics()
     assert run.metrics_path(1).read_bytes().count(b"\n") == 1
-    assert math.isnan(row["loss"]) and math.isnan(values.pop("loss"))
+    assert math.isnan(row["loss"])
+    assert math.isnan(values.pop("loss"))
     assert {name: row[name] for name in values} == values
 
 
@@ -276,16 +279,19 @@ def test_states_follow_from_the_files(run):
     assert run.state() == "running"
     append_metrics(run, 1, {"step": 1})
     release_run(run)
-    assert run.state() == "interrupted" and run.next_attempt() == 2
+    assert run.state() == "interrupted"
+    assert run.next_attempt() == 2
     claim_run(run)
     write_failed(run, "ValueError: bad\nsecond line", step=1)
     assert run.state() == "failed"
     assert run.read_failed()["error"] == "ValueError: bad"
     assert run.lease() is None
     claim_run(run)
-    assert run.state() == "running" and run.read_failed() is None
+    assert run.state() == "running"
+    assert run.read_failed() is None
     write_done(run, seconds=2.5, attempts=2)
-    assert run.state() == "done" and run.read_done()["attempts"] == 2
+    assert run.state() == "done"
+    assert run.read_done()["attempts"] == 2
     assert run.lease() is None
 
 
@@ -304,7 +310,8 @@ def test_a_lease_lives_as_long_as_its_process(run):
         assert (lease["pid"], lease["pgid"]) == (child.pid, child.pid)
         assert run.state() == "running"
         intruder = subprocess.run(command, capture_output=True, text=True)
-        assert intruder.returncode == 1 and f"in use by process {child.pid}" in intruder.stderr
+        assert intruder.returncode == 1
+        assert f"in use by process {child.pid}" in intruder.stderr
     finally:
         child.kill()
     until(lambda: run.state() == "interrupted", "the end of a zombie, which nobody has waited for")

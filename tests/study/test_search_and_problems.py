@@ -24,7 +24,8 @@ def test_intervals_of_the_expected_best_cover_up_to_a_quarter_of_the_trials():
     hits = []
     for _ in range(150):
         effort = searches.effort([rng.beta(5, 1.5, 24), np.full(24, 0.1)], 24)
-        assert np.isnan(effort.half[0, 6:]).all() and effort.half[1, :6] == pytest.approx(0)
+        assert np.isnan(effort.half[0, 6:]).all()
+        assert effort.half[1, :6] == pytest.approx(0)
         hits.append(abs(effort.best[0, :6] - truth) <= effort.half[0, :6])
     assert (np.mean(hits, axis=0) >= 0.86).all(), np.mean(hits, axis=0)
 
@@ -38,7 +39,8 @@ def test_who_wins_depends_on_the_number_of_trials():
     _, lead, half = effort.lead(1)
     assert lead == pytest.approx(0.5 - rare.mean())
     assert half == pytest.approx(stats.t_quantile(11) * rare.std(ddof=1) / np.sqrt(12))
-    assert effort.best.shape == (3, 12) and np.isnan(effort.lead(12)[2])
+    assert effort.best.shape == (3, 12)
+    assert np.isnan(effort.lead(12)[2])
 
 
 def test_the_good_region_is_what_lies_nearest_to_good_trials():
@@ -74,7 +76,8 @@ def test_summaries_over_problems_are_those_of_their_definition():
         np.mean(wins)
     )
     same = over_problems.probability_of_improvement(first, first)
-    assert same.mean == 0.5 and same.low <= 0.5 <= same.high
+    assert same.mean == 0.5
+    assert same.low <= 0.5 <= same.high
     always = over_problems.probability_of_improvement(np.ones((4, 24)), np.zeros((4, 24)))
     assert always.mean == 1 and 0.5 < always.low < always.high == 1, (
         "other problems might not show it"
@@ -82,7 +85,9 @@ def test_summaries_over_problems_are_those_of_their_definition():
     near = over_problems.interquartile_mean(np.where(np.arange(24) < 7, 0.5, np.ones((4, 1))))
     assert near.high == 1 < 2 * near.mean - near.low, "an interval ends where scores do"
     alike = over_problems.interquartile_mean(np.where(np.arange(24) < 3, 1.0, np.zeros((4, 1))))
-    assert alike.mean == 0 and np.isnan(alike.low) and np.isnan(alike.high)
+    assert alike.mean == 0
+    assert np.isnan(alike.low)
+    assert np.isnan(alike.high)
 
 
 @pytest.mark.component

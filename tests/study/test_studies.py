@@ -63,10 +63,8 @@ def test_a_study_that_moves_with_its_files_goes_on(tmp_path):
     run(home, moved / "study.yaml")
     after, runs = contents(home)
     del before["studies/made-up/study.json"]  # which names the folder
-    assert (
-        before.items() <= after.items()
-        and len([name for name in runs if ".tuning/" not in name]) == 6
-    )
+    assert before.items() <= after.items()
+    assert len([name for name in runs if ".tuning/" not in name]) == 6
     assert registration(Layout.at(home), "made-up").deviations == []
 
 
@@ -85,7 +83,8 @@ def test_a_variants_own_problems_are_part_of_how_it_is_made(tmp_path):
             tuning.digest
             for tuning in tunings_of(load_study(tmp_path / "study.yaml"), data_digest, {})
         ]
-    assert made[0] == made[2] and len({*made}) == 3
+    assert made[0] == made[2]
+    assert len({*made}) == 3
 
 
 def test_what_was_tuned_in_november_2026_goes_on_under_its_digest(tmp_path):
@@ -93,14 +92,17 @@ def test_what_was_tuned_in_november_2026_goes_on_under_its_digest(tmp_path):
     before = {"one": "1346b915300b9f88", "two": "another study's"}
     made = (tunings_of(study, lambda run: "data", of) for of in ({}, before))
     fresh, kept = ([tuning.digest for tuning in of] for of in made)
-    assert kept == [before["one"], fresh[1]] and fresh[0] != kept[0]
+    assert kept == [before["one"], fresh[1]]
+    assert fresh[0] != kept[0]
 
 
 def test_every_variant_gets_the_same_trials_seeds_and_tokens(undisturbed):
     rows = trials(Layout.at(undisturbed[1]), "made-up")
     assert list(rows.groupby("variant").size()) == [4, 4]
-    assert list(rows["trial"]) == [0, 1, 2, 3] * 2 and list(rows["batch"]) == [0, 0, 1, 1] * 2
-    assert rows[RATE].between(1e-4, 1e-2).all() and rows["objective"].between(0, 1).all()
+    assert list(rows["trial"]) == [0, 1, 2, 3] * 2
+    assert list(rows["batch"]) == [0, 0, 1, 1] * 2
+    assert rows[RATE].between(1e-4, 1e-2).all()
+    assert rows["objective"].between(0, 1).all()
     # As much effort for each: half of each batch goes on to the second seed, and only those can
     # win.
     for _, mine in rows.groupby("variant"):
@@ -118,10 +120,12 @@ def test_what_is_reported_follows_from_the_record(undisturbed):
     for variant, settings in record.variants.items():
         finished = rows[(rows["variant"] == variant) & (rows["state"] == "finished")]
         assert settings[RATE] == finished.loc[finished["objective"].idxmax(), RATE]
-    assert record.deviations == [] and record.seeds == (0, 1, 2)
+    assert record.deviations == []
+    assert record.seeds == (0, 1, 2)
     assert record.benchmarks == ("chain-easy", "chain-hard")
     manifests = {folder.name: folder.read_manifest() for folder in layout.run_folders(record.sweep)}
-    assert manifests.keys() == record.runs.keys() and len(manifests) == 6
+    assert manifests.keys() == record.runs.keys()
+    assert len(manifests) == 6
     for name, manifest in manifests.items():
         planned = record.runs[name]
         assert (manifest["variant"], manifest["seed"]) == (planned["variant"], planned["seed"])
@@ -175,20 +179,21 @@ def test_a_changed_file_is_registered_again_and_shown(undisturbed, tmp_path):
     assert "the study's file was changed" in registration(layout, "made-up").deviations[0]
     run(home, changed, again=True)
     second = registration(layout, "made-up")
-    assert second.digest != first.digest and second.sweep != first.sweep and second.number == 2
+    assert second.digest != first.digest
+    assert second.sweep != first.sweep
+    assert second.number == 2
     [again, *rest] = second.deviations
-    assert again == "registered again after record 1: matters was 0.05, is 0.1" and rest == []
+    assert again == "registered again after record 1: matters was 0.05, is 0.1"
+    assert rest == []
     assert json.loads(record_path(layout, "made-up", 1).read_text())["digest"] == first.digest
 
     tonight = Layout.at(tmp_path / "night")
     for path in (undisturbed[0], study_file(tmp_path, tune={"trials": 2}), undisturbed[0]):
         run(tonight.home, path, night="2026-01-02-0123abcd")
         fresh = registration(tonight, "made-up")
-        assert (
-            fresh.number == 1
-            and fresh.deviations == []
-            and len(trials(tonight, "made-up")) in (8, 4)
-        )
+        assert fresh.number == 1
+        assert fresh.deviations == []
+        assert len(trials(tonight, "made-up")) in (8, 4)
         assert tonight.sweeps() == [fresh.sweep, "made-up.tuning"], "a night begins from scratch"
 
 
@@ -215,7 +220,8 @@ def test_failed_trials_count_as_tried_and_are_not_tried_again(tmp_path):
 
     run(tmp_path / "data", study_file(tmp_path), only=["tune"], fails=fails)
     rows = trials(Layout.at(tmp_path / "data"), "made-up").set_index(["variant", "trial"])
-    assert rows.loc[("one", 1), "state"] == "failed" and rows.loc[("one", 0), "state"] == "finished"
+    assert rows.loc[("one", 1), "state"] == "failed"
+    assert rows.loc[("one", 0), "state"] == "finished"
     assert sum(variant == "one trial 1" for _, variant in attempts) == 1
     said = list(sentences(Layout.at(tmp_path / "data"), "made-up"))
     assert "one: 1 of 4 trials failed and count as tried" in said
@@ -246,14 +252,14 @@ def test_a_reported_run_that_fails_costs_no_look(tmp_path, command_line):
     run(home, path, fails=lambda manifest: manifest["variant"] == "two" and manifest["seed"] == 3)
     sweep = registration(layout, "made-up").sweep
     status = ("study", "status", "made-up", "--home", home)
-    assert not layout.read_looks(sweep) and f"report {sweep}" not in command_line(*status)[1]
+    assert not layout.read_looks(sweep)
+    assert f"report {sweep}" not in command_line(*status)[1]
     run(home, path)
     [look] = layout.read_looks(sweep)
-    assert len(look["runs"]) == look["planned"] == 10 and look["level"] == pytest.approx(0.05)
-    assert (
-        not registration(layout, "made-up").deviations
-        and f"report {sweep}" in command_line(*status)[1]
-    )
+    assert len(look["runs"]) == look["planned"] == 10
+    assert look["level"] == pytest.approx(0.05)
+    assert not registration(layout, "made-up").deviations
+    assert f"report {sweep}" in command_line(*status)[1]
 
 
 def test_factors_are_crossed_with_the_seeds(tmp_path):
@@ -282,15 +288,16 @@ def test_levels_of_factors_decide_with_the_seeds_when_a_study_stops(tmp_path):
     )
     lines = run(home, path, worse=lambda spec: spec["training"]["optimizer"]["weight_decay"] == 0.5)
     record = registration(layout, "made-up")
-    assert (
-        "made-up: decided after 3 of 6 seeds, by the registered rule" in lines
-        and record.deviations == []
-    )
+    assert "made-up: decided after 3 of 6 seeds, by the registered rule" in lines
+    assert record.deviations == []
     done = [name for name in record.runs if layout.run(record.sweep, name).done_path.exists()]
-    assert {record.runs[name]["seed"] for name in done} == {0, 1, 2} and len(done) == 2 * 3 * 3
+    assert {record.runs[name]["seed"] for name in done} == {0, 1, 2}
+    assert len(done) == 2 * 3 * 3
     of_report, look = layout.read_looks(record.sweep)  # that of the report does not count
-    assert sorted(look["runs"]) == sorted(done) and look["planned"] == 2 * 3 * 6
+    assert sorted(look["runs"]) == sorted(done)
+    assert look["planned"] == 2 * 3 * 6
     [(_, high, verdict)] = look["results"].values()
-    assert verdict == "worse" and high < 0
+    assert verdict == "worse"
+    assert high < 0
     run(home, path)  # and so it stays
     assert [of_report, look] == layout.read_looks(record.sweep)

@@ -77,26 +77,29 @@ def test_two_studies_at_once_one_of_them_killed(tmp_path, prefect, command_line)
         undisturbed(tmp_path / "whole", path)
     records, runs = contents(home)
     expected_records, expected = contents(tmp_path / "whole")
-    assert (
-        records == expected_records and runs.keys() == expected.keys() and len(runs) == 2 * (4 + 4)
-    )
+    assert records == expected_records
+    assert runs.keys() == expected.keys()
+    assert len(runs) == 2 * (4 + 4)
     for name, found in runs.items():
         assert found == expected[name], name
     assert [registration(layout, name).deviations for name in files] == [[], []]
     one, two = (trials(layout, name).drop(columns=["seconds", "run_ids"]) for name in files)
-    assert one.equals(two) and one[RATE].nunique() == 2
+    assert one.equals(two)
+    assert one[RATE].nunique() == 2
     folders = [folder for name in files for folder in layout.run_folders(f"{name}.tuning")]
     own = [
         folder.read_manifest()["run_id"]
         for folder in folders
         if not (folder.path / "shared.json").exists()
     ]
-    assert len(folders) == 8 and len(own) == len({*own}) == 4
+    assert len(folders) == 8
+    assert len(own) == len({*own}) == 4
 
     lines = done.stdout.splitlines()
     [step] = [line.partition(": ")[2] for line in lines if line.startswith("compare the variants")]
     code, printed, _ = command_line(
         *shlex.split(step)[3:], "--home", home
     )  # behind `python -m rpg`
-    assert not code and "Mean accuracy" in printed
+    assert not code
+    assert "Mean accuracy" in printed
     assert (layout.study_folder("first") / "report" / "report.html").stat().st_size > 10_000

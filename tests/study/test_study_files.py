@@ -19,7 +19,9 @@ from tests.study.stand_ins import RATE, run, study_file
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("studies/*.yaml")), ids=lambda path: path.stem)
 def test_shipped_studies_load(path):
     study = load_study(path)
-    assert study.spec.name == path.stem and study.spec.question and len(study.variants) > 1
+    assert study.spec.name == path.stem
+    assert study.spec.question
+    assert len(study.variants) > 1
 
 
 @pytest.mark.parametrize(
@@ -97,7 +99,8 @@ def test_proposals_follow_from_seed_and_earlier_trials_alone():
     first = propose(space, [], 12, 7)
     assert first == propose(space, [], 12, 7) != propose(space, [], 12, 8)
     layers = {one["layers"] for one in first}
-    assert set(map(type, layers)) == {int} and layers <= {1, 2, 3, 4}
+    assert set(map(type, layers)) == {int}
+    assert layers <= {1, 2, 3, 4}
     assert all(one["clip"] in (None, {"low": 0.1}) and 1e-4 <= one[RATE] <= 1e-2 for one in first)
     # After many trials that are the better the smaller the rate, small rates are proposed.
     earlier = [Trial(n, one, (-one[RATE],)) for n, one in enumerate(first)]

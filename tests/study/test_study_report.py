@@ -81,7 +81,8 @@ def test_what_k_trials_would_have_found_is_read_off_the_trials(found):
             name: searches.expected_best(each)[int(row[0].text) - 1]
             for name, each in values.items()
         }
-        assert row[1].text == max(best, key=best.get) and row[2].text == f"{max(best.values()):.3f}"
+        assert row[1].text == max(best, key=best.get)
+        assert row[2].text == f"{max(best.values()):.3f}"
         assert ("±" in row[3].text) == (int(row[0].text) <= 12 // 4)
 
 
@@ -93,7 +94,8 @@ def test_scores_are_those_of_the_samples_by_variant_level_and_seed(layout, found
                WHERE sweep = ? AND step = 20 GROUP BY ALL ORDER BY ALL""",
             [found.registered.sweep],
         ).fetchall()
-    assert scores.samples == 4 and scores.variants == list(synthetic_study.BEST)
+    assert scores.samples == 4
+    assert scores.variants == list(synthetic_study.BEST)
     truth = {}
     for run, benchmark, _, value in rows:
         planned = found.registered.runs[run]
@@ -132,19 +134,21 @@ def scores(differences, noise, seed=0):
 
 def test_a_difference_has_to_hold_for_other_levels_and_for_other_seeds():
     steady = analysis.over_levels(scores(np.full((3, 4), 0.2), 0.05), "one", 0.05)["two"]
-    assert steady.verdict == "better" and steady.low < 0.2 < steady.high
+    assert steady.verdict == "better"
+    assert steady.low < 0.2 < steady.high
     back = analysis.over_levels(scores(np.full((3, 4), 0.2), 0.05), "two", 0.05)["one"]
-    assert back.verdict == "worse" and back[:3] == pytest.approx(
-        (-steady[0], -steady[2], -steady[1])
-    )
+    assert back.verdict == "worse"
+    assert back[:3] == pytest.approx((-steady[0], -steady[2], -steady[1]))
     # The mean is as far from zero and either seeds or levels agree, but the other ones do not.
     uneven = np.array([0.55, 0.0, 0.05, 0.2])
     for differences in (np.tile(uneven[:3, None], 4), np.tile(uneven, (3, 1))):
         assert differences.mean() == pytest.approx(0.2)
         apart = analysis.over_levels(scores(differences, 0.05), "one", 0.05)["two"]
-        assert apart.verdict == "within noise" and apart.low < 0 < apart.high
+        assert apart.verdict == "within noise"
+        assert apart.low < 0 < apart.high
     two = analysis.over_levels(scores(np.full((2, 4), 0.2), 0.05), "one", 0.05)["two"]
-    assert two.verdict == "too few seeds" and two.low < 0.2 < two.high
+    assert two.verdict == "too few seeds"
+    assert two.low < 0.2 < two.high
 
 
 def test_costs_are_those_of_the_runs(layout, found):
@@ -158,9 +162,11 @@ def test_costs_are_those_of_the_runs(layout, found):
     for row in grid.rows:
         name, count, tuning, _, reported, _ = (cell.text for cell in row)
         runs = [run for run, planned in found.registered.runs.items() if planned["variant"] == name]
-        assert count == "12" and reported == f"{sum(spent[run] for run in runs):,.0f}"
+        assert count == "12"
+        assert reported == f"{sum(spent[run] for run in runs):,.0f}"
         tried = found.trials.loc[found.trials["variant"] == name, "run_ids"].sum()
-        assert len(tried) == 18 and tuning == f"{sum(spent[run] for run in tried):,.0f}"
+        assert len(tried) == 18
+        assert tuning == f"{sum(spent[run] for run in tried):,.0f}"
 
 
 def test_fits_follow_the_axis_and_average_over_factors(layout, found):
@@ -169,7 +175,8 @@ def test_fits_follow_the_axis_and_average_over_factors(layout, found):
     assert [row[0].text for row in tokens.grids[0].rows] == list(synthetic_study.BEST)
     assert {row[1].text for row in tokens.grids[0].rows} == {"3"}
     assert tokens.grids[0].header[3] == "Midpoint, response tokens"
-    assert steps.grids[0].header[3].endswith("step") and tokens.grids[0].rows != steps.grids[0].rows
+    assert steps.grids[0].header[3].endswith("step")
+    assert tokens.grids[0].rows != steps.grids[0].rows
 
 
 def test_runs_trained_elsewhere_are_fitted(tmp_path):
@@ -197,10 +204,8 @@ def test_runs_trained_elsewhere_are_fitted(tmp_path):
     made = compute_curves.fits(data, list(labels.values()))
     good = made["TRL GRPO"]
     bad = made[HOSTILE]
-    assert (
-        good.asymptote.low < 0.7 < good.asymptote.high
-        and good.midpoint.low < 4000 < good.midpoint.high
-    )
+    assert good.asymptote.low < 0.7 < good.asymptote.high
+    assert good.midpoint.low < 4000 < good.midpoint.high
     part = compute_curves.section(data, list(labels.values()), list(labels.values()), "tokens")
     assert part.notes == [f"{HOSTILE}: no extrapolation: {bad.refusal}."]
     assert "no saturation is in sight" in bad.refusal
@@ -227,8 +232,10 @@ def test_the_report_is_complete_and_its_texts_are_text(layout, found):
     assert names <= paths.keys()
     html = paths["report.html"].read_text()
     tex = paths["report.tex"].read_text()
-    assert "<img src=x" not in html and "&lt;img src=x" in html
-    assert found.registered.digest in html and "and nothing departs from it" in html
+    assert "<img src=x" not in html
+    assert "&lt;img src=x" in html
+    assert found.registered.digest in html
+    assert "and nothing departs from it" in html
     below = ["Over problems", "Where the variance is", "Over compute", "Search", "Cost"]
     for title in ("Registered", "Verdicts", *below):
         assert f">{title}</h2>" in html
@@ -264,9 +271,9 @@ def test_a_changed_record_is_shown_in_the_report(layout):
         part = study_report.registered(study_report.material(layout, "kl-forms"))
     finally:
         atomic_write_json(path, record)
-    assert (
-        plan.deviations and list(part.notes) == plan.deviations and "then changed" in part.lines[0]
-    )
+    assert plan.deviations
+    assert list(part.notes) == plan.deviations
+    assert "then changed" in part.lines[0]
 
 
 def test_before_anything_has_ended_every_part_says_so(tmp_path):

@@ -37,7 +37,8 @@ def test_the_absence_of_a_part_is_one_sentence_that_says_what_needs_it(monkeypat
         private_part("oracle")
     message = str(raised.value)
     assert message.startswith("pytest 99.1 has no oracle in pytest or pytest.elsewhere, ")
-    assert "telling the future" in message and "\n" not in message
+    assert "telling the future" in message
+    assert "\n" not in message
 
 
 def imported_from(path):

@@ -70,7 +70,8 @@ def test_grandchildren_of_a_child_that_crashed_end_too(tmp_path, module):
     parent, grandchild, away = pids(tmp_path / "ids")
     os.kill(parent, signal.SIGKILL)
     assert children.wait(child) == -9
-    assert gone(grandchild) and psutil.pid_exists(away)
+    assert gone(grandchild)
+    assert psutil.pid_exists(away)
     children.stop()
     assert gone(away)
 
@@ -103,6 +104,7 @@ def test_a_child_whose_parent_died_before_python_was_up_ends_at_once(tmp_path):
     child = [sys.executable, "-c", code]
     late = {**os.environ, PARENT: str(gone_parent.pid)}
     done = subprocess.run(child, env=late, capture_output=True, text=True)
-    assert done.returncode == 143 and done.stdout == ""
+    assert done.returncode == 143
+    assert done.stdout == ""
     in_time = {**os.environ, **parent_mark()}
     assert subprocess.run(child, env=in_time, capture_output=True, text=True).stdout == "lives\n"

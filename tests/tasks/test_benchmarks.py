@@ -33,9 +33,12 @@ def test_what_ships_is_asked_and_graded_by_the_recipe():
     for name in chains:
         del found[name]
     for name, one in found.items():
-        assert one.name == name and one.title
-        assert one.prompt.template == RECIPE_TEMPLATE and one.verifier == MathVerifier()
-        assert one.source.hub and one.source.files
+        assert one.name == name
+        assert one.title
+        assert one.prompt.template == RECIPE_TEMPLATE
+        assert one.verifier == MathVerifier()
+        assert one.source.hub
+        assert one.source.files
         assert one.samples_per_problem == (4 if name in LARGE else 32)
         assert name in UNSEEN or (one.problems and one.digest)
         pinned = re.fullmatch(r"[0-9a-f]{40}", one.source.revision or "")
@@ -49,8 +52,10 @@ def test_the_chain_tiers_are_those_of_a_run(tier):
     spec = RunSpec()
     loaded = load_benchmark(benchmark(f"chain-{tier}"))
     assert loaded.problems == load_problems(spec.task).benchmarks[f"chain-{tier}"]
-    assert loaded.benchmark.verifier == verifier_of(spec.task) and len(loaded.problems) == 64
-    assert loaded.digest == loaded.benchmark.digest and loaded.notes == []
+    assert loaded.benchmark.verifier == verifier_of(spec.task)
+    assert len(loaded.problems) == 64
+    assert loaded.digest == loaded.benchmark.digest
+    assert loaded.notes == []
     assert all(p.prompt == p.text for p in loaded.problems)
 
 
@@ -141,7 +146,8 @@ def test_names_and_digest_do_not_depend_on_order_repeats_and_typesetting(tmp_pat
     first = load_benchmark(benchmark(write(tmp_path, rows)))
     turned = [{"problem": "three", "answer": "2"}, {"problem": "one two", "answer": "1"}]
     again = load_benchmark(benchmark(write(tmp_path, turned + turned)))
-    assert again.digest == first.digest and again.rows == 4
+    assert again.digest == first.digest
+    assert again.rows == 4
     assert {p.id for p in again.problems} == {p.id for p in first.problems}
     other = load_benchmark(benchmark(write(tmp_path, [{**rows[0], "answer": "3"}, rows[1]])))
     assert other.digest != first.digest
@@ -152,7 +158,8 @@ def test_copies_with_different_numbers_of_problems_are_benchmarks_of_different_n
     for count, name in ((1, "own"), (2, "own-2")):
         path = write(tmp_path, rows[:count], "source: {path: own.jsonl}\nproblems: [1, 2]\n")
         loaded = load_benchmark(benchmark(path))
-        assert loaded.benchmark.name == name and len(loaded.problems) == count
+        assert loaded.benchmark.name == name
+        assert len(loaded.problems) == count
         [note] = loaded.notes
         assert note.startswith(
             f"{name}: copies have 1 or 2 problems, and numbers over different copies"
@@ -164,7 +171,8 @@ def test_a_copy_with_another_digest_is_reported(tmp_path):
     [note] = load_benchmark(
         benchmark(write(tmp_path, [{"problem": "a", "answer": "1"}], text))
     ).notes
-    assert "own.jsonl" in note and "0123456789abcdef" in note
+    assert "own.jsonl" in note
+    assert "0123456789abcdef" in note
 
 
 def test_answers_in_a_box_and_corrections(tmp_path):
@@ -221,7 +229,8 @@ def test_a_row_of_a_benchmark_that_cannot_be_used_is_named(tmp_path, rows, text,
     path = write(tmp_path, rows, "source: {path: own.jsonl}\n" + (text or ""))
     with pytest.raises(DataError) as error:
         load_benchmark(benchmark(path))
-    assert message in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +247,8 @@ def test_a_row_of_a_benchmark_that_cannot_be_used_is_named(tmp_path, rows, text,
 def test_a_mistake_in_the_file_of_a_benchmark_is_named(tmp_path, text, message):
     with pytest.raises(ConfigError) as error:
         benchmark(write(tmp_path, [], text))
-    assert message in str(error.value) and "own.yaml" in str(error.value)
+    assert message in str(error.value)
+    assert "own.yaml" in str(error.value)
 
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -288,7 +298,8 @@ def test_without_file_and_hub_the_way_out_is_said(tmp_path, monkeypatch):
         load_benchmark(benchmark("aime24"), folder=tmp_path)
     message = str(error.value)
     for part in ("the hub cannot be reached", "network, or put", "aime-2024.parquet", "RPG_DATA"):
-        assert part in message and "\n" not in message
+        assert part in message
+        assert "\n" not in message
 
 
 # --------------------------------------------------------------------------------------------------

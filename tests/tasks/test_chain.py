@@ -30,7 +30,8 @@ def test_problems_are_distinct_held_out_and_right():
     assert [len(problems) for problems in splits.benchmarks.values()] == [50, 50]
     assert list(splits.benchmarks) == ["chain-easy", "chain-medium"]
     held_out = [p.prompt for problems in splits.benchmarks.values() for p in problems]
-    assert len(set(held_out)) == 100 and not train & set(held_out)
+    assert len(set(held_out)) == 100
+    assert not train & set(held_out)
     everything = [
         *splits.train,
         *splits.benchmarks["chain-easy"],

@@ -29,8 +29,10 @@ def test_files_have_verls_schema_and_hold_the_problems(tmp_path):
     problem = splits.benchmarks["chain-hard"][1]
     assert row["prompt"] == [{"role": "user", "content": problem.prompt}]
     assert row["reward_model"] == {"ground_truth": problem.answer, "style": "rule"}
-    assert row["data_source"] == "chain-hard" and row["ability"] == "hard"
-    assert row["extra_info"]["index"] == 1 and row["extra_info"]["raw_problem"] == problem.text
+    assert row["data_source"] == "chain-hard"
+    assert row["ability"] == "hard"
+    assert row["extra_info"]["index"] == 1
+    assert row["extra_info"]["raw_problem"] == problem.text
     assert read_problems(prepared.train) == splits.train
     assert read_problems(prepared.benchmarks["chain-easy"]) == splits.benchmarks["chain-easy"]
 
@@ -115,7 +117,8 @@ def test_a_failed_or_killed_build_leaves_nothing_that_counts(tmp_path):
         half(Mock(side_effect=RuntimeError))
     assert not folder.exists()
     _, status = os.waitpid(child(lambda: half(lambda: os.kill(os.getpid(), signal.SIGKILL))), 0)
-    assert os.WTERMSIG(status) == signal.SIGKILL and not folder.exists()
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    assert not folder.exists()
     with once(folder) as build:
         assert not (build / "data").exists()
         (build / "data").write_text("whole")

@@ -102,14 +102,14 @@ def test_repeats_overlaps_and_two_answers_are_left_out_and_listed(tmp_path):
     assert [problem.text for problem in splits.benchmarks["held"]] == ["3+3", "8+8"]
     train, test = splits.summaries
     assert (train.rows, train.distinct, train.kept) == (7, 5, 3)
-    assert train.dropped == {"repeated": 2, "two answers": 1, "leaked": 1} and test.dropped == {
-        "repeated": 1
-    }
+    assert train.dropped == {"repeated": 2, "two answers": 1, "leaked": 1}
+    assert test.dropped == {"repeated": 1}
     spec = resolve({"task": files.model_dump(mode="json")}, "x")
     prepared = prepare_data(spec, tmp_path / "home")
     lines = (prepared.train.parent / "dropped.jsonl").read_text().splitlines()
     dropped = [(row["problem"], row["reason"], row["detail"]) for row in map(json.loads, lines)]
-    assert ("line 3", "repeated", "the same problem as line 1") in dropped and len(dropped) == 5
+    assert ("line 3", "repeated", "the same problem as line 1") in dropped
+    assert len(dropped) == 5
     assert ("train-00004", "two answers", "'10' in line 5, '11' in line 6") in dropped
     notes = "; ".join(data_notes(prepared))
     assert "train: left out of 7 problems: 2 repeated, 1 two answers, 1 leaked" in notes
@@ -151,11 +151,9 @@ def test_all_bad_rows_are_in_one_message(tmp_path):
     with pytest.raises(DataError) as caught:
         load_problems(task(tmp_path, [GOOD[0], *bad]))
     lines = str(caught.value).splitlines()
-    assert (
-        lines[0] == "33 rows cannot be used:"
-        and lines[-1] == "... and 13 more"
-        and len(lines) == 22
-    )
+    assert lines[0] == "33 rows cannot be used:"
+    assert lines[-1] == "... and 13 more"
+    assert len(lines) == 22
     for line, words in zip(
         lines[1:], ("2: column answer", "3: not JSON", "4: field answer"), strict=False
     ):
@@ -204,7 +202,8 @@ def test_demonstrations_come_from_the_file(tmp_path):
     assert len(demos.held_out) == 4
     rng = random.Random(0)
     shown = {demos.ability(rng)[0] for _ in range(500)}
-    assert len(shown) == 36 and not shown & {p.prompt for p in demos.held_out}
+    assert len(shown) == 36
+    assert not shown & {p.prompt for p in demos.held_out}
     bare = WarmStart(scratchpad_fraction=0)
     assert {demos.behaviour(rng, bare)[1][:7] for _ in range(50)} == {"Answer:"}
     assert problem_characters(load_problems(files)) >= set("p3+so Answer:")
@@ -226,10 +225,8 @@ def test_rows_of_an_environment_differ_by_columns_and_a_demonstration_that_is_no
     turns = EnvironmentTask.model_validate({"type": "environment", "factory": "m:C", **files})
     splits = load_problems(turns)
     assert [problem.columns["state"] for problem in splits.train] == [0, 1, 2, 4, 5, 6, 7]
-    assert (
-        splits.summaries[0].dropped == {"repeated": 1, "leaked": 1}
-        and splits.summaries[0].distinct == 8
-    )
+    assert splits.summaries[0].dropped == {"repeated": 1, "leaked": 1}
+    assert splits.summaries[0].distinct == 8
     with pytest.raises(DataError, match=r"demonstration: .*a.*expected a JSON list of texts"):
         demonstrations_of(turns, splits).ability(random.Random(0))
 
@@ -271,11 +268,9 @@ def test_a_whole_sentence_is_named_in_the_notes_that_every_report_shows(tmp_path
     files = task(tmp_path, rows(("a", "1"), ("b", sentence)))
     spec = resolve({"task": files.model_dump(mode="json")}, "x")
     notes = data_notes(prepare_data(spec, tmp_path / "home"))
-    assert (
-        len(notes) == 1
-        and "1 gold answers are whole sentences" in notes[0]
-        and "train-00002" in notes[0]
-    )
+    assert len(notes) == 1
+    assert "1 gold answers are whole sentences" in notes[0]
+    assert "train-00002" in notes[0]
 
 
 def test_usual_answers_say_nothing(tmp_path):

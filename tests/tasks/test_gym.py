@@ -116,7 +116,8 @@ def test_what_a_problem_needs_to_be_made_again_stands_in_its_columns(splits):
             columns["dataset"], **columns["config"]
         )
         made = dataset[columns["index"]]
-        assert made["question"] == problem.text and str(made["answer"] or "") == problem.answer
+        assert made["question"] == problem.text
+        assert str(made["answer"] or "") == problem.answer
         asked = 'The last line of your response should be "Answer:" and the answer.'
         assert problem.prompt == f"{problem.text}\n{asked}"
 
@@ -129,7 +130,9 @@ def test_demonstrations_leave_out_problems_without_an_answer_and_show_steps_wher
     shown = {p.group: p.demonstration for p in demonstrations_of(task, splits).held_out}
     assert set(shown) == {"gsm_symbolic"}
     *steps, last = shown["gsm_symbolic"].split("\n")
-    assert steps and last.startswith("Answer: ") and "####" not in shown["gsm_symbolic"]
+    assert steps
+    assert last.startswith("Answer: ")
+    assert "####" not in shown["gsm_symbolic"]
 
 
 @pytest.mark.parametrize(
@@ -171,6 +174,5 @@ def test_the_second_level_of_every_curriculum_makes_problems():
     sizes = {"train_problems": len(names), "benchmark_problems": 1}
     task = GymTask.model_validate({**MIXED, "datasets": datasets, **sizes})
     made = load_problems(task)
-    assert len(made.benchmarks) == len(names) > 90 and all(
-        map(len, (made.train, *made.benchmarks.values()))
-    )
+    assert len(made.benchmarks) == len(names) > 90
+    assert all(map(len, (made.train, *made.benchmarks.values())))

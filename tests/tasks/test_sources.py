@@ -52,7 +52,8 @@ def test_columns_are_named_or_taken_out_of_text(tmp_path):
                 tmp_path, train, columns={"prompt": "q", "answer": column}, verifier=verifier
             )
             found = load_problems(files).train
-            assert [one.answer for one in found] == expected and [one.text for one in found] == [
+            assert [one.answer for one in found] == expected
+            assert [one.text for one in found] == [
                 "a",
                 "b",
             ]
@@ -88,7 +89,8 @@ def test_what_is_no_csv_is_told_with_its_line(tmp_path, text, words):
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(DataError) as error:
         load_problems(task(tmp_path, tmp_path / "a.csv"))
-    assert words in str(error.value) and str(tmp_path / "a.csv") in str(error.value)
+    assert words in str(error.value)
+    assert str(tmp_path / "a.csv") in str(error.value)
 
 
 @pytest.fixture
@@ -121,11 +123,9 @@ def test_a_mixture_asks_every_problem_and_keeps_the_weights(tmp_path):
     )
     found = load_problems(task(tmp_path, [{"path": few, "weight": 3}, str(many)])).train
     names = [one.text.split()[0] for one in found]
-    assert (
-        names.count("few") == 30
-        and names.count("many") == 10
-        and len({one.text for one in found}) == 13
-    )
+    assert names.count("few") == 30
+    assert names.count("many") == 10
+    assert len({one.text for one in found}) == 13
     assert {one.id for one in found} == {
         one.id for one in found if one.id[:8] in ("train-1-", "train-2-")
     }
@@ -175,12 +175,15 @@ def test_conversations_keep_their_own_system_message_and_get_the_examples(tmp_pa
     assert roles(first) == [("system", "Be good."), *shown, ("user", "Q hi")]
     asked = [("user", "one"), ("assistant", "two"), ("user", "Q hi")]
     assert roles(second) == [("system", "own"), *shown, *asked]
-    assert third.demonstration == "a demonstration" and third.text == "last"
+    assert third.demonstration == "a demonstration"
+    assert third.text == "last"
     assert first.text == "hi" != second.text
-    assert first.chat and first.asked() == list(first.messages)
+    assert first.chat
+    assert first.asked() == list(first.messages)
     rows = jsonl(tmp_path / "p.jsonl", [{"prompt": "x", "answer": "1"}])
     plain = load_problems(task(tmp_path, rows, chat=CHAT)).train[0]
-    assert plain.asked() == "x" and plain.given()[-1] == {"role": "user", "content": "x"}
+    assert plain.asked() == "x"
+    assert plain.given()[-1] == {"role": "user", "content": "x"}
 
 
 def test_what_was_prepared_is_what_was_read(tmp_path):
@@ -205,7 +208,8 @@ def test_template_options_and_prefix_are_part_of_the_tokenizer(tmp_path):
         spec, tmp_path / "home"
     )  # no model is made for it
     assert not (tmp_path / "home/cache/warm").exists()
-    assert seen == [expected, len(expected)] and len(others) == 2
+    assert seen == [expected, len(expected)]
+    assert len(others) == 2
     tokenizer = initial_policy(spec, tmp_path / "home", say=lambda line: None).tokenizer
     messages = [dict(m) for m in problem.given()]
     tokenizer.save_pretrained(tmp_path / "saved")
@@ -252,9 +256,8 @@ def test_a_mistake_names_field_and_what_would_be_accepted(tmp_path, fields, word
     (tmp_path / "run.yaml").write_text(json.dumps({"task": {**base, **fields}}))
     with pytest.raises(ConfigError) as error:
         load_run(tmp_path / "run.yaml")
-    assert words.lower() in str(error.value).lower() and str(tmp_path / "run.yaml") in str(
-        error.value
-    )
+    assert words.lower() in str(error.value).lower()
+    assert str(tmp_path / "run.yaml") in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -299,4 +302,5 @@ def test_a_row_that_does_not_fit_is_told_with_its_line(tmp_path, row, columns, w
     train = jsonl(tmp_path / "train.jsonl", [{"prompt": "first", "answer": "# x"}, row])
     with pytest.raises(DataError) as error:
         load_problems(task(tmp_path, train, columns=columns))
-    assert words in str(error.value) and "train.jsonl: line " in str(error.value)
+    assert words in str(error.value)
+    assert "train.jsonl: line " in str(error.value)

@@ -73,7 +73,8 @@ def test_what_is_kept_and_what_is_dropped_are_all_there_is(tmp_path):
             continue  # nothing was left
         kept = {p.id for p in loaded.problems}
         dropped = {d.problem for d in loaded.dropped}
-        assert len(kept) == len(loaded.problems) and not kept & dropped
+        assert len(kept) == len(loaded.problems)
+        assert not kept & dropped
         assert (
             loaded.distinct
             == len(kept) + len(dropped)
@@ -114,7 +115,8 @@ def test_repeats_in_other_typesetting_and_two_answers(tmp_path):
     assert sorted(d.reason for d in loaded.dropped) == ["repeated", "two answers", "two answers"]
     by_text = {d.text: d.detail for d in loaded.dropped}
     assert loaded.problems[0].id in by_text[other]
-    assert "'5', but '4'" in by_text[pairs[3][0]] and torn[0] in by_text
+    assert "'5', but '4'" in by_text[pairs[3][0]]
+    assert torn[0] in by_text
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,9 @@ def test_what_counts_as_english(text, english):
 def test_what_ships_is_pinned_and_named():
     for name in ("dapo-math-17k-en", "gsm8k-train", "math-train"):
         shipped = training_set(name)
-        assert shipped.title and shipped.source.hub and shipped.source.files
+        assert shipped.title
+        assert shipped.source.hub
+        assert shipped.source.files
         assert len(shipped.source.revision) == 40
     with pytest.raises(ConfigError, match="did you mean 'dapo-math-17k-en'"):
         training_set("dapo-math-17k")
@@ -193,7 +197,8 @@ def test_gsm8k_and_math_are_read_from_the_hub_as_they_are_there(tmp_path, monkey
         training = load_training(training_set("math-train"))
         test = load_benchmark(benchmark("math"))
     for problems, split in ((training.problems, "train"), (test.problems, "test")):
-        assert len(problems) == 14 and all(f"({split})" in p.text for p in problems)
+        assert len(problems) == 14
+        assert all(f"({split})" in p.text for p in problems)
         assert {p.answer for p in problems} == {"\\frac{3}{1}", "\\frac{5}{1}"}
         assert {p.text.partition(":")[0] for p in problems} == {
             name.title() for name in math.subset
@@ -280,7 +285,8 @@ def test_what_leaks_is_left_out_and_reported_beside_the_data(tmp_path):
     assert len(dropped) == 3
     leaked = {one["text"]: one["detail"] for one in dropped if one["reason"] == "leaked"}
     assert leaked[aime[0].text] == f"100% the same as {aime[0].id}"
-    assert leaked[reworded].endswith(aime[1].id) and not leaked[reworded].startswith("100%")
+    assert leaked[reworded].endswith(aime[1].id)
+    assert not leaked[reworded].startswith("100%")
 
 
 @needs_data
@@ -313,15 +319,14 @@ def test_rpg_data_reports_what_was_left_out_and_why(tmp_path):
     run = tmp_path / "run.yaml"
     run.write_text(f"task: {json.dumps(task('own.parquet', 'aime24', 'minerva_math'))}\n")
     [(digest, report)] = json.loads(told(tmp_path / "home", run, "--json")).items()
-    assert Path(report["folder"]).name == digest and report["sources"][0]["kept"] == 2
+    assert Path(report["folder"]).name == digest
+    assert report["sources"][0]["kept"] == 2
     assert len(report["near_duplicates"]) == 22
     text = told(tmp_path / "home", run)
-    assert (
-        "2 two answers" in text
-        and "22 pairs" in text
-        and digest in text
-        and "135dfe56efc9aaf7" in text
-    )
+    assert "2 two answers" in text
+    assert "22 pairs" in text
+    assert digest in text
+    assert "135dfe56efc9aaf7" in text
 
 
 @pytest.mark.component

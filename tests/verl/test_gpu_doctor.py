@@ -119,9 +119,8 @@ def test_the_driver_is_read_and_one_command_mends_it(tmp_path, monkeypatch, comm
     ):
         with monkeypatch.context() as patched:
             patched.setattr(readiness, "_output", lambda *_, said=said: said)
-            assert (torch_problem(old) is None) == (problem == "") and problem in (
-                torch_problem(old) or ""
-            )
+            assert (torch_problem(old) is None) == (problem == "")
+            assert problem in (torch_problem(old) or "")
     smi.write_text("#!/bin/sh\necho Driver/library version mismatch; exit 9\n")
     _, out, _ = command_line("doctor", "--home", tmp_path / "data")
     assert "--  nvidia-smi fails: Driver/library version mismatch; install driver 580" in out
@@ -154,7 +153,8 @@ def test_doctor_says_what_verl_needs_and_refuses_another_back_end(command_line, 
     pytest.importorskip("verl")
     _, out, _ = command_line("doctor", "--backend", "verl", "--home", tmp_path)
     here = facts()
-    assert here.cores >= 1 and "torch" in here.versions
+    assert here.cores >= 1
+    assert "torch" in here.versions
     for text in (
         "ok  verl 0.9.1",
         "Ray is given the number that verl reserves",
@@ -162,12 +162,14 @@ def test_doctor_says_what_verl_needs_and_refuses_another_back_end(command_line, 
     ):
         assert text in out
     code, _, errors = command_line("doctor", "--backend", "slurm")
-    assert code == 2 and "'slurm' is not one of 'verl'" in errors
+    assert code == 2
+    assert "'slurm' is not one of 'verl'" in errors
 
 
 def test_the_command_takes_shipped_names(command_line, tmp_path):
     _, out, errors = command_line("doctor", "chain", "--home", tmp_path)
-    assert "chain.yaml: no problems found" in out and not errors
+    assert "chain.yaml: no problems found" in out
+    assert not errors
 
 
 def test_the_papers_sweeps_pass_on_a_good_machine():

@@ -90,7 +90,8 @@ def test_the_image_installs_what_the_page_says():
     dockerfile = (ROOT / "Dockerfile").read_text()
     page = (ROOT / "docs/verl.md").read_text()
     words = f"-c constraints-gpu.txt '.[{','.join(EXTRAS)}]'"
-    assert words in dockerfile and words in page
+    assert words in dockerfile
+    assert words in page
     for line in dockerfile.splitlines():
         if line.startswith("COPY"):
             assert all((ROOT / name).exists() for name in line.split()[1:-1]), line
@@ -139,4 +140,6 @@ def test_the_set_resolves_by_metadata(tmp_path, python):
     )
     assert ran.returncode == 0, ran.stderr
     found = dict(line.split("==") for line in ran.stdout.splitlines() if "==" in line)
-    assert found["torch"] == "2.11.0" and found["vllm"] == "0.24.0" and found["verl"] == "0.9.1"
+    assert found["torch"] == "2.11.0"
+    assert found["vllm"] == "0.24.0"
+    assert found["verl"] == "0.9.1"

@@ -36,9 +36,8 @@ SPLIT = {"backend.gpus_per_node": 6, "backend.sequence_parallel": 2}
 def test_rows_that_do_not_spread_over_the_gpus(gpus, would_do):
     with pytest.raises(ConfigError) as error:
         load_run(CHAIN, {**VLLM, **BATCH, **gpus})
-    assert "= 512 responses does not divide evenly among" in str(error.value) and would_do in str(
-        error.value
-    )
+    assert "= 512 responses does not divide evenly among" in str(error.value)
+    assert would_do in str(error.value)
 
 
 def test_the_numbers_that_a_refusal_proposes_are_accepted():

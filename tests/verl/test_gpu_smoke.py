@@ -21,4 +21,5 @@ def test_its_runs_are_runs_that_verl_knows(tmp_path, device, gpus):
     (run,) = load_sweep(file, {}, lambda spec: "data").runs
     assert unknown(run.spec.backend.verl) == []
     config = compose(plan(run.spec, PATHS).arguments())
-    assert config.trainer.n_gpus_per_node == gpus and config.trainer.device == device
+    assert config.trainer.n_gpus_per_node == gpus
+    assert config.trainer.device == device

@@ -137,7 +137,8 @@ def test_what_cannot_be_evaluated_is_tried_once(stage):
     _, children, start = stage
     children.owed |= {("run", "easy", 0)}
     children.hopeless = True
-    assert start()() == [] and len(children.seen) == 1
+    assert start()() == []
+    assert len(children.seen) == 1
 
 
 def test_an_evaluator_that_dies_is_begun_again_and_then_said(stage):

@@ -121,7 +121,8 @@ def test_adapters_are_asked_for_by_verls_own_settings():
     told = plan(spec, Paths("/m", Path("t"), (), Path("s"), Path("l"))).overrides
     name = "actor_rollout_ref.model"
     assert (told[f"{name}.lora_rank"], told[f"{name}.lora_alpha"]) == (8, 32)
-    assert told[f"{name}.target_modules"] == ["q_proj"] and told[f"{name}.lora.merge"] is True
+    assert told[f"{name}.target_modules"] == ["q_proj"]
+    assert told[f"{name}.lora.merge"] is True
     assert "hf_model" not in told["actor_rollout_ref.actor.checkpoint.save_contents"]
     with pytest.raises(
         ConfigError, match=r"lora_rank: cannot be set here; set model\.lora\.rank instead"

@@ -91,8 +91,10 @@ def test_what_follows_from_the_algorithm_is_set(config):
 
     for reference, needed in (("old", False), ("fixed", True), ({"type": "kl_above"}, True)):
         derived = config(algorithm={"name": "rpg-urkl", "reference": reference})
-        assert need_reference_policy(derived) is needed and not need_critic(derived)
-        assert derived.trainer.v1.trainer_mode == "rpg" and "rpg" not in derived
+        assert need_reference_policy(derived) is needed
+        assert not need_critic(derived)
+        assert derived.trainer.v1.trainer_mode == "rpg"
+        assert "rpg" not in derived
         assert settings(derived).algorithm == rpg.algorithm("rpg-urkl", reference=reference)
     assert not need_reference_policy(config(algorithm={"name": "dapo"}))
 
@@ -126,14 +128,16 @@ def test_on_a_cpu_the_largest_weight_fits_into_what_vllm_gets_new_weights_by(
 def test_a_setting_that_cannot_be_is_named(config, override, words):
     with pytest.raises(SettingsError) as error:
         config(override)
-    assert words in str(error.value) and "\n" not in str(error.value)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_the_last_line_of_a_failed_job_says_why(cpu_verl, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["trainer.total_training_steps=1", "data.nonsense=1"]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("error: ") and "nonsense" in last
+    assert last.startswith("error: ")
+    assert "nonsense" in last
     assert list(tmp_path.iterdir()) == []  # Hydra leaves no folder behind
 
 
@@ -212,7 +216,8 @@ def test_every_row_is_in_one_mini_batch_of_one_worker(config, workers, groups):
 def test_later_epochs_take_the_mini_batches_in_another_order(config):
     found = settings(config())
     orders = [mini_batch_order(found, 1, epoch, 16) for epoch in range(3)]
-    assert orders[0] == list(range(16)) and len({tuple(order) for order in orders}) == 3
+    assert orders[0] == list(range(16))
+    assert len({tuple(order) for order in orders}) == 3
     assert all(sorted(order) == orders[0] for order in orders)
 
 
@@ -243,12 +248,14 @@ def test_groups_that_teach_nothing_are_replaced(config, rollout):
         return fake_groups(rollout, [2 if i % 2 else 4 for i in range(len(numbers))])
 
     rolled = rollout.roll(found, 400, 1, sample)
-    assert len(rolled.kept) == 8 and all(rollout.useful(group) for group in rolled.kept)
+    assert len(rolled.kept) == 8
+    assert all(rollout.useful(group) for group in rolled.kept)
     assert rounds[0] == PromptOrder(400, found.seed).first(1, 8)
     drawn = [number for numbers in rounds for number in numbers]
     assert len(set(drawn)) == len(drawn)
     metrics = rolled.metrics()
-    assert metrics["groups_sampled"] == sum(map(len, rounds)) and metrics["groups_kept"] == 8
+    assert metrics["groups_sampled"] == sum(map(len, rounds))
+    assert metrics["groups_kept"] == 8
     assert (metrics["accuracy"], metrics["reward"]) == (0.75, 0.5), "of the first round"
     assert metrics["entropy"] == pytest.approx(2 / 5)
     kept, dropped = map(len, (rolled.kept, rolled.dropped()))
@@ -260,7 +267,8 @@ def test_without_dynamic_sampling_everything_is_kept(config, rollout):
     found = settings(config(algorithm="rloo"))
     sample = lambda numbers, _: fake_groups(rollout, [4, 0] * (len(numbers) // 2))  # noqa: E731
     rolled = rollout.roll(found, 400, 1, sample)
-    assert rolled.kept == rolled.first and rolled.dropped() == []
+    assert rolled.kept == rolled.first
+    assert rolled.dropped() == []
 
 
 @pytest.fixture
@@ -315,8 +323,11 @@ def test_responses_come_back_in_the_order_of_their_prompts(queue):
     found = queue.groups.collect(["a", "b"], Progress())
     assert [[r.key for r in group] for group in found] == [["a_0_0", "a_1_0"], ["b_0_0", "b_1_0"]]
     assert [response.correct for response in found[0] + found[1]] == [True, True, False, False]
-    assert found[1][0].reward == -1.0 and found[1][0].surprise == 0.75 and found[1][0].tokens == 2
-    assert found[1][0].earned == 0.0 and found[1][0].parts == {"reward_style": 0.5}
+    assert found[1][0].reward == -1.0
+    assert found[1][0].surprise == 0.75
+    assert found[1][0].tokens == 2
+    assert found[1][0].earned == 0.0
+    assert found[1][0].parts == {"reward_style": 0.5}
     assert queue.cleared == ["a", "b"]
 
 
@@ -440,7 +451,8 @@ def test_a_reward_model_is_read_in_verls_reward_loop(manager, tmp_path):
     problem = Problem("p", "abc", "what is abc?", "7", "")
     found = made.score([VerlResponse([*ids("b+7"), made.tokenizer.eos_token_id], problem)])[0]
     [value] = judge(ModelReward(**reward))([Answered("b+7", 4, False, "7", problem.asked())])
-    assert found["reward_score"] == pytest.approx(2 * value) and abs(value) > 1e-3
+    assert found["reward_score"] == pytest.approx(2 * value)
+    assert abs(value) > 1e-3
     assert found["reward_extra_info"]["reward_model"] == pytest.approx(value)
     assert found["reward_extra_info"]["acc"] == 0.0
 

@@ -219,4 +219,5 @@ def test_while_no_reference_is_kept_the_policy_is_the_reference_of_a_kl_in_the_r
     )
     fields |= {"response_mask": torch.ones(4, 5), "correct": torch.ones(4)}
     first, same = (experience(each, fields, [*"aabb"])[0]["advantages"] for each in settings)
-    assert first.equal(same) and first.any()
+    assert first.equal(same)
+    assert first.any()

@@ -51,7 +51,9 @@ def test_the_game_is_the_embedded_trainers(tmp_path):
     (tmp_path / "manifest.json").write_text(json.dumps({"rewards": kept_sources(verl)}))
     rows = ours(job(verl, model, data, tmp_path, 1))
     for step, row in expected.items():
-        assert row["tool_calls"] > 1 and row["environment_tokens"] > 0.5 and row["groups_kept"] > 0
+        assert row["tool_calls"] > 1
+        assert row["environment_tokens"] > 0.5
+        assert row["groups_kept"] > 0
         for name in set(row) - NOT_THE_SAME - NOT_ON_VERL:
             if not name.startswith("seconds_"):
                 assert rows[step][name] == pytest.approx(row[name], rel=2e-3, abs=1e-5), (

@@ -187,7 +187,9 @@ def test_micro_batches_are_bounded_with_their_padding():
     padded = lambda parts: [len(part) * int(lengths[part].max()) for part in parts]  # noqa: E731
     theirs = padded(rearrange_micro_batches(data, limit)[1])
     ours = padded(rows)
-    assert max(theirs) > 1.7 * limit and max(ours) <= limit and 2 * sum(ours) < sum(theirs)
+    assert max(theirs) > 1.7 * limit
+    assert max(ours) <= limit
+    assert 2 * sum(ours) < sum(theirs)
     assert sorted(row for part in rows for row in part) == [*range(64)]
 
 
@@ -272,7 +274,8 @@ def test_a_critics_step_is_the_embedded_trainers(home, model, tmp_path):
     losses = [
         trainer.critic.update(m.batch, m.values, m.targets, limits)["value_loss"] for m in minis
     ]
-    assert ours.optimizer_steps == 4 and losses[0] > 0
+    assert ours.optimizer_steps == 4
+    assert losses[0] > 0
     assert ours.metrics["loss"] == pytest.approx(sum(losses) / 4, rel=1e-4)
     moved = trainer.critic.score(batch, limits)
     assert moved[batch.mask].abs().max() > 0.05

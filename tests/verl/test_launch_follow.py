@@ -62,12 +62,12 @@ def steps(folder):
 def test_metrics_and_checkpoints_come_into_the_run(home):
     folder = make_run(home, "whole", spec(5))
     said = train(folder, home)
-    assert said[-1] == "trained: 5 of 5 steps" and any(
-        "step 2/5  reward +0.200" in line for line in said
-    )
+    assert said[-1] == "trained: 5 of 5 steps"
+    assert any("step 2/5  reward +0.200" in line for line in said)
     rows = folder.read_metrics()
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 5]
-    assert rows[1]["optimizer_step"] == 4 and "theirs" not in rows[1]
+    assert rows[1]["optimizer_step"] == 4
+    assert "theirs" not in rows[1]
     assert folder.checkpoint_steps() == [0, 2, 4, 5], "those to be evaluated, and the two newest"
     assert all(damaged(folder.checkpoint(step)) is None for step in folder.checkpoint_steps())
     states = sorted(path.name for path in folder.checkpoints.glob("*/training/global_step_*"))
@@ -75,7 +75,8 @@ def test_metrics_and_checkpoints_come_into_the_run(home):
     assert model_digest(folder.checkpoint(0)) == model_digest(folder.checkpoint(5)), (
         "nothing was trained"
     )
-    assert train(folder, home) == ["trained: all 5 steps"] and folder.attempts() == [1]
+    assert train(folder, home) == ["trained: all 5 steps"]
+    assert folder.attempts() == [1]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,8 @@ def test_a_driver_that_dies_says_why_and_is_gone_on_with(home, monkeypatch, how,
     monkeypatch.setenv("STAND_IN", f"{how}:2")
     with pytest.raises(TrainingFailed, match=why) as error:
         train(folder, home)
-    assert "\n" not in str(error.value) and error.value.log == folder.path / "verl" / "log-1.txt"
+    assert "\n" not in str(error.value)
+    assert error.value.log == folder.path / "verl" / "log-1.txt"
     assert isinstance(error.value, TrainingLost) == (how == "kill"), (
         "only then it is no fault of the run"
     )
@@ -115,14 +117,17 @@ def test_an_end_from_outside_ends_everything_and_loses_nothing(home, monkeypatch
     monkeypatch.setenv("STAND_IN", "child:2")
     process = Child("launch", folder)
     until(lambda: folder.checkpoint(2).exists(), unless=lambda: not process.alive())
-    assert folder.state() == "running" and len(marked(folder)) == 2
+    assert folder.state() == "running"
+    assert len(marked(folder)) == 2
     process.send(number)
     assert process.wait() == code
     monkeypatch.delenv("STAND_IN")
     if number == signal.SIGTERM:
-        assert marked(folder) == [] and folder.state() == "interrupted"
+        assert marked(folder) == []
+        assert folder.state() == "interrupted"
     said = train(folder, home)  # what kill -9 left is ended first
-    assert "continuing after step 2 of 4" in said[0] and marked(folder) == []
+    assert "continuing after step 2 of 4" in said[0]
+    assert marked(folder) == []
     assert steps(folder) == [(1, 1), (2, 1), (3, 2), (4, 2)]
 
 
@@ -201,6 +206,8 @@ def test_a_training_in_bfloat16_leaves_bfloat16_and_verls_copy_in_float32_goes(h
     before = load_file(start.checkpoint(1) / "model.safetensors")
     assert all(tensor.bfloat16().equal(weights[name]) for name, tensor in before.items())
     assert json.loads((last / "config.json").read_text())["dtype"] == "bfloat16"
-    assert damaged(last) is None and damaged(last / "training", "state.json") is None
+    assert damaged(last) is None
+    assert damaged(last / "training", "state.json") is None
     left = {path.name for path in (last / "training").rglob("*") if path.is_file()}
-    assert "model.safetensors" not in left and "model_world_size_1_rank_0.pt" in left
+    assert "model.safetensors" not in left
+    assert "model_world_size_1_rank_0.pt" in left

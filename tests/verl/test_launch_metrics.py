@@ -44,7 +44,8 @@ def test_a_torn_line_waits_and_a_step_counts_once(tmp_path):
     source.write_bytes(whole + torn[:20])
     assert [record["step"] for record in stream.pump()] == [1]
     source.write_bytes(whole + torn)
-    assert [record["step"] for record in stream.pump()] == [2] and stream.pump() == []
+    assert [record["step"] for record in stream.pump()] == [2]
+    assert stream.pump() == []
     again = Stream(folder, 1, source)  # the launcher was killed, and reads from the beginning
     assert again.pump() == []
     assert [row["reward"] for row in folder.read_metrics()] == [1.0, 2.0]

@@ -108,7 +108,8 @@ def test_what_a_run_says_reaches_verl():
         **VARIANTS["cluster"], seed=7, **{"training.checkpoint_every": 20, "evaluation.every": 15}
     )
     o = launch.overrides
-    assert o["actor_rollout_ref.model.path"] == "/models/tiny" and o["data.seed"] == 7
+    assert o["actor_rollout_ref.model.path"] == "/models/tiny"
+    assert o["data.seed"] == 7
     assert (o["trainer.nnodes"], o["trainer.n_gpus_per_node"]) == (2, 8)
     assert o["actor_rollout_ref.rollout.tensor_model_parallel_size"] == 2
     assert o["actor_rollout_ref.actor.ulysses_sequence_parallel_size"] == 4
@@ -133,7 +134,8 @@ def test_sampling_options_and_the_entropy_bonus_reach_verl():
         compose(launch.arguments()), resolve=True, throw_on_missing=False
     )
     settings = JobSettings.of(config)
-    assert settings.stop == ("</answer>", "\n\n") and settings.entropy_coeff == 0.01
+    assert settings.stop == ("</answer>", "\n\n")
+    assert settings.entropy_coeff == 0.01
     assert settings.validation_min_p == 0.05
     validation = config["actor_rollout_ref"]["rollout"]["val_kwargs"]
     assert (validation["top_p"], validation["top_k"]) == (0.9, 20)
@@ -158,7 +160,8 @@ def test_a_resumed_run_neither_validates_nor_counts_its_step_again():
         **{**vars(PATHS), "resume": Path("/runs/r/checkpoints/step-000004/training/global_step_4")}
     )
     o = plan(spec, paths).overrides
-    assert o["trainer.resume_mode"] == "resume_path" and o["trainer.val_before_train"] is False
+    assert o["trainer.resume_mode"] == "resume_path"
+    assert o["trainer.val_before_train"] is False
     assert o["trainer.resume_from_path"].endswith("global_step_4")
     assert of(**{"backend.validation_samples": 2}).overrides["trainer.val_before_train"] is True
 

@@ -19,11 +19,10 @@ def test_a_run_file_is_rendered(command_line, tmp_path):
     )
     code, out, _ = command_line(*words)
     assert code == 0
-    assert (
-        f"data.train_files={tmp_path}/cache/data/" in out
-        and "trainer.total_training_steps=40" in out
-    )
-    assert "python -m rpg.backends.verl.main" in out and '"VERL_PLATFORM": "cpu"' in out
+    assert f"data.train_files={tmp_path}/cache/data/" in out
+    assert "trainer.total_training_steps=40" in out
+    assert "python -m rpg.backends.verl.main" in out
+    assert '"VERL_PLATFORM": "cpu"' in out
     assert list(tmp_path.iterdir()) == [], "looking makes nothing"
 
 
@@ -38,7 +37,8 @@ def test_json_holds_the_same(command_line, tmp_path):
     )
     code, out, _ = command_line(*words, "--json")
     value = json.loads(out)
-    assert code == 0 and value["run"].startswith("rpg-ufkl-backend-verl")
+    assert code == 0
+    assert value["run"].startswith("rpg-ufkl-backend-verl")
     assert value["overrides"]["trainer.experiment_name"] == value["run"]
     assert json.loads(value["overrides"]["rpg.algorithm"])["name"] == "rpg-ufkl"
     plain = value["command"].replace("'", "")
@@ -61,4 +61,6 @@ MISTAKES = [
 @pytest.mark.parametrize(("words", "expected"), MISTAKES)
 def test_mistakes_say_what_would_be_accepted(command_line, words, expected):
     code, _, errors = command_line("render", CONFIGS / words[0], *words[1:])
-    assert code == 2 and expected in errors and "Traceback" not in errors
+    assert code == 2
+    assert expected in errors
+    assert "Traceback" not in errors

@@ -150,12 +150,15 @@ def test_a_sweep_on_both_back_ends_survives_kills(home, prefect):
     )
     assert listening(verl) == {"127.0.0.1"}, "Ray, verl and torch"
     worker_of(verl, "WorkerDict").kill()
-    assert process.wait(SECONDS) == 1 and not marked(verl)
+    assert process.wait(SECONDS) == 1
+    assert not marked(verl)
     failed = verl.read_failed()
     assert "a worker of verl died" in failed["error"] and "\n" not in failed["error"], failed[
         "error"
     ]
-    assert Path(failed["log"]).is_file() and failed["tail"] and failed["step"] >= 1
+    assert Path(failed["log"]).is_file()
+    assert failed["tail"]
+    assert failed["step"] >= 1
     assert runs(home)["local"].state() == "done"
     assert last_state(verl).world_size == 1
 
@@ -169,12 +172,14 @@ def test_a_sweep_on_both_back_ends_survives_kills(home, prefect):
     # 3. And once more: only what is missing.
     process = sweep(home, prefect, workers=2)
     assert process.wait(SECONDS) == 0, (home / "sweep.log").read_text()[-3000:]
-    assert verl.log_path.read_text().count("continuing after step") == 2 and verl.attempts() == [
+    assert verl.log_path.read_text().count("continuing after step") == 2
+    assert verl.attempts() == [
         1,
         3,
     ]
     for back_end, folder in runs(home).items():
-        assert folder.state() == "done" and pending_evaluations(folder) == []
+        assert folder.state() == "done"
+        assert pending_evaluations(folder) == []
         steps = [row["step"] for row in folder.read_metrics()]
         assert steps == ([0, *STEPS] if back_end == "verl" else STEPS), (
             "each once; validation at step 0"
@@ -212,7 +217,8 @@ def every_number_is_the_embedded_trainers(verl, local):
                 )
     entropy = lambda of: sum(of[step]["entropy"] for step in STEPS) / len(STEPS)  # noqa: E731
     assert entropy(rows) == pytest.approx(entropy(expected), rel=0.25)
-    assert "loss" not in rows[4] and "loss" in rows[3]
+    assert "loss" not in rows[4]
+    assert "loss" in rows[3]
 
 
 def what_it_trained_on_is_what_the_embedded_trainer_did(verl, local):
@@ -259,5 +265,6 @@ def database_holds_both(home):
         ).fetchall()
         assert len(scores) == 2 and len(set(scores)) == 1, "one initial model"
     report = home / "reports" / "verl-ci"
-    assert (report / "report.html").is_file() and "verl" in (report / "table.md").read_text()
+    assert (report / "report.html").is_file()
+    assert "verl" in (report / "table.md").read_text()
     assert json.loads(runs(home)["verl"].manifest_path.read_text())["versions"]["verl"]

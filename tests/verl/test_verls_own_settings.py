@@ -187,7 +187,8 @@ def test_a_misspelt_setting_is_found_before_anything_starts(tmp_path, command):
     (tmp_path / "sweep.yaml").write_text("name: s\nbase: run.yaml\naxes: {seed: [0, 1]}\n")
     words = [sys.executable, "-c", RPG, *command.split(), "sweep.yaml", "--home", "data"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "set()\n") and not (tmp_path / "data").exists()
+    assert (done.returncode, done.stdout) == (2, "set()\n")
+    assert not (tmp_path / "data").exists()
     what = (
         f"verl has no setting '{ROLLOUT}.max_num_seq' (got 4); did you mean "
         f"'{ROLLOUT}.max_num_seqs'?"
@@ -201,7 +202,8 @@ def test_without_verl_its_settings_are_said_to_be_unchecked(tmp_path, command_li
         f"backend: {{type: verl, verl: {{{ROLLOUT}.max_num_seq: 4}}}}\n"
     )
     code, _, errors = command_line("show", tmp_path / "run.yaml")
-    assert code == 0 and f"{ROLLOUT}.max_num_seq: could not be checked, since verl is not" in errors
+    assert code == 0
+    assert f"{ROLLOUT}.max_num_seq: could not be checked, since verl is not" in errors
 
 
 def test_it_is_part_of_what_a_run_is():

@@ -60,13 +60,14 @@ def test_a_step_is_measured_by_phase_kept_and_listed(tmp_path, peer):
         <= record["step"]
     )
     assert all(bare[name] > 0 and seconds[name] > 0 for name in ("sample", "update", "evaluate"))
-    assert [trial["rows"] for trial in record["trials"]] == [1, 2, 4] and record["peer"][
-        "rows"
-    ] == 4
+    assert [trial["rows"] for trial in record["trials"]] == [1, 2, 4]
+    assert record["peer"]["rows"] == 4
     [file] = (tmp_path / "bench").glob("*.json")
     assert json.loads(file.read_text())["step"] == record["step"]
     listed = CliRunner().invoke(load(), ["bench", "--list", "--home", str(tmp_path)])
-    assert listed.exit_code == 0 and "2 x 8 x 6" in listed.stdout and "tiny" in listed.stdout
+    assert listed.exit_code == 0
+    assert "2 x 8 x 6" in listed.stdout
+    assert "tiny" in listed.stdout
 
 
 def test_a_setting_is_given_as_to_other_commands(tmp_path, monkeypatch, command_line):
@@ -111,7 +112,8 @@ def test_a_model_s_products_are_counted_once_for_each_weight(monkeypatch):
             return self.head
 
     layers, head = limits.weights(Two())
-    assert [tuple(w.shape) for w in layers] == [(256, 64)] and head.shape == (4096, 256)
+    assert [tuple(w.shape) for w in layers] == [(256, 64)]
+    assert head.shape == (4096, 256)
     assert all(rate is None or rate > 0 for rate in limits.rates(8, 64, 64).values())
     assert limits.bandwidth() > 0
     monkeypatch.setattr(limits, "seconds", lambda call, least=0.0: (call(), 1.0)[1])

@@ -87,7 +87,8 @@ def test_named_values_come_as_lists_or_row_by_row_and_none_means_not_applicable(
 def test_what_is_no_reward_is_refused_with_the_first_row(value, row, words):
     with pytest.raises(BadReward) as error:
         call(returns(value), "m:f", BATCH)
-    assert words in str(error.value) and error.value.row == row
+    assert words in str(error.value)
+    assert error.value.row == row
 
 
 def test_a_function_that_raises_is_told_with_the_response_it_raised_on():
@@ -157,7 +158,8 @@ def test_parts_are_weighted_and_reported_without_their_weights(folder):
     )
     parts = {"score": 3.0, "parts_style": 1.0, "parts_rare": 4.0}
     parts |= {"format": 1.0, "length": 1.0, "correctness": 0.0}
-    assert found[0].parts == parts and found[0].reward == pytest.approx(0.5 * 3 + 1 + 0.4 + 2 + 1)
+    assert found[0].parts == parts
+    assert found[0].reward == pytest.approx(0.5 * 3 + 1 + 0.4 + 2 + 1)
     assert found[1].parts == {
         **parts,
         "score": 0.0,
@@ -199,7 +201,8 @@ def test_a_function_that_hangs_or_ends_its_process_stops_the_batch_and_leaves_no
     late = r"mine:stuck: no answer within 0.5 s for 2 responses \(reward.seconds\)"
     with pytest.raises(RewardError, match=late):
         hung.score(RESPONSES)
-    assert hung._functions["stuck"]._process._process is None and time.monotonic() - began < 60
+    assert hung._functions["stuck"]._process._process is None
+    assert time.monotonic() - began < 60
     ended = r"its process ended with exit code 7; .* response 1 of 2: 'a' to 'prompt'"
     with pytest.raises(RewardError, match=ended):
         scored(folder, part(folder, "ends"))
@@ -300,13 +303,15 @@ def test_a_base_says_where_its_function_is(folder, tmp_path_factory):
     other = tmp_path_factory.mktemp("other")
     (other / "over.yaml").write_text(f"base: {folder}/run.yaml\nreward: {{weight: 2}}\n")
     (chosen,) = load_run(other / "over.yaml").reward
-    assert (chosen.beside, chosen.weight) == (folder, 2.0) and chosen.digest
+    assert (chosen.beside, chosen.weight) == (folder, 2.0)
+    assert chosen.digest
 
 
 def test_nothing_of_it_is_run_by_reading_a_file(folder):
     (folder / "mine.py").write_text("import os\nos.mkdir('ran')\ndef score(responses): ...\n")
     load_run(run_file(folder, "{type: python, function: 'mine:score'}"))
-    assert "ran" not in os.listdir() and "ran" not in os.listdir(folder)
+    assert "ran" not in os.listdir()
+    assert "ran" not in os.listdir(folder)
     installed = load_run(run_file(folder, "{type: python, function: 'json.encoder:JSONEncoder'}"))
     assert len(installed.reward[0].digest) == 16
 
@@ -345,4 +350,5 @@ def test_a_mistake_names_file_field_and_what_would_be_accepted(folder, reward, w
     (folder / "broken.py").write_text("def score(:\n")
     with pytest.raises(ConfigError) as error:
         load_run(run_file(folder, reward))
-    assert words in str(error.value) and str(error.value).startswith(str(folder / "run.yaml"))
+    assert words in str(error.value)
+    assert str(error.value).startswith(str(folder / "run.yaml"))

@@ -57,7 +57,8 @@ def test_a_score_is_the_scorers_own_and_the_answer_ends_with_its_line_or_the_res
     ]
     grades = grader.grade([Item(response, p.answer, False, p.columns) for p, response, _ in cases])
     expected = [score_by_hand(problem.columns, answer) for problem, _, answer in cases]
-    assert [grade.score for grade in grades] == expected and 0 < expected[1] < 1
+    assert [grade.score for grade in grades] == expected
+    assert 0 < expected[1] < 1
     assert [grade.extracted for grade in grades] == [answer for *_, answer in cases]
     assert [grade.correct for grade in grades] == [score == 1 for score in expected]
     none, cut = grader.grade(
@@ -79,7 +80,8 @@ def test_the_reward_lies_between_wrong_and_right_by_the_score(made):
             [Answered(text, 3, False, problem.answer, problem.text, problem.columns)]
         )
     score = score_by_hand(problem.columns, f"{problem.answer} apples")
-    assert scored.grade.correct and scored.reward == pytest.approx(2 * score - 1)
+    assert scored.grade.correct
+    assert scored.reward == pytest.approx(2 * score - 1)
     assert scored.parts == {SCORE: score, "correctness": scored.reward}
 
 
@@ -122,7 +124,8 @@ def test_nothing_that_a_response_says_is_run(grader, made, hostile, tmp_path):
         Item(f"Answer: {hostile.format(mark)}", p.answer, False, p.columns) for p in made.values()
     ]
     grades = grader.grade(items)
-    assert not mark.exists() and not any(grade.correct for grade in grades)
+    assert not mark.exists()
+    assert not any(grade.correct for grade in grades)
     right = grader.grade(
         [Item(f"Answer: {p.answer}", p.answer, False, p.columns) for p in made.values()]
     )
@@ -137,7 +140,9 @@ def test_what_takes_for_ever_ends_and_costs_one_answer(made, monkeypatch):
         stuck, right = short.grade(
             [Item(text, problem.answer, False, problem.columns) for text in texts]
         )
-    assert not stuck.correct and "limit" in stuck.reason and right.correct
+    assert not stuck.correct
+    assert "limit" in stuck.reason
+    assert right.correct
 
 
 def test_a_problem_that_the_package_now_makes_differently_is_an_error(grader, made):
@@ -188,4 +193,6 @@ def test_the_stored_score_is_score_answer_called_by_hand_on_the_stored_sample(tm
             expected.append(score_by_hand(columns[row["problem_id"]], answer))
             stored.append(json.loads(row["rewards"])[SCORE])
     assert stored == expected
-    assert len(stored) == 64 and any(stored) and not all(stored)
+    assert len(stored) == 64
+    assert any(stored)
+    assert not all(stored)

@@ -183,7 +183,8 @@ def test_nothing_is_evaluated(monkeypatch):
 
     monkeypatch.setattr(sympy_parser, "eval_expr", sympy_parser.eval_expr)  # so that it is put back
     forbid_evaluation()
-    assert sympy.Number("12") == 12 and sympy.Number("1.5") == sympy.Float("1.5")
+    assert sympy.Number("12") == 12
+    assert sympy.Number("1.5") == sympy.Float("1.5")
     for text in (
         "__import__('os').getpid()",
         "x+1",
@@ -247,9 +248,9 @@ def test_a_box_counts_only_where_asked_for():
     with Grader() as strict, Grader(MathVerifier(fallback="boxed")) as lenient:
         assert strict.grade([(response, "0.5")])[0].reason == "no answer line"
         grade = lenient.grade([(response, "0.5")])[0]
-    assert (
-        grade.correct and grade.extracted == r"\frac{1}{2}" and grade.reason == "boxed: same number"
-    )
+    assert grade.correct
+    assert grade.extracted == r"\frac{1}{2}"
+    assert grade.reason == "boxed: same number"
 
 
 SECOND_READING = [
@@ -288,4 +289,5 @@ def test_the_second_reader_accepts_no_hedge_of_an_exam():
             if unread_form(grade.correct, grade.reason) and line["label"] != "right"
         ]
         verdicts = grader.reread([(line["gold"], answer) for line, answer in unread])
-    assert len(unread) > 100 and True not in verdicts
+    assert len(unread) > 100
+    assert True not in verdicts
