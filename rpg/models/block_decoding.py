@@ -310,7 +310,8 @@ class BlockEngine:
 
 def _by_row(x: Tensor, rows: int, width: int) -> Tensor:
     """Heads of (rows * width) tokens as (rows, heads, width, D)."""
-    return x.flatten(1, 2).unflatten(0, (rows, width)).transpose(1, 2)
+    by_row: Tensor = x.flatten(1, 2).unflatten(0, (rows, width))
+    return by_row.transpose(1, 2)
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, adapter: Adapter | None) -> Tensor:
