@@ -95,10 +95,13 @@ def audit_catalogue(*, peers: bool = True, settings: Settings | None = None) -> 
     settings = settings or Settings()
     start = time.perf_counter()
     others, absent = _peers.installed(settings.beta) if peers else ([], {})
-    losses = tuple(measure(s, settings) for s in [*catalogue(settings.beta), *others])
-    levels = tuple(measure(s, settings) for s in ratio_levels(settings.beta))
-    studies = (*advantage_study(), *aggregation_study(), *correction_study())
-    return Report(losses, levels, studies, absent, settings, time.perf_counter() - start)
+    subjects = list(catalogue(settings.beta))
+    subjects += others
+    losses = tuple(measure(subject, settings) for subject in subjects)
+    levels = tuple(measure(subject, settings) for subject in ratio_levels(settings.beta))
+    studies = advantage_study() + aggregation_study() + correction_study()
+    seconds = time.perf_counter() - start
+    return Report(losses, levels, tuple(studies), absent, settings, seconds)
 
 
 audit_field = _one_thread()(field)

@@ -97,8 +97,10 @@ def _verl(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subj
     kind = str(actor["kl_loss_type"])
     updates = settings["data.train_batch_size"] / actor["ppo_mini_batch_size"] * actor["ppo_epochs"]
     if estimator == "rpg" and kind.startswith("rpg_"):
-        subject, what = _released(kind, actor)
-        return subject, [*what, *remarks, _updates(updates)]
+        subject, sentences = _released(kind, actor)
+        sentences += remarks
+        sentences.append(_updates(updates))
+        return subject, sentences
     mode = actor["policy_loss.loss_mode"]
     subject = peers.verl_subject(mode, source, Settings.beta, settings)
     if settings["distillation.enabled"]:
@@ -114,7 +116,8 @@ def _verl(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subj
     studied = trainer.advantages.get(f"{estimator}, not by std" if plain else estimator)
     remarks.append(_advantages(estimator, studied))
     remarks += _kl(*peers.verl_kls(settings))
-    return subject, [*remarks, _updates(updates)]
+    remarks.append(_updates(updates))
+    return subject, remarks
 
 
 def _released(kind: str, actor: dict[str, Any]) -> tuple[Subject, list[str]]:

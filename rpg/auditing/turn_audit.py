@@ -120,6 +120,8 @@ def as_markdown(rows: Sequence[TurnRow]) -> str:
     figures = ("masked: bias", "leaked: bias")
     lines = []
     for row in rows:
-        biases = ("0" if bias <= EXACT else f"{bias:.0%}" for bias in (row.masked, row.leaked))
-        lines.append([row.loss, row.environment, ", ".join(row.exact) or "none", *biases])
+        line = [row.loss, row.environment, ", ".join(row.exact) or "none"]
+        for bias in (row.masked, row.leaked):
+            line.append("0" if bias <= EXACT else f"{bias:.0%}")
+        lines.append(line)
     return markdown_table(words, figures, lines)

@@ -50,10 +50,13 @@ def doctor(
     overrides = parse_assignments(set_)
     runs = load_file(file, overrides, DigestIfPresent()).runs if file else ()
     specs = [run.spec for run in runs]
-    findings = [*_of_packages(), *_of_machine(layout.home), *_of_gpus()]
+    findings = list(_of_packages())
+    findings += _of_machine(layout.home)
+    findings += _of_gpus()
     if backend == "verl":
         findings += _of_verl(specs)
-    findings += [(False, text) for text in _of_file(specs, layout)] if specs else []
+    if specs:
+        findings += [(False, text) for text in _of_file(specs, layout)]
     findings += _of_prompts(specs, layout)
     wrong = {text for good, text in findings if good is False}
     findings = [(good, text) for good, text in findings if good is False or text not in wrong]

@@ -261,7 +261,10 @@ def _show_results(results: list["Result"]) -> None:
     say("[low, high] is a 95 % interval over problems; ± of tokens is one standard error.", "dim")
     rules = dict.fromkeys(each.rules or "unrecorded rules" for each in results)
     console.print(f"Graded by {', '.join(rules)}{see('grading')}.", style="dim")
-    lines = [line for each in results for line in (*each.notes, *_checked(each))]
+    lines: list[str] = []
+    for each in results:
+        lines += each.notes
+        lines += _checked(each)
     lines += [f"samples: {each.samples}" for each in results]
     for line in lines:
         say(line, "dim")

@@ -100,7 +100,6 @@ def _status(layout: Layout, name: str) -> None:
         say(f"! {line}", "yellow")
     say(f"{len(done)} of {len(record.runs)} reported runs are done")
     # A report of other runs would be a look that is not registered.
-    if done == {*record.runs} or any(
-        done == {*look["runs"]} for look in layout.read_looks(record.sweep)
-    ):
+    looks = [set(look["runs"]) for look in layout.read_looks(record.sweep)]
+    if done == set(record.runs) or done in looks:
         say(f"compare the variants with: {command('report', record.sweep, layout=layout)}")

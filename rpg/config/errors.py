@@ -65,9 +65,11 @@ def explain(
         if isinstance(cause, AlgorithmError):  # its message names the field
             entry = item.get("input")
             part = entry.get(cause.field) if isinstance(entry, dict) else None
-            position = (place([*path, cause.field], part) if part is not None else None) or place(
-                path, entry
-            )
+            position = None
+            if part is not None:
+                position = place([*path, cause.field], part)
+            if position is None:
+                position = place(path, entry)
             field = "" if cause.field == "algorithm" else "algorithm."
             lines.append(f"{_at(where, position)}: {field}{cause}")
             continue

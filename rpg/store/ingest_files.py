@@ -125,7 +125,8 @@ def by_hand(layout: Layout) -> Rows:
     """The files of graded samples that belong to no run (rpg evaluate)."""
     place = layout.evaluations
     about = {"step": 0, "sweep": ""}
-    paths = [*place.glob("*/*.parquet"), *place.glob("*/*/*.parquet")]
+    paths = list(place.glob("*/*.parquet"))
+    paths += place.glob("*/*/*.parquet")
     return [
         {
             "filename": str(path),

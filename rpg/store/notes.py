@@ -102,9 +102,13 @@ def change(
     with in_turn(folder / ".notes.lock"):
         record = read_marks(folder)
         label = record["label"] if label is None else label.strip()
-        texts = [note.strip()] if note else []
-        texts += [f"was called {record['label']}"] * (record["label"] not in ("", label))
+        texts = []
+        if note:
+            texts.append(note.strip())
+        if record["label"] not in ("", label):
+            texts.append(f"was called {record['label']}")
         record["notes"] += [{"time": time.time(), "text": text} for text in texts]
-        record |= {"label": label, "tags": sorted({*record["tags"], *add} - set(remove))}
+        record["label"] = label
+        record["tags"] = sorted((set(record["tags"]) | set(add)) - set(remove))
         atomic_write_json(folder / FILE, record)
     return record

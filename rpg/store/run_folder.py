@@ -196,24 +196,21 @@ class RunFolder:
 
     def damaged_steps(self, benchmark: str) -> set[int]:
         """Steps whose evaluation is damaged."""
-        return {*self._steps_with_a_file(benchmark)} - {*self.eval_steps(benchmark)}
+        return set(self._steps_with_a_file(benchmark)) - set(self.eval_steps(benchmark))
 
     def _steps_with_a_file(self, benchmark: str) -> list[int]:
         return _steps(self.path / "evals" / folder_name(benchmark, "benchmark"), ".parquet")
 
     def result_files(self) -> list[str]:
         """The files of the run's results: metrics, what they were computed with, evaluations."""
-        attempts = [
-            name
-            for attempt in self.attempts()
-            for name in (self.metrics_path(attempt).name, self.provenance_path(attempt).name)
-        ]
-        evaluations = [
-            _eval_name(benchmark, step)
-            for benchmark in self.benchmarks()
-            for step in self._steps_with_a_file(benchmark)
-        ]
-        return [*attempts, *evaluations]
+        names = []
+        for attempt in self.attempts():
+            names.append(self.metrics_path(attempt).name)
+            names.append(self.provenance_path(attempt).name)
+        for benchmark in self.benchmarks():
+            for step in self._steps_with_a_file(benchmark):
+                names.append(_eval_name(benchmark, step))
+        return names
 
     def recorded(self) -> Records:
         """Files of a run as they were when it ended; {} for a run of an older version. Files that
@@ -234,7 +231,7 @@ class RunFolder:
             if why:
                 damage[path.name] = why
         recorded = self.recorded()
-        for name in sorted({*recorded, *self.result_files()}):
+        for name in sorted(set(recorded) | set(self.result_files())):
             why = self._damage_of(name, recorded)
             if why:
                 damage[name] = why

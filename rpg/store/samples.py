@@ -110,9 +110,9 @@ def read_samples(path: Path) -> pyarrow.Table:
     the file has them)."""
     with _reading(path) as file:
         table = file.read()  # read_table imports pandas
-        return table.select(
-            [*EVAL_COLUMNS, *(name for name in _MORE if name in table.column_names)]
-        )
+        columns = list(EVAL_COLUMNS)
+        columns += [name for name in _MORE if name in table.column_names]
+        return table.select(columns)
 
 
 def write_fewer(path: Path, target: Path, most: int) -> None:

@@ -194,10 +194,10 @@ def trials(layout: Layout, study: str) -> pandas.DataFrame:
                     "run_ids": [folder.name for folder in began if folder.path.is_dir()],
                 }
             )
-    fields = list(dict.fromkeys(field for entry in record["tuning"] for field in entry["space"]))
-    return pandas.DataFrame(
-        rows, columns=["variant", "search", "trial", "batch", *fields, *COLUMNS]
-    )
+    columns = ["variant", "search", "trial", "batch"]
+    columns += dict.fromkeys(field for entry in record["tuning"] for field in entry["space"])
+    columns += COLUMNS
+    return pandas.DataFrame(rows, columns=columns)
 
 
 def tunings_from(record: dict[str, Any]) -> list[Tuning]:

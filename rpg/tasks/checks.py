@@ -147,9 +147,8 @@ def leaks(
         problem.text: shingles(words(_without_layout(problem.text))) for _, problem in held_out
     }
     often = Counter(itertools.chain.from_iterable(texts.values()))
-    shared = {
-        part for part, count in often.items() if count > 2
-    }  # `The final answer can be written ...`
+    # `The final answer can be written ...`
+    shared = {part for part, count in often.items() if count > 2}
     plain = _Index(SHINGLE)
     bare = _Index(SHINGLE)
     alike = _Index(2 * SHINGLE)
@@ -157,10 +156,13 @@ def leaks(
         plain.add(i, shingles(words(problem.text)), True)
         text = _without_layout(problem.text)
         sentences = [words(sentence) for sentence in _SENTENCE.split(text)]
-        windows = [[*a, *b] for a, b in itertools.pairwise(sentences)] if len(sentences) > 2 else []
+        windows = list(sentences)
+        if len(sentences) > 2:
+            windows += [first + second for first, second in itertools.pairwise(sentences)]
         bare.add(i, shingles(words(text)), True)
         alike.add(i, shingles(_alike(words(text)), alike.size), True)
-        for parts in (shingles(window) - shared for window in (*sentences, *windows)):
+        for window in windows:
+            parts = shingles(window) - shared
             if len(parts) > SENTENCES - SHINGLE:
                 bare.add(i, parts, False)
     pairs = []

@@ -117,8 +117,11 @@ def _listed(lines: Sequence[str], what: str) -> str:
     """The lines as they are if there is one; else the first of them, and how many there are."""
     if len(lines) == 1:
         return lines[0]
-    more = [f"... and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
-    return "\n".join([f"{len(lines):,} {what}:", *lines[:_LISTED], *more])
+    listed = [f"{len(lines):,} {what}:"]
+    listed += lines[:_LISTED]
+    if len(lines) > _LISTED:
+        listed.append(f"... and {len(lines) - _LISTED} more")
+    return "\n".join(listed)
 
 
 def _mixed(parts: list[list[Problem]], weights: list[float]) -> list[Problem]:

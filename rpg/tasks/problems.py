@@ -67,17 +67,17 @@ class Problem:
         """With the system message (unless it has one) and the examples before its last message."""
         if chat.system is None and not chat.examples:
             return self
-        messages = [dict(message) for message in self.conversation()]
-        system = messages[:1] if messages[0]["role"] == "system" else []
-        turns = messages[len(system) :]
-        if not system and chat.system is not None:
-            system = [{"role": "system", "content": chat.system}]
-        shown = [
-            {"role": role, "content": content}
-            for example in chat.examples
-            for role, content in (("user", example.prompt), ("assistant", example.response))
-        ]
-        return replace(self, messages=(*system, *shown, *turns))
+        own = [dict(message) for message in self.conversation()]
+        messages = []
+        if own[0]["role"] == "system":
+            messages.append(own.pop(0))
+        elif chat.system is not None:
+            messages.append({"role": "system", "content": chat.system})
+        for example in chat.examples:
+            messages.append({"role": "user", "content": example.prompt})
+            messages.append({"role": "assistant", "content": example.response})
+        messages += own
+        return replace(self, messages=tuple(messages))
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,9 @@ class ProblemDemonstrations:
 
 def problem_characters(splits: Splits) -> set[str]:
     """All characters that occur in prompts, answers and demonstrations."""
-    problems = [*splits.train, *(p for held_out in splits.benchmarks.values() for p in held_out)]
+    problems = list(splits.train)
+    for held_out in splits.benchmarks.values():
+        problems += held_out
     messages = (m["content"] for p in problems for m in p.messages)
     fields = (text for p in problems for text in (p.prompt, p.answer, p.demonstration or ""))
     return {c for text in itertools.chain(fields, messages) for c in text}
