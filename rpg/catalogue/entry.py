@@ -265,14 +265,14 @@ def merge(
     """
     merged = copy.deepcopy(dict(base))
     for field, value in over.items():
-        old = merged.get(field)
-        if isinstance(value, Mapping) and isinstance(old, Mapping):
+        below = merged.get(field)
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
             kinds = kinds_in(model, field)
-            kind = kinds.of(old)
+            kind = kinds.of(below)
             has_type = value.get("type", kind) == kind
-            has_name = value.get("name", old.get("name")) == old.get("name")
+            has_name = value.get("name", below.get("name")) == below.get("name")
             if has_type and has_name:
-                merged[field] = merge(old, value, kinds.model(kind))
+                merged[field] = merge(below, value, kinds.model(kind))
                 continue
         merged[field] = copy.deepcopy(value)
     return merged

@@ -88,9 +88,13 @@ class CheckpointFolder:
         stay = self.eval_steps & (
             pending | self._kept([step for step in steps if step not in pending])
         )
-        old = steps[:-newest]
-        idle = [s for s in old if s in stay and (self.folder.checkpoint(s) / "training").exists()]
-        return [step for step in old if step not in stay], idle
+        earlier = steps[:-newest]
+        weights = [step for step in earlier if step not in stay]
+        states = []
+        for step in earlier:
+            if step in stay and (self.folder.checkpoint(step) / "training").exists():
+                states.append(step)
+        return weights, states
 
     def prune(self, newest: int = _KEEP) -> None:
         """Keep checkpoints that are not evaluated yet, those of `keep`, and the newest ones with

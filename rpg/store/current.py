@@ -88,11 +88,11 @@ def superseded_runs(layout: Layout, sweep: str) -> list[RunFolder]:
 
 def superseded(layout: Layout, sweep: str) -> dict[str, str]:
     """Superseded run with a readable manifest -> why it is superseded."""
-    old = _readable(superseded_runs(layout, sweep))
-    return why_superseded(old, _readable(current_runs(layout, sweep)).values()) if old else {}
+    former = _readable(superseded_runs(layout, sweep))
+    return why_superseded(former, _readable(current_runs(layout, sweep)).values()) if former else {}
 
 
-def why_superseded(old: Mapping[str, Manifest], current: Iterable[Manifest]) -> dict[str, str]:
+def why_superseded(former: Mapping[str, Manifest], current: Iterable[Manifest]) -> dict[str, str]:
     """Run -> the settings in which it differs from the current run of its variant (with its seed,
     if there is one)."""
     named: dict[Any, Manifest] = {}
@@ -100,7 +100,7 @@ def why_superseded(old: Mapping[str, Manifest], current: Iterable[Manifest]) -> 
         named.setdefault(manifest["variant"], manifest)
         named[manifest["variant"], manifest["seed"]] = manifest
     reasons = {}
-    for run, manifest in old.items():
+    for run, manifest in former.items():
         twin = named.get((manifest["variant"], manifest["seed"]), named.get(manifest["variant"]))
         reasons[run] = NOT_IN_FILE if twin is None else _difference(manifest, twin)
     return reasons

@@ -304,9 +304,10 @@ def _mark_superseded(db: duckdb.DuckDBPyConnection, layout: Layout) -> None:
             }
             for run, variant, seed, *texts in rows.fetchall()
         }
-        old = {run: manifest for run, manifest in manifests.items() if run not in current}
-        whys = why_superseded(old, (manifests[run] for run in manifests if run in current))
-        for run, manifest in old.items():
+        former = {run: manifest for run, manifest in manifests.items() if run not in current}
+        newest = [manifests[run] for run in manifests if run in current]
+        whys = why_superseded(former, newest)
+        for run, manifest in former.items():
             shown = None if manifest["variant"] is None else superseded_variant(manifest, whys[run])
             replaced.append({"sweep": sweep, "run": run, "superseded": whys[run], "variant": shown})
     if replaced:

@@ -38,14 +38,16 @@ def write_progress(path: Path, record: dict[str, Any]) -> None:
 
 
 def read_progress(path: Path, any_age: bool = False) -> dict[str, Any] | None:
-    """The record in the file; None if there is none, it is old (unless `any_age`), or it is not a
+    """The record in the file; None if there is none, it is stale (unless `any_age`), or it is not a
     progress record."""
     try:
         record = json.loads(path.read_bytes())
-        old = time.time() - float(record["time"]) > PROGRESS_SECONDS and not any_age
+        is_stale = time.time() - float(record["time"]) > PROGRESS_SECONDS and not any_age
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return None if old or not isinstance(record.get("phase"), str) else record
+    if is_stale or not isinstance(record.get("phase"), str):
+        return None
+    return dict(record)
 
 
 def moving(path: Path) -> tuple[Any, ...] | None:

@@ -177,14 +177,14 @@ def references(db: Database, names: Sequence[str]) -> dict[tuple[str, str], str]
         "kl_above": "renewed when kl_policy_to_ref exceeds {kappa}",
     }
     references = {}
-    for sweep, variant, text, whole, initial, old in rows.fetchall():
+    for sweep, variant, text, whole, initial, is_old in rows.fetchall():
         schedule = {"k": "?", "kappa": "?", **(json.loads(text or "null") or {})}
         renewed = schedules.get(str(schedule.get("type")), "renewed now and then").format_map(
             schedule
         )
         first = "the teacher" if schedule.get("type") == "model" else "the initial model"
-        settled = first if initial else "the old policy" if old else renewed
-        if whole and not old:
+        settled = first if initial else "the old policy" if is_old else renewed
+        if whole and not is_old:
             settled += WHOLE
         references[sweep, variant] = "unknown" if initial is None else settled
     return references

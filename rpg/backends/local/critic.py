@@ -67,10 +67,10 @@ class Critic:
         return in_passes(self.values, batch, limits)
 
     def update(
-        self, batch: Batch, old: Tensor, targets: Tensor, limits: Limits
+        self, batch: Batch, old_values: Tensor, targets: Tensor, limits: Limits
     ) -> dict[str, float]:
-        """One optimizer step on a mini-batch; `old`, `targets` (N, T). Raises FloatingPointError:
-        an infinite gradient."""
+        """One optimizer step on a mini-batch; `old_values` (before the step's updates),
+        `targets` (N, T). Raises FloatingPointError: an infinite gradient."""
         self.optimizer.update_mode()
         self.optimizer.zero_grad()
         counts = Counts.of(batch.mask)
@@ -81,7 +81,7 @@ class Critic:
             width = slice(part.tokens.shape[1])
             loss = value_loss(
                 self.values(part),
-                old_values=old[rows, width],
+                old_values=old_values[rows, width],
                 targets=targets[rows, width],
                 response_mask=part.mask,
                 clip=self.setting.value_clip,
@@ -93,7 +93,7 @@ class Critic:
         self.optimizer.step(self.updates, self.spec.training.max_grad_norm)
         self.optimizer.rollout_mode()
         wanted = targets[mask]
-        errors = (targets - old)[mask]
+        errors = (targets - old_values)[mask]
         metrics = {"value_loss": total}
         spread = float(wanted.var(correction=0))
         if spread > 1e-6:  # of targets that are all the same nothing can be explained

@@ -90,11 +90,11 @@ def load_resharded(manager: Any, workers: int, local_path: str, **_: Any) -> Non
     parts = [read("model", rank) for rank in range(workers)]
     with torch.no_grad():
         for name, mine in manager.model.state_dict().items():
-            olds = [part[name] for part in parts]
+            shards = [part[name] for part in parts]
             if isinstance(mine, DTensor):
-                mine.to_local().copy_(_rows_of(mine, olds))
+                mine.to_local().copy_(_rows_of(mine, shards))
             else:
-                mine.copy_(olds[0])
+                mine.copy_(shards[0])
     if manager.optimizer is not None:
         parts = [read("optim", rank) for rank in range(workers)]
         live = [
@@ -122,9 +122,9 @@ def load_shards_of(module: nn.Module, folder: str | Path, pattern: str, workers:
                 sharded.to_local().copy_(_rows_of(sharded, [part[name] for part in parts]))
 
 
-def _rows_of(mine: DTensor, olds: Sequence[Tensor]) -> Tensor:
-    """This worker's rows of the tensor whose rows `olds` are, in order."""
-    whole = torch.cat([old.to_local() if isinstance(old, DTensor) else old for old in olds])
+def _rows_of(mine: DTensor, parts: Sequence[Tensor]) -> Tensor:
+    """This worker's rows of the tensor whose rows `parts` are, in order."""
+    whole = torch.cat([part.to_local() if isinstance(part, DTensor) else part for part in parts])
     assert whole.shape == mine.shape, f"{tuple(whole.shape)} is not {tuple(mine.shape)}"
     mesh = mine.device_mesh
     chunks = whole.chunk(mesh.size())
@@ -132,9 +132,9 @@ def _rows_of(mine: DTensor, olds: Sequence[Tensor]) -> Tensor:
     return chunks[rank] if rank < len(chunks) else whole[:0]
 
 
-def _like(parameter: DTensor, olds: Sequence[Tensor]) -> DTensor:
+def _like(parameter: DTensor, parts: Sequence[Tensor]) -> DTensor:
     """A moment of a parameter, distributed as the parameter is."""
-    rows = _rows_of(parameter, olds).clone().to(parameter.to_local().device)
+    rows = _rows_of(parameter, parts).clone().to(parameter.to_local().device)
     like: dict[str, Any] = {
         "shape": parameter.shape,
         "stride": parameter.stride(),
