@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rpg.config.sweep_spec import Drill, ImportedLog, Sweep
+from rpg.config.sweep_file import Drill, ImportedLog
+from rpg.config.sweep_spec import Sweep
 from rpg.errors import UserError
 from rpg.interop.importing import read, take_over
 from rpg.store import Layout
