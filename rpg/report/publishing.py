@@ -76,7 +76,7 @@ def _runs(db: Database, summary: Summary) -> Grid:
         step = "" if pandas.isna(run.step) else f"{run.step:.0f}"
         seed = "" if pandas.isna(run.seed) else f"{run.seed:.0f}"
         rows.append([run.run, name, seed, run.state, step, accuracy])
-    header = ["Run", "Variant", "Seed", "State", "Step", "Accuracy at its last checkpoint"]
+    header = ["Run", "Variant", "Seed", "State", "Step", "Accuracy"]
     return grid_of(plural(len(rows), "run"), "runs", header, rows)
 
 
