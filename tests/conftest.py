@@ -38,6 +38,8 @@ _slots = tempfile.mkdtemp(prefix="rpg-slots-")
 atexit.register(shutil.rmtree, _slots, ignore_errors=True)
 os.environ["RPG_SLOTS_FOLDER"] = _slots
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: workers share the cores
+# Ray gives its workers a niceness of 15: beside other tests they would get next to nothing.
+os.environ.update({"RAY_worker_niceness": "0"})
 
 from rpg.store import locks  # noqa: E402
 from rpg.system.processes import collect_seldom  # noqa: E402

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-HANG = 900.0
+HANG = 480.0
 """Seconds after which something will not happen any more, also on a machine with much else to do.
 """
 
