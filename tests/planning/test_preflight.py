@@ -228,7 +228,7 @@ def test_doctor_of_a_file_lists_all_that_is_wrong(command_line, tmp_path):
             {"train.jsonl": ROWS.replace("demonstration", "shown")},
             "train.jsonl: field demonstration is missing",
         ),
-        ({"held.jsonl": None}, "task.benchmarks.held: held.jsonl: no such file"),
+        ({"held.jsonl": None}, "held.jsonl: no such file"),
         (
             {"run.yaml": RUN + "model: {type: pretrained, path: ./nowhere}\n"},
             "model.path: nowhere: no such folder",
