@@ -188,7 +188,7 @@ def test_several_sweeps_are_one_page_with_what_was_chosen(tmp_path):
     )
     assert (
         not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", page)
-        and "default-src 'none'" in page
+        and "default-src &#39;none&#39;" in page
     )
     held = [f"demo · {HOSTILE}" in values(spec) for spec in specs_of(page)]
     assert held == [True, False, False]  # all curves, and what is real in either sweep

@@ -61,7 +61,7 @@ def test_digest_follows_what_matters(tmp_path):
     (other / "a.jsonl").write_text('{"prompt": "1", "answer": "3"}')
     assert data_digest(again) != before
     (other / "a.jsonl").unlink()
-    with pytest.raises(DataError, match=r"a.jsonl: cannot be read"):
+    with pytest.raises(DataError, match=r"a.jsonl: no such file; did you mean"):
         data_digest(again)
 
 
