@@ -216,11 +216,14 @@ def _best_of_grid(x: np.ndarray, y: np.ndarray, near: float, far: float) -> np.n
     slopes = np.linspace(np.log(0.3), np.log(8), _GRID[1])
     places = np.stack(np.meshgrid(midpoints, slopes, indexing="ij")).reshape(2, -1, 1)
     share = special.expit(_logit((0, 0, *places), x))
+
+    # The regression of y on each curve's share of the rise.
     centred = share - share.mean(axis=1, keepdims=True)
     wanted = y - y.mean()
     rises = centred @ wanted / np.maximum((centred**2).sum(axis=1), 1e-9)
     residuals = wanted - rises[:, None] * centred
     best = (residuals**2).sum(axis=1).argmin()
+
     start = y.mean() - rises[best] * share[best].mean()
     midpoint, slope = places[:, best, 0]
     return np.array([start, rises[best], midpoint, slope])

@@ -40,7 +40,7 @@ def right(completions, answer, **kwargs):
 
 
 def form(completions, **kwargs):
-    return [0.5 * bool(found) for found in map(last, [c[0]["content"] for c in completions])]
+    return [0.5 * bool(last(c[0]["content"])) for c in completions]
 
 
 def main():
