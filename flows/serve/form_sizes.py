@@ -17,8 +17,8 @@ from rpg.config.load import checked, read_mapping
 from rpg.config.model import TinyModel
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import SIZES, Section
-from rpg.config.sweep_file import Draft, read_sweep
-from rpg.config.sweep_spec import Sweep, load_sweep
+from rpg.config.sweep_file import Draft
+from rpg.config.sweep_spec import Sweep, load_sweep, read_sweep
 from rpg.errors import UserError
 from rpg.planning.cost import Measured, cost, finds, measured, seconds_per_step
 from rpg.planning.gpu_estimate import estimate

@@ -30,8 +30,7 @@ from rpg.config.errors import ConfigError, nearest
 from rpg.config.load import parse_assignments, read_mapping
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import ADDRESS, CODE
-from rpg.config.sweep_file import read_sweep
-from rpg.config.sweep_spec import Sweep, load_sweep
+from rpg.config.sweep_spec import Sweep, load_sweep, read_sweep
 from rpg.store import Layout
 from rpg.study.spec import Study, load_study, specs_of
 

@@ -75,7 +75,7 @@ def locate(data: dict[str, Any], file: Path) -> dict[str, Any]:
             return beside | part
         return part
 
-    located = dict(data)
+    located: dict[str, Any] = {}
     reward = data.get("reward")
     if isinstance(reward, list):
         located["reward"] = [placed(part) for part in reward]
@@ -84,7 +84,7 @@ def locate(data: dict[str, Any], file: Path) -> dict[str, Any]:
     task = data.get("task")
     if isinstance(task, dict) and "factory" in task:
         located["task"] = beside | task
-    return located
+    return data | located if located else data
 
 
 def with_digests(spec: RunSpec, where: str) -> RunSpec:

@@ -1,7 +1,6 @@
-"""A sweep file: its fields, and how it is read and checked. :mod:`rpg.config.sweep_spec` expands it
-into runs."""
+"""A sweep file: its fields, and what is checked of them. :mod:`rpg.config.sweep_spec` reads it and
+expands it into runs."""
 
-import copy
 import math
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
@@ -11,10 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from rpg.catalogue.schema import models_in
-from rpg.config.code import locate
-from rpg.config.errors import ConfigError, nearest, other_kind
-from rpg.config.identity import canonical_json
-from rpg.config.load import assign, checked, merged_over_base, read_mapping, resolve
+from rpg.config.errors import ConfigError, nearest
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import Positive, Section
 
@@ -143,96 +139,7 @@ class Draft:
             yield from self.spec.drill.edited_from.items()
 
 
-def read_sweep(
-    path: Path,
-    overrides: dict[str, Any],
-    *,
-    axes: dict[str, Any] | None = None,
-    name: str | None = None,
-) -> Draft:
-    """Read and check a sweep file without expanding it; arguments and errors as of `load_sweep`."""
-    spec, value_labels = _read_spec(path, axes, name)
-    base = merged_over_base(spec.run, spec.base, path)
-    varied = {field: values for field, values in spec.axes.items() if field not in overrides}
-    both = [field for field in overrides if field in (axes or ())]
-    if both:
-        raise ConfigError(
-            f"--set {both[0]}: --axis {both[0]} has values for it, too; keep one of the two"
-        )
-    _check_axes(varied, spec, path, overrides)
-    return Draft(spec, base, varied, {**spec.set, **overrides}, value_labels)
-
-
-def _read_spec(
-    path: Path, axes: dict[str, Any] | None, name: str | None
-) -> tuple[SweepSpec, dict[tuple[str, str], str]]:
-    """The fields of a sweep file, with a name and axes from the command line; and {(axis, value as
-    JSON): its label}."""
-    raw = read_mapping(path)
-    if "name" not in raw and not raw.keys().isdisjoint(RunSpec.model_fields):
-        raise other_kind(path, "run", "sweep file (name, axes)")
-    if "tune" in raw:
-        raise other_kind(path, "study", "sweep file (name, axes)")
-    misplaced = [
-        key for key in raw if key in RunSpec.model_fields and key not in SweepSpec.model_fields
-    ]
-    if misplaced:
-        shown = ", ".join(misplaced)
-        raise ConfigError(f"{path}: {shown}: in a sweep file, sections of a run go below `run:`")
-    if name is not None:
-        raw["name"] = name
-    if axes:
-        _replace_axes(raw, axes)
-    if isinstance(raw.get("seeds"), list):
-        raise ConfigError(
-            f"{path}: seeds: a list is an axis: `axes: {{seed: {raw['seeds']}}}`; "
-            "accepted here: {baseline: 9, others: 3}"
-        )
-    spec = checked(SweepSpec, raw, path)
-    if spec.seeds:
-        _check_seeds(spec, spec.seeds, path)
-        spec = _with_seed_axis(spec, spec.seeds)
-    return spec, _labels(spec, path)
-
-
-def _labels(spec: SweepSpec, path: Path) -> dict[tuple[str, str], str]:
-    """{(axis, value as JSON): its label}; the labels are taken out of the values."""
-    labels = {}
-    for axis, values in spec.axes.items():
-        for value in values:
-            if isinstance(value, dict) and "label" in value:
-                text = value.pop("label")
-                if not isinstance(text, str) or not text.strip() or len(text) > 80:
-                    wrong = f"{text!r} is not a text of 1 to 80 characters"
-                    raise ConfigError(f"{path}: axes.{axis}: label: {wrong}")
-                labels[axis, canonical_json(value)] = text.strip()
-    return labels
-
-
-def _replace_axes(raw: dict[str, Any], axes: dict[str, Any]) -> None:
-    """Put the axes of the command line into a file's fields."""
-    replaced = dict(axes)
-    if isinstance(axes.get("seed"), dict):
-        _replace_seeds(raw, replaced.pop("seed"))
-    elif "seed" in axes:
-        raw.pop("seeds", None)
-    raw["set"] = {k: v for k, v in (raw.get("set") or {}).items() if k not in axes}
-    raw["axes"] = {**(raw.get("axes") or {}), **replaced}
-
-
-def _replace_seeds(raw: dict[str, Any], seeds: dict[str, Any]) -> None:
-    """Put `{baseline: ..., others: ...}` of the command line into a file's fields."""
-    replacing = {name: value for name, value in seeds.items() if value is not None}
-    in_file = raw.get("seeds")
-    if isinstance(in_file, dict):
-        raw["seeds"] = in_file | replacing
-    else:
-        raw["seeds"] = replacing
-    if "others" in replacing:
-        raw["axes"] = {k: v for k, v in (raw.get("axes") or {}).items() if k != "seed"}
-
-
-def _check_seeds(spec: SweepSpec, seeds: SeedsOf, path: Path) -> None:
+def check_seeds(spec: SweepSpec, seeds: SeedsOf, path: Path) -> None:
     """`seeds` needs a baseline, which has all seeds of the others; they are given once."""
     if spec.baseline is None:
         raise ConfigError(f"{path}: seeds: there is no baseline; name one with `baseline:`")
@@ -251,32 +158,12 @@ def _check_seeds(spec: SweepSpec, seeds: SeedsOf, path: Path) -> None:
         )
 
 
-def _with_seed_axis(spec: SweepSpec, seeds: SeedsOf) -> SweepSpec:
-    """The axis `seed` with all seeds; `seeds.others` says which of them the others have."""
-    others = spec.axes["seed"] if seeds.others is None else seeds.others
-    complete = {
-        "axes": {**spec.axes, "seed": seed_list(seeds.baseline)},
-        "seeds": seeds.model_copy(update={"others": others}),
-    }
-    return spec.model_copy(update=complete)
-
-
 def seed_list(seeds: int | list[Any]) -> list[Any]:
     """The seeds that a list or a number stands for."""
     return list(range(seeds)) if isinstance(seeds, int) else list(seeds)
 
 
-def with_values(base: dict[str, Any], values: dict[str, Any], path: Path, at: str) -> RunSpec:
-    """`base` with {dotted field: value}, whole sections before their fields; `at` says which, for
-    messages."""
-    data = copy.deepcopy(base)
-    where = f"{path} [{at}]" if at else str(path)
-    for dotted, value in sorted(values.items(), key=lambda item: item[0].count(".")):
-        assign(data, dotted, value, where)
-    return resolve(locate(data, path), where, path)
-
-
-def _check_axes(
+def check_axes(
     axes: dict[str, list[Any]], spec: SweepSpec, path: Path, overrides: dict[str, Any]
 ) -> None:
     """Axes and assignments name fields, each once; `exclude` and `zip` name axes."""
@@ -294,8 +181,6 @@ def _check_axes(
     for field, values in axes.items():
         if not values:
             raise ConfigError(f"{path}: axes.{field}: the list is empty; give at least one value")
-        if len({canonical_json(value) for value in values}) != len(values):
-            raise ConfigError(f"{path}: axes.{field}: a value is given twice: {values}")
         if field in spec.set:
             raise ConfigError(f"{path}: set.{field}: is also an axis; keep one of the two")
     _check_groups(axes, spec, path, overrides)

@@ -1,6 +1,7 @@
 """A sweep is data: a base run, axes checked against the schema, and the list of runs they expand
 to. :mod:`rpg.config.sweep_file` has the fields of the file."""
 
+import copy
 import dataclasses
 import itertools
 import re
@@ -11,19 +12,30 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rpg.config.errors import ConfigError, explain, nearest
+from rpg.config.code import locate
+from rpg.config.errors import ConfigError, explain, nearest, other_kind
 from rpg.config.identity import canonical_json, identity
-from rpg.config.load import load_raw_run, parse_yaml, read_mapping
+from rpg.config.load import (
+    assign,
+    checked,
+    load_raw_run,
+    merged_over_base,
+    parse_yaml,
+    read_mapping,
+    resolve,
+)
 from rpg.config.run_spec import RunSpec
 from rpg.config.sweep_file import (
     MAX_RUNS,
     Draft,
+    SeedsOf,
     SweepSpec,
+    check_axes,
     check_field,
-    read_sweep,
+    check_seeds,
     seed_list,
-    with_values,
 )
+from rpg.config.variant_names import part_of_name, run_folder, value_text, without_fields
 from rpg.errors import see
 
 
@@ -81,14 +93,14 @@ def load_sweep(
     several: dict[str, list[Any]] = {}
     for axis, values in draft.axes.items():
         if len(values) > 1:
-            several[axis] = [_without(value, axis, set_elsewhere) for value in values]
+            several[axis] = [without_fields(value, axis, set_elsewhere) for value in values]
 
     runs: list[PlannedRun] = []
     by_id: dict[str, str] = {}
     labels: dict[str, str] = {}
     replaced = set(overrides) | set(axes or ())
     for chosen in _points(draft, path, overrides, replaced):
-        point = {axis: _without(value, axis, set_elsewhere) for axis, value in chosen.items()}
+        point = {axis: without_fields(value, axis, set_elsewhere) for axis, value in chosen.items()}
         words = [f"{axis}={value_text(value)}" for axis, value in point.items()]
         words += _sets(overrides)
         at = ", ".join(words)
@@ -104,7 +116,7 @@ def load_sweep(
         for axis, value in point.items():
             text = draft.value_labels.get((axis, canonical_json(value)))
             if text:
-                labels[_part(axis, value, several)] = text
+                labels[part_of_name(axis, value, several)] = text
     if not runs:
         raise ConfigError(f"{path}: exclude: leaves no run")
     _check_names(runs, path)
@@ -114,6 +126,122 @@ def load_sweep(
         others = seed_list(spec.seeds.others or [])
         runs = [run for run in runs if run.variant == baseline or run.spec.seed in others]
     return Sweep(spec, tuple(runs), baseline, path.read_text(encoding="utf-8"), path, labels=labels)
+
+
+def read_sweep(
+    path: Path,
+    overrides: dict[str, Any],
+    *,
+    axes: dict[str, Any] | None = None,
+    name: str | None = None,
+) -> Draft:
+    """Read and check a sweep file without expanding it; arguments and errors as of `load_sweep`."""
+    spec, value_labels = _read_spec(path, axes, name)
+    base = merged_over_base(spec.run, spec.base, path)
+    varied = {field: values for field, values in spec.axes.items() if field not in overrides}
+    both = [field for field in overrides if field in (axes or ())]
+    if both:
+        raise ConfigError(
+            f"--set {both[0]}: --axis {both[0]} has values for it, too; keep one of the two"
+        )
+    check_axes(varied, spec, path, overrides)
+    _check_distinct(varied, path)
+    return Draft(spec, base, varied, {**spec.set, **overrides}, value_labels)
+
+
+def _check_distinct(axes: dict[str, list[Any]], path: Path) -> None:
+    for field, values in axes.items():
+        if len({canonical_json(value) for value in values}) != len(values):
+            raise ConfigError(f"{path}: axes.{field}: a value is given twice: {values}")
+
+
+def _read_spec(
+    path: Path, axes: dict[str, Any] | None, name: str | None
+) -> tuple[SweepSpec, dict[tuple[str, str], str]]:
+    """The fields of a sweep file, with a name and axes from the command line; and {(axis, value as
+    JSON): its label}."""
+    raw = read_mapping(path)
+    if "name" not in raw and not raw.keys().isdisjoint(RunSpec.model_fields):
+        raise other_kind(path, "run", "sweep file (name, axes)")
+    if "tune" in raw:
+        raise other_kind(path, "study", "sweep file (name, axes)")
+    misplaced = [
+        key for key in raw if key in RunSpec.model_fields and key not in SweepSpec.model_fields
+    ]
+    if misplaced:
+        shown = ", ".join(misplaced)
+        raise ConfigError(f"{path}: {shown}: in a sweep file, sections of a run go below `run:`")
+    if name is not None:
+        raw["name"] = name
+    if axes:
+        _replace_axes(raw, axes)
+    if isinstance(raw.get("seeds"), list):
+        raise ConfigError(
+            f"{path}: seeds: a list is an axis: `axes: {{seed: {raw['seeds']}}}`; "
+            "accepted here: {baseline: 9, others: 3}"
+        )
+    spec = checked(SweepSpec, raw, path)
+    if spec.seeds:
+        check_seeds(spec, spec.seeds, path)
+        spec = _with_seed_axis(spec, spec.seeds)
+    return spec, _labels(spec, path)
+
+
+def _labels(spec: SweepSpec, path: Path) -> dict[tuple[str, str], str]:
+    """{(axis, value as JSON): its label}; the labels are taken out of the values."""
+    labels = {}
+    for axis, values in spec.axes.items():
+        for value in values:
+            if isinstance(value, dict) and "label" in value:
+                text = value.pop("label")
+                if not isinstance(text, str) or not text.strip() or len(text) > 80:
+                    wrong = f"{text!r} is not a text of 1 to 80 characters"
+                    raise ConfigError(f"{path}: axes.{axis}: label: {wrong}")
+                labels[axis, canonical_json(value)] = text.strip()
+    return labels
+
+
+def _replace_axes(raw: dict[str, Any], axes: dict[str, Any]) -> None:
+    """Put the axes of the command line into a file's fields."""
+    replaced = dict(axes)
+    if isinstance(axes.get("seed"), dict):
+        _replace_seeds(raw, replaced.pop("seed"))
+    elif "seed" in axes:
+        raw.pop("seeds", None)
+    raw["set"] = {k: v for k, v in (raw.get("set") or {}).items() if k not in axes}
+    raw["axes"] = {**(raw.get("axes") or {}), **replaced}
+
+
+def _replace_seeds(raw: dict[str, Any], seeds: dict[str, Any]) -> None:
+    """Put `{baseline: ..., others: ...}` of the command line into a file's fields."""
+    replacing = {name: value for name, value in seeds.items() if value is not None}
+    in_file = raw.get("seeds")
+    if isinstance(in_file, dict):
+        raw["seeds"] = in_file | replacing
+    else:
+        raw["seeds"] = replacing
+    if "others" in replacing:
+        raw["axes"] = {k: v for k, v in (raw.get("axes") or {}).items() if k != "seed"}
+
+
+def _with_seed_axis(spec: SweepSpec, seeds: SeedsOf) -> SweepSpec:
+    """The axis `seed` with all seeds; `seeds.others` says which of them the others have."""
+    others = spec.axes["seed"] if seeds.others is None else seeds.others
+    complete = {
+        "axes": {**spec.axes, "seed": seed_list(seeds.baseline)},
+        "seeds": seeds.model_copy(update={"others": others}),
+    }
+    return spec.model_copy(update=complete)
+
+
+def with_values(base: dict[str, Any], values: dict[str, Any], path: Path, at: str) -> RunSpec:
+    """`base` with {dotted field: value}, whole sections before their fields; `at` says which, for
+    messages."""
+    data = copy.deepcopy(base)
+    where = f"{path} [{at}]" if at else str(path)
+    for dotted, value in sorted(values.items(), key=lambda item: item[0].count(".")):
+        assign(data, dotted, value, where)
+    return resolve(locate(data, path), where, path)
 
 
 def load_file(
@@ -200,65 +328,18 @@ def _sets(overrides: dict[str, Any]) -> list[str]:
     return [f"--set {field}={value_text(value)}" for field, value in overrides.items()]
 
 
-def _without(value: Any, at: str, fields: set[str]) -> Any:
-    """A value of the axis `at` without what other fields set, so that no name says it: with `--set
-    algorithm.beta=0.1`, {name: grpo, beta: 0.3} is grpo."""
-    if not isinstance(value, dict):
-        return value
-    return {
-        k: _without(v, f"{at}.{k}", fields) for k, v in value.items() if f"{at}.{k}" not in fields
-    }
-
-
-def value_text(value: Any) -> str:
-    """A value in the name of a variant."""
-    if isinstance(value, dict):
-        head = str(value.get("name") or value.get("type") or "")
-        settings = ",".join(
-            f"{k}={value_text(v)}" for k, v in value.items() if k not in ("name", "type")
-        )
-        return f"{head}({settings})" if head and settings else head or f"({settings})"
-    if isinstance(value, list):
-        return "[" + ",".join(map(value_text, value)) + "]"
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
 def plan_run(
     run: RunSpec, point: dict[str, Any], varied: dict[str, list[Any]], digest: str
 ) -> PlannedRun:
     """Name a run: variant = algorithm and the varied axes but the seed; folder = variant, seed,
     identity."""
-    parts = [_part("algorithm", point.get("algorithm", run.algorithm.name), varied)]
+    parts = [part_of_name("algorithm", point.get("algorithm", run.algorithm.name), varied)]
     for axis in varied:
         if axis not in ("algorithm", "seed"):
-            parts.append(_part(axis, point[axis], varied))
+            parts.append(part_of_name(axis, point[axis], varied))
     variant = " ".join(parts)
     run_id = identity(run, digest)
     return PlannedRun(run_folder(variant, run.seed, run_id), run_id, variant, point, run, digest)
-
-
-def _part(axis: str, value: Any, varied: dict[str, list[Any]]) -> str:
-    """What a value adds to the name of a variant."""
-    text = value_text(_telling(value, varied.get(axis, [])))
-    return text if axis == "algorithm" else f"{axis.removeprefix('algorithm.')}={text}"
-
-
-def run_folder(name: str, seed: int, run_id: str) -> str:
-    """The folder of a run, whatever characters are in the name of its variant."""
-    slug = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.")[:60].strip("-.")
-    return f"{slug}-s{seed}-{run_id[:8]}"
-
-
-def _telling(value: Any, values: list[Any]) -> Any:
-    """A value of an axis without the fields in which all values of the axis agree."""
-    if not isinstance(value, dict) or not all(isinstance(v, dict) for v in values):
-        return value
-    telling = {k for k, v in value.items() if any(other.get(k, ...) != v for other in values)}
-    return {k: v for k, v in value.items() if k in telling | {"name", "type"}}
 
 
 def _baseline(

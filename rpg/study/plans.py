@@ -12,7 +12,8 @@ from rpg.config.identity import identity
 from rpg.config.load import without_folders
 from rpg.config.run_spec import RunSpec
 from rpg.config.sweep_file import Budget, SweepSpec
-from rpg.config.sweep_spec import PlannedRun, Sweep, run_folder, value_text
+from rpg.config.sweep_spec import PlannedRun, Sweep
+from rpg.config.variant_names import run_folder, value_text
 from rpg.study.registration import STOPPING, reported_sweep, reported_variant
 from rpg.study.spec import FEWEST_SEEDS, Study, resolved
 from rpg.study.trials import Tuning, tuning_sweep

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from rpg.config.identity import digest
 from rpg.config.load import without_folders
-from rpg.config.sweep_spec import value_text
+from rpg.config.variant_names import value_text
 from rpg.store import Layout, StoreError, atomic_write_json
 from rpg.store.current import current_runs
 from rpg.store.run_folder import FORMAT, read_checked

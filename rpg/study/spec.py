@@ -14,8 +14,8 @@ from rpg.config.identity import canonical_json
 from rpg.config.load import checked, merged_over_base, read_mapping
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import Positive, Section
-from rpg.config.sweep_file import Budget, check_field, with_values
-from rpg.config.sweep_spec import Sweep
+from rpg.config.sweep_file import Budget, check_field
+from rpg.config.sweep_spec import Sweep, with_values
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]

@@ -12,7 +12,7 @@ import numpy as np
 import pandas
 import vl_convert
 
-from rpg.config.sweep_spec import value_text
+from rpg.config.variant_names import value_text
 from rpg.report import compute_curves, frontier, study_charts, tables
 from rpg.report.csv_text import csv_text
 from rpg.report.published_samples import collect

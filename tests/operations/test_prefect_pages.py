@@ -65,7 +65,8 @@ def test_a_sweep_from_the_form_to_the_numbers_in_the_dashboard(page, served):
             "where e.sweep = 'clicked' and e.step = 2 and r.variant = 'grpo'"
         ).fetchone()
     assert found[0] is not None
-    until(lambda: tab.get_by_role("link", name="Table").click() or "/table" in tab.url, pause=1.0)
+    tab.get_by_role("link", name="Compare", exact=True).click()
+    tab.get_by_role("link", name="Table", exact=True).click()
     tab.get_by_text(f"{found[0]:.3f}").first.wait_for()
     tab.get_by_role("link", name="Overview").click()
     back = tab.get_by_role("link", name="Flow run in Prefect").get_attribute("href")

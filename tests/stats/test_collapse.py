@@ -36,6 +36,13 @@ def test_seeds_that_merely_differ_are_not_named():
     assert alarms <= 20
 
 
+def test_a_seed_with_more_than_half_of_its_siblings_accuracy_has_not_collapsed():
+    accuracies = {name: {0: 0.40, 1: 0.41, 2: 0.42} for name in ("a", "b", "c")}
+    accuracies["b"][1] = 0.23
+
+    assert stats.collapsed(accuracies) == []
+
+
 def test_a_variant_without_two_siblings_is_not_judged():
     assert stats.collapsed({"a": {0: 0.5, 1: 0.0}}) == []
 
