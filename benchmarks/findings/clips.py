@@ -6,7 +6,9 @@ docs/findings.md has it, from the kept results.
 
 import re
 
+import numpy as np
 import pandas as pd
+from scipy import stats
 
 from benchmarks.findings.shared import ROOT
 
@@ -16,6 +18,13 @@ STEPS = ROOT / "docs" / "results" / f"{SWEEP}.csv"
 GRADIENTS = ROOT / "docs" / "results" / "clip-gradients.csv"
 """By `python -m benchmarks.clip_gradients`."""
 NO_CLIP = "none"
+VARIANCES = (
+    ("0.1/0.1/10", "0.2/0.28/10"),
+    ("0.2/0.5/10", "0.4/0.28/10"),
+    ("0.2/0.28/2", "0.2/0.28/10"),
+    ("0.2/0.28/10", NO_CLIP),
+)
+"""Pairs of clips whose order was predicted."""
 
 
 def clip_of(variant: str) -> str:
@@ -59,6 +68,24 @@ def of_gradients() -> str:
     return "\n".join(lines)
 
 
+def of_variances() -> str:
+    """Ratios of two clips' variances over seeds, geometric means with 95 % intervals: Student's t
+    of the logarithms, paired by seed, for one comparison each."""
+    measured = pd.read_csv(GRADIENTS)
+    noise = measured.pivot(index="seed", columns="clip", values="noise")
+    logarithms = np.log(noise**2)
+    lines = ["| clip | against | variance | p |", "|---|---|--:|--:|"]
+    for clip, other in VARIANCES:
+        test = stats.ttest_1samp(logarithms[clip] - logarithms[other], 0.0)
+        interval = test.confidence_interval()
+        mean = (logarithms[clip] - logarithms[other]).mean()
+        low, middle, high = np.exp([interval.low, mean, interval.high])
+        ratio = f"{middle:.2f} [{low:.2f}, {high:.2f}]"
+        lines.append(f"| {clip} | {other} | {ratio} | {test.pvalue:.3f} |")
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
     print(of_trainings())
     print(f"\n{of_gradients()}")
+    print(f"\n{of_variances()}")

@@ -87,6 +87,10 @@ def test_the_tables_of_clips_are_those_of_the_kept_results():
     page = PAGE.read_text()
     assert clips.of_trainings() in page
     assert clips.of_gradients() in page
+    text = " ".join(page.split())
+    for row in clips.of_variances().splitlines()[2:]:
+        ratio = row.split("|")[3].strip()
+        assert ratio in text, row
 
 
 def test_a_difference_has_no_p_where_too_few_problems_move():
