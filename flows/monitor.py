@@ -15,6 +15,7 @@ from rich.text import Text
 from rpg.report.diagnostics import OFTEN, of_training
 from rpg.store import RunFolder, StoreError
 from rpg.store.current import how_it_came
+from rpg.store.damage import notes_of
 from rpg.store.live_status import clock
 from rpg.store.notes import marked, titled
 from rpg.store.run_folder import UNREADABLE, parse_row
@@ -60,7 +61,8 @@ class RunView:
 
 
 class Watch:
-    """Reads the runs of a sweep; manifests are read once, metrics by their last few kilobytes."""
+    """Reads the runs of a sweep; manifests and finished runs are read once, metrics by their last
+    few kilobytes."""
 
     def __init__(self, folders: Sequence[RunFolder]) -> None:
         self._folders = list(folders)
@@ -68,6 +70,11 @@ class Watch:
         self._settled: dict[str, tuple[int, RunView]] = {}
         """Runs that are done or pending, with the time of their folders: of 1,000 runs, most of the
         time most."""
+        self._damage: dict[str, dict[str, str]] = {}
+
+    def damage(self) -> list[str]:
+        """A sentence for each damaged file that the last views met."""
+        return [line for run, damage in self._damage.items() for line in notes_of(run, damage)]
 
     def views(self) -> list[RunView]:
         return [self._view(folder) for folder in self._folders]
@@ -82,6 +89,7 @@ class Watch:
         try:
             changed = folder.path.stat().st_mtime_ns
         except OSError:  # removed by hand, or never written: a rerun begins it
+            self._damage.pop(folder.name, None)
             return RunView(folder.name, folder.name, folder.state())
         at, settled = self._settled.get(folder.name, (0, None))
         if settled and at == changed:
@@ -91,6 +99,7 @@ class Watch:
         except StoreError as error:
             if isinstance(error.__cause__, PermissionError):
                 return RunView(folder.name, folder.name, UNREADABLE, error=str(error))
+            self._damage[folder.name] = folder.damage()
             by_files = folder.state()
             begins = by_files == "pending" and not folder.manifest_path.exists()
             why = None if begins else str(error)
@@ -102,8 +111,11 @@ class Watch:
         rate = None
         if state == "running" and tail and (seconds := tail[-1]["time"] - tail[0]["time"]) > 0:
             rate = (tail[-1]["step"] - tail[0]["step"]) / seconds
+        results = folder.inspect(manifest_is_sound=True)
+        self._damage[folder.name] = results.damage
         due = len(manifest.get("eval_steps", [])) * len(manifest.get("benchmarks", []))
-        evals = sum(len(folder.eval_steps(name)) for name in manifest.get("benchmarks", []))
+        steps = results.evaluations.steps
+        evals = sum(len(steps.get(name, [])) for name in manifest.get("benchmarks", []))
         name = titled(manifest["variant"], marked(folder.path)[0])
         view = RunView(
             folder.name,

@@ -70,7 +70,8 @@ def status(
         if aside and not sweep:
             one = command("status", aside[0], layout=layout)
             say(f"hidden: {', '.join(aside)}; to see one: {one}", "dim")
-        damage = [line for name in runs for line in damage_notes(runs[name])]
+        damage = [line for watch_ in watches.values() for line in watch_.damage()]
+        damage += damage_notes(run for members in hidden.values() for run in members)
         for line in damage:
             complain(line)
         if not watch:

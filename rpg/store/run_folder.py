@@ -1,7 +1,6 @@
 """The folder of one run: the paths of its files and their contents (run_writer writes them).
 Schemas: docs/database.md."""
 
-import contextlib
 import json
 import os
 import re
@@ -62,6 +61,26 @@ def _eval_name(benchmark: str, step: int) -> str:
     return f"evals/{benchmark}/{step_name(step)}.parquet"
 
 
+@dataclass(frozen=True)
+class Judged:
+    """A JSON object, None where there is none or it cannot be read; and why it cannot be used, in a
+    few words."""
+
+    value: dict[str, Any] | None
+    why: str | None
+
+
+def read_judged(path: Path) -> Judged:
+    """A JSON object, with what is wrong with it."""
+    if not path.exists():
+        return Judged(None, None)
+    try:
+        value = read_json_object(path)
+    except StoreError as error:
+        return Judged(None, str(error).removeprefix(f"cannot read {path}: "))
+    return Judged(value, None if is_as_written(value) else CHANGED)
+
+
 class Inside:
     """An attribute: the file or folder of this name in the folder that another attribute (`of`)
     names."""
@@ -72,6 +91,25 @@ class Inside:
 
     def __get__(self, owner: object, _kind: type) -> Path:
         return Path(getattr(owner, self.of), self.name)
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """The evaluations of a run on disk, each file looked at once."""
+
+    steps: dict[str, list[int]]
+    """Benchmark -> steps with an evaluation that is not damaged, ascending."""
+    damaged: dict[str, dict[int, str]]
+    """Benchmark -> step whose evaluation is damaged -> what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """The results of a run on disk."""
+
+    evaluations: Evaluations
+    damage: dict[str, str]
+    """File -> what is wrong with it."""
 
 
 @dataclass(frozen=True)
@@ -194,48 +232,83 @@ class RunFolder:
             if self._damage_of(_eval_name(benchmark, step), recorded) is None
         ]
 
-    def damaged_steps(self, benchmark: str) -> set[int]:
-        """Steps whose evaluation is damaged."""
-        return set(self._steps_with_a_file(benchmark)) - set(self.eval_steps(benchmark))
-
     def _steps_with_a_file(self, benchmark: str) -> list[int]:
         return _steps(self.path / "evals" / folder_name(benchmark, "benchmark"), ".parquet")
 
     def result_files(self) -> list[str]:
         """The files of the run's results: metrics, what they were computed with, evaluations."""
+        names = self._files_of_attempts()
+        for benchmark in self.benchmarks():
+            for step in self._steps_with_a_file(benchmark):
+                names.append(_eval_name(benchmark, step))
+        return names
+
+    def _files_of_attempts(self) -> list[str]:
         names = []
         for attempt in self.attempts():
             names.append(self.metrics_path(attempt).name)
             names.append(self.provenance_path(attempt).name)
-        for benchmark in self.benchmarks():
-            for step in self._steps_with_a_file(benchmark):
-                names.append(_eval_name(benchmark, step))
         return names
 
     def recorded(self) -> Records:
         """Files of a run as they were when it ended; {} for a run of an older version. Files that
         came later have no record. A run that was opened again keeps those that it does not renew.
         """
-        for path in (self.done_path, self.reopened_path):
-            if path.exists():
-                with contextlib.suppress(StoreError, AttributeError):
-                    return read_records(read_json_object(path).get("files"))
-        return {}
+        done = read_judged(self.done_path)
+        return self._recorded_by(done)
+
+    def _recorded_by(self, done: Judged) -> Records:
+        value = done.value
+        if value is None:
+            value = read_judged(self.reopened_path).value or {}
+        return read_records(value.get("files"))
 
     def damage(self) -> dict[str, str]:
         """File of this run -> what is wrong with it. A file is damaged if it is not what it was
         when the run ended, or cannot be read at all."""
+        return self.inspect().damage
+
+    def inspect(self, manifest_is_sound: bool = False) -> Inspection:
+        """What is there of the run's results, and what of it is damaged. `manifest_is_sound`: the
+        caller has just read the manifest."""
         damage = {}
-        for path in (self.manifest_path, self.done_path):
-            why = unreadable(path) if path.exists() else None
-            if why:
-                damage[path.name] = why
-        recorded = self.recorded()
-        for name in sorted(set(recorded) | set(self.result_files())):
+        if not manifest_is_sound:
+            manifest = read_judged(self.manifest_path)
+            if manifest.why:
+                damage[self.manifest_path.name] = manifest.why
+        done = read_judged(self.done_path)
+        if done.why:
+            damage[self.done_path.name] = done.why
+
+        recorded = self._recorded_by(done)
+        evaluations = self.evaluations(recorded)
+        for benchmark, damaged in evaluations.damaged.items():
+            damage |= {_eval_name(benchmark, step): why for step, why in damaged.items()}
+        present = {
+            _eval_name(name, step) for name in evaluations.steps for step in evaluations.steps[name]
+        }
+        for name in {*recorded, *self._files_of_attempts()} - present - set(damage):
             why = self._damage_of(name, recorded)
             if why:
                 damage[name] = why
-        return damage
+        return Inspection(evaluations, dict(sorted(damage.items())))
+
+    def evaluations(self, recorded: Records | None = None) -> Evaluations:
+        """All evaluations on disk. `recorded`: the caller has just read it."""
+        if recorded is None:
+            recorded = self.recorded()
+        steps: dict[str, list[int]] = {}
+        damaged: dict[str, dict[int, str]] = {}
+        for benchmark in self.benchmarks():
+            steps[benchmark] = []
+            damaged[benchmark] = {}
+            for step in self._steps_with_a_file(benchmark):
+                why = self._damage_of(_eval_name(benchmark, step), recorded)
+                if why:
+                    damaged[benchmark][step] = why
+                else:
+                    steps[benchmark].append(step)
+        return Evaluations(steps, damaged)
 
     def _damage_of(self, name: str, recorded: Records) -> str | None:
         path = self.path / name
@@ -315,11 +388,7 @@ def read_checked(path: Path, fields: Iterable[str]) -> dict[str, Any]:
 
 def unreadable(path: Path) -> str | None:
     """Why a JSON object cannot be used, in a few words; None if it can."""
-    try:
-        value = read_json_object(path)
-    except StoreError as error:
-        return str(error).removeprefix(f"cannot read {path}: ")
-    return None if is_as_written(value) else CHANGED
+    return read_judged(path).why
 
 
 def folders(path: Path) -> list[str]:
@@ -349,10 +418,12 @@ def pending_evaluations(folder: RunFolder) -> list[tuple[str, int]]:
     StoreError: no readable manifest."""
     manifest = folder.read_manifest()
     benchmarks = manifest["benchmarks"]
-    present = {benchmark: set(folder.eval_steps(benchmark)) for benchmark in benchmarks}
+    evaluations = folder.evaluations()
+    present = {name: set(evaluations.steps.get(name, [])) for name in benchmarks}
     removed = folder.removed_steps() - set(folder.checkpoint_steps())
     if removed and _is_repeatable(manifest):
-        removed -= {step for name in benchmarks for step in folder.damaged_steps(name)}
+        for name in benchmarks:
+            removed -= set(evaluations.damaged.get(name, {}))
     steps = [step for step in manifest["eval_steps"] if step not in removed]
     return [(b, step) for step in steps for b in benchmarks if step not in present[b]]
 
