@@ -83,9 +83,8 @@ def price(
             continue
         if budget.late and budget.amount > 0:
             late = ", ".join(selection.labels[variant] for variant in budget.late)
-            notes.append(
-                f"not measured at equal {axis}: {late} (first evaluated when more had been spent)"
-            )
+            reason = "first evaluated when more had been spent"
+            notes.append(f"{not_measured(axis)}{late} ({reason})")
         part = _at_budget(db, selection, comparison, curves, budget)
         if part is None:
             continue
@@ -289,12 +288,17 @@ def _between(around: Mapping[str, Around]) -> dict[str, tuple[int, int]]:
     }
 
 
+def not_measured(axis: str) -> str:
+    """How a note begins that says who was not measured at equal spending."""
+    return f"not measured at equal {axis}: "
+
+
 def refusals(equal: Equal) -> list[str]:
     """Who was not measured at equal spending, and how often evaluation would have to be."""
     if not equal.refused:
         return []
     reasons = "; ".join(f"{label} ({reason})" for label, reason in equal.refused.items())
-    note = f"not measured at equal {equal.axis}: {reasons}"
+    note = f"{not_measured(equal.axis)}{reasons}"
     if equal.spacing:
         note += f"; evaluate every {plural(equal.spacing, 'step').removeprefix('1 ')}"
     return [note]

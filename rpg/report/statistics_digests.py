@@ -15,6 +15,7 @@ import pandas
 
 from rpg import stats
 from rpg.report import tables
+from rpg.report.spending import not_measured
 from rpg.report.summary import summarise
 from rpg.report.sweep_report import sweep_curves
 from rpg.store import Layout, StoreError, queries
@@ -93,7 +94,10 @@ def _of_sweep(db: Database, sweep: str) -> Statistics:
     # in order.
     every_run = queries.runs(db, sweep, superseded=True)
     runs = {row.run: f"{row.variant} / seed {row.seed}" for row in every_run.itertuples()}
-    notes = " ".join([summary.spending, *summary.notes, *tables.caption(summary)])
+    # Which variants were measured at equal seconds is decided by the clock.
+    by_the_clock = not_measured("seconds")
+    lasting = [note for note in summary.notes if not note.startswith(by_the_clock)]
+    notes = " ".join([summary.spending, *lasting, *tables.caption(summary)])
     for run, name in runs.items():
         notes = notes.replace(run, name)
     digests = {

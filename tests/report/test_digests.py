@@ -11,8 +11,9 @@ from rpg.report import selection, tables
 from rpg.report.nightly_bands import band, compare, judge
 from rpg.report.run_digests import compare_digests, environment, run_digest, verdict
 from rpg.report.statistics_digests import statistics
+from rpg.report.summary import summarise
 from rpg.store import Layout, database, measured
-from rpg.store.run_writer import append_metrics, write_manifest
+from rpg.store.run_writer import append_metrics, write_done, write_manifest
 from rpg.store.samples import write_eval
 
 PINS = {"torch": "2.9.0", "processor": "A"}
@@ -238,6 +239,32 @@ def test_the_names_of_superseded_runs_are_no_part_of_the_digests(tmp_path):
         found.append(statistics(layout, {"s": "s"}))
 
     assert found[0] == found[1]
+
+
+@pytest.mark.component
+def test_the_speed_of_runs_is_no_part_of_the_digests(tmp_path):
+    """On a busy machine another variant is the fastest, and others are not measured at equal
+    seconds."""
+    shape = Shape(steps=4, eval_every=2, problems=6, samples=4, benchmarks=("easy",))
+    found = []
+    for home, slow in (("monday", "grpo"), ("tuesday", "dapo")):
+        layout = write_sweep(tmp_path / home, "s", ("grpo", "dapo", "rpg-urkl"), (0, 1), shape)
+        for folder in layout.run_folders("s"):
+            folder.eval_path("easy", 0).unlink()
+            folder.eval_path("easy", 2).unlink()
+            rows = folder.read_metrics()
+            for row in rows:
+                row["seconds_step"] = 3.0 if folder.name.startswith(slow) else 1.0
+            lines = [json.dumps(row) for row in rows]
+            folder.metrics_path(1).write_text("\n".join(lines) + "\n")
+            folder.done_path.unlink()
+            write_done(folder, seconds=1.0, attempts=1)
+        found.append(statistics(layout, {"s": "s"}))
+        with database.connect(layout) as db:
+            notes = summarise(db, "s").notes
+        assert [note for note in notes if "at equal seconds" in note]
+
+    assert found[0]["s / notes"] == found[1]["s / notes"]
 
 
 def test_a_night_whose_runs_failed_is_no_reference():
