@@ -16,6 +16,7 @@ from dashboard.widgets import (
     choose_part,
     notice,
     show_panels,
+    show_table,
 )
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves
@@ -96,8 +97,8 @@ def _curves(view: View, sweep: str, name: str) -> None:
     ]
     show_panels(lines)
     with st.expander("Every number"):
-        st.dataframe(metrics, hide_index=True)
-        st.dataframe(scores, hide_index=True)
+        show_table(metrics, 400)
+        show_table(scores, 400)
     as_csv = partial(csv_text, metrics)
     st.download_button("Metrics as CSV", as_csv, f"{name}.csv", on_click="ignore")
 
@@ -128,7 +129,7 @@ def _show_texts(values: dict[str, Any], what: str) -> None:
         for name, value in flat(values).items()
         if name
     ]
-    st.dataframe(pandas.DataFrame(rows, columns=[what, "value"]), hide_index=True)
+    show_table(pandas.DataFrame(rows, columns=[what, "value"]), 400)
 
 
 def _samples(folder: RunFolder) -> None:

@@ -12,6 +12,7 @@ from dashboard.widgets import (
     choose_axis,
     choose_part,
     show_section,
+    show_table,
 )
 from rpg.next_steps import command
 from rpg.study import study_report
@@ -68,7 +69,7 @@ def _search(found: Material, columns: list[st.delta_generator.DeltaGenerator]) -
     show_section(study_report.search(linked, [view]))
     with st.expander(f"{len(links)} trials"):
         trials = linked.trials.drop(columns=["run_ids", "pruned"]).rename(columns={"link": "run"})
-        st.dataframe(trials, hide_index=True, column_config={"run": RUN_LINK})
+        show_table(trials, 400, {"run": RUN_LINK})
 
 
 def _state(found: Material) -> str:

@@ -10,6 +10,7 @@ pytest.importorskip("streamlit")
 
 from streamlit import config
 
+from dashboard import options
 from dashboard.options import set_options, shipped_options
 
 NAMES = ("theme.light.primaryColor", "theme.dark.primaryColor", "client.showErrorDetails")
@@ -21,6 +22,14 @@ def test_a_start_by_code_has_the_options_of_the_file(monkeypatch):
     set_options(port=8600, address="127.0.0.1")
     assert found == shipped_options() | {"server.port": 8600, "server.address": "127.0.0.1"}
     assert found["theme.light.primaryColor"] == "#0072B2"
+
+
+def test_a_table_leaves_a_page_only_by_the_export_which_escapes_formulas():
+    """Streamlit's own download does not escape them."""
+    assert shipped_options()["client.disableDataExport"] is True
+    pages = Path(options.__file__).parent.rglob("*.py")
+    with_tables = [page.name for page in pages if "st.dataframe(" in page.read_text("utf-8")]
+    assert with_tables == ["widgets.py"], "other tables come from show_table, which exports them"
 
 
 def test_streamlit_knows_all_of_them_and_keeps_them(tmp_path):
