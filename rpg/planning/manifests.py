@@ -99,6 +99,7 @@ def slurm_script(job: Job) -> str:
             'head=$(hostname --all-ip-addresses | cut --delimiter=" " --fields=1)',
             # Another job of ours on this node has another port.
             "port=$((20000 + SLURM_JOB_ID % 12000))",
+            "export RAY_worker_niceness=0  # else trainings yield to evaluations",
             'srun --overlap --nodes=1 --ntasks=1 --nodelist="$(hostname --short)" \\',
             '  ray start --head --block --node-ip-address="$head" --port="$port" &',
             f"for second in $(seq {RAY_SECONDS}); do",
@@ -188,6 +189,7 @@ def skypilot(job: Job) -> dict[str, Any]:
             job.words("sweep.yaml", "/data", on_its_cluster(job, '"127.0.0.1:6385"'))
         )
         command = f"""\
+export RAY_worker_niceness=0
 head=$(echo "$SKYPILOT_NODE_IPS" | head --lines=1)
 if [ "$SKYPILOT_NODE_RANK" != 0 ]; then
   until ray start --address="$head:6385"; do sleep 5; done
