@@ -155,7 +155,11 @@ def forget(layout: Layout, keep: int, tonight: str) -> list[str]:
 
     The numbers and tables of all nights, in nightly/, stay for ever.
     """
-    night_of = {name: match for name in layout.sweeps() if (match := _SWEEP.fullmatch(name))}
+    night_of = {}
+    for name in layout.sweeps():
+        match = _SWEEP.fullmatch(name)
+        if match:
+            night_of[name] = match
     kept = {tonight, *sorted({match[2] for match in night_of.values()})[-keep:]}
     old = [name for name, match in night_of.items() if match[2] not in kept]
     for name in old:

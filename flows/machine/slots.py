@@ -82,8 +82,10 @@ class Machine:
         taken: dict[str, locks.Lock] = {}
         awaited = {name for note in self._before(need.kind, gate) for name in note["shared"]}
         for name in (name for name in names if name not in awaited):
-            path = self.path(need.kind, name)
-            if len(taken) < need.count and (lock := locks.take(path, {"who": who}, locks.EVERYONE)):
+            if len(taken) == need.count:
+                break
+            lock = locks.take(self.path(need.kind, name), {"who": who}, locks.EVERYONE)
+            if lock:
                 taken[name] = lock
         shown = {"CUDA_VISIBLE_DEVICES": ",".join(taken)} if need.kind == "gpu" else {}
         held = Held(list(taken.values()), shown)

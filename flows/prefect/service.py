@@ -96,8 +96,9 @@ class Service:
         for path in (self.log, *prefect_home.glob("prefect.db*")):
             with suppress(OSError):
                 files.append((path.name, path.stat().st_size, path.stat().st_mtime_ns))
-        if self._moved[0] != (seen := (computed, files)):
-            self._moved = seen, time.monotonic()
+        seen = (computed, files)
+        if self._moved[0] != seen:
+            self._moved = (seen, time.monotonic())
         return time.monotonic() - self._moved[1]
 
     def restart(self) -> None:

@@ -203,13 +203,14 @@ def described(path: Path, times: Measured, layout: Layout) -> tuple[bool, float,
 
 
 def _time(specs: Sequence[RunSpec], times: Measured) -> str:
-    steps = [
-        (spec.training.steps, seconds)
-        for spec in specs
-        if (seconds := seconds_per_step(times, spec))
-    ]
-    if len(steps) == len(specs):
-        minutes = math.ceil(sum(count * seconds[0] for count, seconds in steps) / 60)
+    measured = [seconds_per_step(times, spec) for spec in specs]
+    if all(measured):
+        seconds = 0.0
+        for spec, per_step in zip(specs, measured, strict=True):
+            assert per_step is not None
+            seconds += spec.training.steps * per_step[0]
+        minutes = math.ceil(seconds / 60)
         return f"about {minutes} min" if minutes < 120 else f"about {minutes / 60:.0f} h"
-    hours = [gpu.gpu_hours for spec in specs if (gpu := estimate(spec))]
+    estimates = [estimate(spec) for spec in specs]
+    hours = [gpu.gpu_hours for gpu in estimates if gpu]
     return f"{sum(hours):,.0f} GPU hours, calculated" if len(hours) == len(specs) else ""

@@ -96,7 +96,10 @@ def begin(running: Running) -> list[Tuning]:
             f"{running.name}: {', '.join(changed)}: made or tuned in another way than "
             "before, so tuned anew"
         )
-    if record and not running.again and (departures := registration.changes(layout, record)):
+    departures = []
+    if record and not running.again:
+        departures = registration.changes(layout, record)
+    if departures:
         if study.night:  # each begins from scratch; the record goes last, for a kill in between
             for folder in (layout.reports(running.name).parent, layout.runs):
                 for done in folder.glob(f"{running.name}.*"):
@@ -232,7 +235,8 @@ def register(running: Running, tunings: Sequence[Tuning]) -> None:
                 f"{name}: {tuning.variant} is not tuned yet, so nothing can be registered; "
                 f"first: {command}"
             )
-        won = [best for trials in ended_searches if (best := winner(trials))]
+        best_of_each = [winner(trials) for trials in ended_searches]
+        won = [best for best in best_of_each if best]
         if len(won) < len(ended_searches):
             raise StudyError(
                 f"{name}: a search of {tuning.variant} has no finished trial, so it has no "
@@ -264,7 +268,8 @@ def report(running: Running) -> str | None:
     sweep = reported_plan(record, running.study, running.data)
     for run in sweep.runs:
         # Where data or defaults are others today than when the record was digested.
-        if run.run_id != (registered := record["runs"][run.folder]["run_id"]):
+        registered = record["runs"][run.folder]["run_id"]
+        if run.run_id != registered:
             raise StudyError(
                 f"{registration.record_path(layout, name)}: runs: {run.folder} is run "
                 f"{run.run_id} today, "
@@ -297,10 +302,10 @@ def _look(running: Running, sweep: Sweep, runs: Collection[str]) -> str | None:
     layout = running.layout
     name = sweep.spec.name
     folders = [layout.run(name, run) for run in runs]
-    if not all(each.done_path.exists() for each in folders) and (
-        error := running.conduct(sweep, runs)
-    ):
-        return error
+    if not all(each.done_path.exists() for each in folders):
+        error = running.conduct(sweep, runs)
+        if error:
+            return error
     # A look before all are there would spend what the next one needs.
     left = [folder for folder in folders if not folder.done_path.exists()]
     if left:

@@ -43,7 +43,10 @@ def evaluate_checkpoints(context: Context, trainings_over: Event) -> None:
     left; StageFailed when the evaluator has failed several times, Stopped when the sweep is being
     stopped.
     """
-    if context.machine.gpus and (gpus := evaluator_gpus(context.layout, context.sweep)):
+    gpus = 0
+    if context.machine.gpus:
+        gpus = evaluator_gpus(context.layout, context.sweep)
+    if gpus:
         alternate(context, trainings_over, gpus)
     else:
         folder = context.layout.sweep_folder(context.sweep)
@@ -72,7 +75,10 @@ def mark_unevaluated(folders: Sequence[RunFolder]) -> None:
     """When no evaluation will come any more, a trained run that still lacks one has failed, and
     says why."""
     for folder in folders:
-        if _over(folder) or not _trained(folder) or not (missing := pending_evaluations(folder)):
+        if _over(folder) or not _trained(folder):
+            continue
+        missing = pending_evaluations(folder)
+        if not missing:
             continue
         benchmark, step = missing[0]
         record = folder.eval_path(benchmark, step).with_suffix(".error.json")
@@ -159,8 +165,10 @@ def alternate(context: Context, trainings_over: Event, gpus: int) -> None:
             if code == 0:
                 # what is still pending then, cannot be done: it has its error beside it
                 tried |= evaluations
-            elif (failures := failures + 1) == EVALUATOR_TRIES:
-                raise _evaluation_failed(context.layout.sweep_folder(context.sweep), code)
+            else:
+                failures += 1
+                if failures == EVALUATOR_TRIES:
+                    raise _evaluation_failed(context.layout.sweep_folder(context.sweep), code)
         elif last:
             return
         elif trainings_over.wait(POLL_SECONDS):

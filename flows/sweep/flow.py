@@ -100,7 +100,7 @@ def sweep(sweep: str, runs: list[str], workers: int, context: Context) -> None:
 
 def run_stages(folders: Sequence[RunFolder], workers: int, context: Context) -> list[str]:
     """Every stage in order; what failed in it, a sentence for each run or stage."""
-    _announce(context, "preparing data and warm start")
+    _announce(context, "preparing data and models")
     prepare.submit(context).result()  # in a thread, as all that may be stopped
 
     _announce(context, "training and evaluating")

@@ -114,6 +114,7 @@ def _explain(error: Exception) -> int:
         errno.EACCES,
         errno.EROFS,
     ):
-        complain(f"error: {f'{error.filename}: ' * bool(error.filename)}{error.strerror}")
+        where = f"{error.filename}: " if error.filename else ""
+        complain(f"error: {where}{error.strerror}")
         return 1
     raise error

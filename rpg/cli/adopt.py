@@ -43,7 +43,9 @@ def init(folder: Path) -> None:
     make_data.write(folder)
     say(f"created {folder}: {', '.join(names)}")
     say("data or a script of your own: rpg adopt FILE")
-    there = f"cd {'-- ' * str(folder).startswith('-')}{shlex.quote(str(folder))}"
+    there = f"cd {shlex.quote(str(folder))}"
+    if str(folder).startswith("-"):
+        there = f"cd -- {shlex.quote(str(folder))}"
     say(f"next: {there} && {command('sweep', 'sweep.yaml', layout=layout_at(None))}")
 
 

@@ -281,7 +281,9 @@ def _on_checkpoint(
     unclear = [row.name for row in measured.rows if row.unclipped.needs_more_samples]
     if unclear:
         more = f"--blocks {2 * settings['blocks']} --prompts {2 * settings['prompts']}"
-        names = f"{', '.join(unclear[:3])}{', ...' * (len(unclear) > 3)}"
+        names = ", ".join(unclear[:3])
+        if len(unclear) > 3:
+            names += ", ..."
         why = (
             f"the cosines of {len(unclear)} of {len(measured.rows)} losses are too uncertain to "
             "conclude anything"

@@ -235,7 +235,7 @@ def _make(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
     demos = demonstrations_of(spec.task, splits)
     policy = Policy(build_tiny(spec.model, tokenizer, warm.seed), tokenizer)
     threads = torch.get_num_threads()
-    say("warm start: starting (cached for later runs)")
+    say(f"warm start of seed {warm.seed}: begins (cached for later runs)")
     try:
         torch.set_num_threads(1)  # at this size more threads only wait for each other
         warm_start(policy, spec.task, demos, warm, say)

@@ -58,7 +58,11 @@ def warm_start(
         warm.behaviour_steps,
         rng,
     )
-    say(f"warm start: behaviour learnt, greedy accuracy now {_accuracy(policy, task, demos):.2f}")
+    accuracy = _accuracy(policy, task, demos)
+    say(
+        f"warm start of seed {warm.seed}: done; it has the ability and mostly does not use it: "
+        f"accuracy {accuracy:.2f}, where training begins"
+    )
 
 
 def supervised_start(
@@ -113,8 +117,8 @@ def _ability(
             best = max(best, accuracy)
             if step % (4 * _CHECK_EVERY) == 0 or accuracy >= warm.target_accuracy:
                 say(
-                    f"warm start: step {step}, held-out accuracy {accuracy:.2f} of "
-                    f"{warm.target_accuracy}"
+                    f"warm start of seed {warm.seed}: step {step} of at most {warm.max_steps}, "
+                    f"held-out accuracy {accuracy:.2f}, until it is {warm.target_accuracy}"
                 )
             if accuracy >= warm.target_accuracy:
                 return optimizer

@@ -74,10 +74,9 @@ def _compared(summary: Summary) -> str:
         return f"Too few problems move for a verdict. {measured}"
     if compared["verdict"].eq(TOO_FEW).all():
         seeds = int(compared["seeds"].min())
-        few = (
-            f"{_words(seeds).capitalize()} seed{'s' * (seeds > 1)} give{'s' * (seeds == 1)} no "
-            "verdict"
-        )
+        few = "One seed gives no verdict"
+        if seeds > 1:
+            few = f"{_words(seeds).capitalize()} seeds give no verdict"
         measured = largest if count > 1 else f"{label} minus {baseline} is {size}."
         return f"{few} ({_words(MINIMUM_SEEDS)} are needed). {measured}"
     if count == 1:
@@ -89,7 +88,8 @@ def _compared(summary: Summary) -> str:
         return f"{label} {verdict.format(baseline)}: {size}."
     if real.empty:
         return f"None of {_words(count)} differs from {baseline} beyond noise. {largest}"
-    subject = f"{_words(len(real)).capitalize()} of {_words(count)} differ{'s' * (len(real) == 1)}"
+    verb = "differs" if len(real) == 1 else "differ"
+    subject = f"{_words(len(real)).capitalize()} of {_words(count)} {verb}"
     return f"{subject} from {baseline}; the largest difference is {label}, {size}."
 
 
@@ -138,7 +138,11 @@ def _alone(table: pandas.DataFrame, measured: str) -> str:
     count = int(row["seeds"])
     units = {"tokens": "tokens", "seconds": "s"}
     spent = [f"{row[name]:,.0f} {unit}" for name, unit in units.items() if pandas.notna(row[name])]
-    cost = f", for {' and '.join(spent)}{' a seed' * (count > 1)}" if spent else ""
+    cost = ""
+    if spent:
+        cost = f", for {' and '.join(spent)}"
+        if count > 1:
+            cost += " a seed"
     rose = (
         f"{of} {row['first']:.2f} at step {row['first_step']}, {row['last']:.2f}{interval} at "
         f"step {row['step']}{cost}"

@@ -308,7 +308,8 @@ def _rich(grid: Grid, sweep: str) -> Table:
 
 def _text(cell: Cell) -> Text:
     colours = {"better": "green", "worse": "red", "within noise": "dim"}
-    return Text(visible(cell.text), style=colours.get(cell.text, "bold" * cell.bold))
+    usual = "bold" if cell.bold else ""
+    return Text(visible(cell.text), style=colours.get(cell.text, usual))
 
 
 def markdown(summary: Summary) -> str:

@@ -167,9 +167,10 @@ def _version(package: str, record: Record) -> str | None:
 
 def _revision(record: Record) -> str:
     revision = str(record.get("git_revision") or "")
-    return (
-        f"commit {revision[:10]}{'+' * revision.endswith('+')}" if revision else "no git checkout"
-    )
+    if not revision:
+        return "no git checkout"
+    edited = "+" if revision.endswith("+") else ""
+    return f"commit {revision[:10]}{edited}"
 
 
 def _processor(record: Record) -> str:

@@ -111,9 +111,9 @@ class AccessControl:
                 f"{cookie}={self._token(cookie, int(time.time()) + SESSION_SECONDS)}; "
                 f"Max-Age={SESSION_SECONDS}"
             )
-            flags = "; Path=/; HttpOnly; SameSite=Strict" + "; Secure" * cookie.startswith(
-                "__Host-"
-            )
+            flags = "; Path=/; HttpOnly; SameSite=Strict"
+            if cookie.startswith("__Host-"):
+                flags += "; Secure"
             await self._app(
                 scope, receive, _adding(send, [(b"set-cookie", (value + flags).encode())])
             )

@@ -27,7 +27,7 @@ def progress(monkeypatch):
 
 def test_a_line_for_each_phase_and_then_one_a_minute(progress):
     live, out, later = progress
-    for phase in ("preparing data and warm start", "training and evaluating"):
+    for phase in ("preparing data and models", "training and evaluating"):
         live.phase = phase
         for _ in range(100):
             live.lines()

@@ -96,7 +96,7 @@ def test_the_flow_run_says_what_it_is_and_holds_its_log_and_artifacts(whole, pre
     trained = [
         f"{folder.name}: trained" for folder in Layout.at(whole / "data").run_folders("plain")
     ]
-    assert lines[0] == "preparing data and warm start"
+    assert lines[0] == "preparing data and models"
     assert set(trained) <= set(lines)
 
 

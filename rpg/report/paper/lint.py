@@ -20,6 +20,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from scipy import special
 
+from rpg.report.format import plural
 from rpg.report.paper.published import Entry, published
 
 DECIMALS = 4
@@ -98,9 +99,7 @@ def _coarser(entries: list[Entry], decimals: int) -> list[Finding]:
                     f"{len(cells) - len(odd)} of {len(cells)} values are multiples of "
                     f"1/{problems * samples}: "
                 )
-                text += (
-                    f"this looks like {problems} problems x {samples} sample{'s' * (samples > 1)}"
-                )
+                text += f"this looks like {problems} problems x {plural(samples, 'sample')}"
                 text += f", not {first.problems} x {first.samples}"
                 if odd:
                     off_grid = (
