@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
 
 import yaml
 from pydantic import SecretStr
@@ -103,15 +104,21 @@ def _webhook(address: str) -> str:
 
 def _mail(address: str) -> str:
     """The id of the block that sends a mail. Raises ConfigError: the address lacks something."""
-    from apprise import Apprise  # noqa: PLC0415 (slow, and Prefect's)
     from prefect.blocks.notifications import AppriseNotificationBlock
 
-    if not Apprise().add(address):
+    if not has_sender_and_recipient(address):
         raise ConfigError(
             "the address of the mail server lacks something: expected "
             "mailtos://USER:PASSWORD@HOST:PORT?from=SENDER&to=RECIPIENT"
         )
     return str(AppriseNotificationBlock(url=SecretStr(address)).save(BLOCK, overwrite=True))
+
+
+def has_sender_and_recipient(address: str) -> bool:
+    """Whether Apprise can send by this address; it says nothing of one that it leaves out."""
+    parts = urlsplit(address)
+    options = parse_qs(parts.query)
+    return bool(parts.hostname and "to" in options and (parts.username or "from" in options))
 
 
 def _existing(client: SyncPrefectClient, name: str) -> str:

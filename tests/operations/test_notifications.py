@@ -9,9 +9,10 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from apprise import Apprise
 from prefect.server.utilities.user_templates import render_user_template_sync as render
 
-from flows.serve.notifications import action, automations, notify
+from flows.serve.notifications import action, automations, has_sender_and_recipient, notify
 from rpg.config.errors import ConfigError
 from rpg.store import Layout
 from tests.real_sweep import rpg
@@ -138,6 +139,20 @@ def test_one_command_calls_when_a_flow_run_fails_and_when_there_was_no_night(ser
     until(
         lambda: any("no nightly run has ended" in text for text in heard), "the call for the night"
     )
+
+
+@pytest.mark.parametrize(
+    ("address", "is_enough"),
+    [
+        ("mailtos://u:p@mail.example.org:587?to=lab@example.org", True),
+        ("mailto://127.0.0.1:25?from=a@example.org&to=lab@example.org", True),
+        ("mailto://127.0.0.1:25?to=lab@example.org", False),
+        ("mailto://", False),
+    ],
+)
+def test_an_address_is_enough_if_apprise_takes_it(address, is_enough):
+    assert has_sender_and_recipient(address) == is_enough
+    assert Apprise().add(address) == is_enough
 
 
 def test_the_same_command_sends_a_mail(served, mail_server):
