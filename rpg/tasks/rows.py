@@ -6,7 +6,6 @@ for messages; and their values, by the name of a column or by a form such as `bo
 import contextlib
 import csv
 import itertools
-import json
 import math
 import reprlib
 import sys
@@ -23,6 +22,7 @@ from rpg.config.data_source import parsed_column
 from rpg.config.errors import nearest
 from rpg.config.task import RECIPE_TEMPLATE
 from rpg.errors import first_line, install_command
+from rpg.json_text import read_json
 from rpg.system import patterns
 from rpg.tasks.problems import DataError
 
@@ -87,8 +87,8 @@ def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any] | DataError]]:
 def _json_items(path: Path) -> Iterator[tuple[str, dict[str, Any] | DataError]]:
     """The rows of a file that is one list."""
     try:
-        items = json.loads(path.read_text("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
+        items = read_json(path.read_text("utf-8-sig"))
+    except ValueError as error:
         raise DataError(f"{path}: begins as a list, and is not JSON ({error})") from error
     for number, row in enumerate(items, 1):
         where = f"{path}: item {number}"
@@ -103,10 +103,10 @@ def _json_items(path: Path) -> Iterator[tuple[str, dict[str, Any] | DataError]]:
 
 def _json_row(raw: bytes, where: str, encoding: str) -> dict[str, Any] | DataError:
     try:
-        row = json.loads(raw.decode(encoding))
+        row = read_json(raw.decode(encoding))
     except UnicodeDecodeError as error:
         return DataError(f"{where}: not UTF-8 text ({error.reason} at byte {error.start})")
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         return DataError(
             f'{where}: not JSON ({error}); expected one object per line, e.g. {{"prompt": '
             f'"1+1", "answer": "2"}}'

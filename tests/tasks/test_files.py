@@ -66,7 +66,7 @@ def test_rows_become_problems_and_a_byte_order_mark_and_empty_lines_do_not(tmp_p
         ),
         (
             [GOOD[0], '{"prompt": "1+1", "answer": ' + "[" * 100_000],
-            r"line 2: not JSON .*recursion",
+            r"line 2: not JSON .*too many brackets",
         ),
         (
             [GOOD[0], '{"prompt": "1+1", "answer": 1' + "0" * 5_000 + "}"],

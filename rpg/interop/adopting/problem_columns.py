@@ -6,13 +6,14 @@ choices. Rules join them, and say so; text that is left is named.
 """
 
 import ast
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rpg.errors import UserError
+from rpg.json_text import DuplicateKeyError, read_json, refuse_duplicates
 from rpg.tasks.checks import WORKED
+from rpg.tasks.problems import shortened
 from rpg.tasks.rows import value_at
 
 Row = dict[str, Any]
@@ -67,24 +68,29 @@ def parsed_texts(rows: Sequence[Row]) -> list[str]:
     names = dict.fromkeys(name for row in rows for name in row)
     found = []
     for name in names:
-        values = [row[name] for row in rows if row.get(name) is not None]
-        read = [_from_text(value) for value in values]
-        if 2 * sum(value is not None for value in read) > max(1, len(values)):
-            found.append(name)
-            for row in rows:
-                value = _from_text(row.get(name))
-                if value is not None:
-                    row[name] = value
+        filled = [row for row in rows if row.get(name) is not None]
+        contents = [_from_text(row[name]) for row in filled]
+        if 2 * sum(content is not None for content in contents) <= max(1, len(filled)):
+            continue
+        found.append(name)
+        for row, content in zip(filled, contents, strict=True):
+            if isinstance(content, DuplicateKeyError):
+                raise UserError(f"column {name}: {content}: {shortened(row[name])}")
+            if content is not None:
+                row[name] = content
     return found
 
 
 def _from_text(value: Any) -> Any:
-    """A list or mapping that a text holds, in JSON's or Python's form; None for any other."""
+    """A list or mapping that a text holds, in JSON's or Python's form; the error where an object in
+    it has a key twice; None for any other."""
     if not isinstance(value, str) or value.strip()[:1] not in ("[", "{"):
         return None
-    for read in (json.loads, ast.literal_eval):
+    for read in (read_json, _read_literal):
         try:
             content = read(value)
+        except DuplicateKeyError as error:
+            return error
         except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             continue
         messages = isinstance(content, list) and content and isinstance(content[0], dict)
@@ -92,6 +98,15 @@ def _from_text(value: Any) -> Any:
         if messages or (texts and len(content) > 1) or (isinstance(content, dict) and content):
             return content
     return None
+
+
+def _read_literal(text: str) -> Any:
+    """A literal of Python. Raises DuplicateKeyError, and what ast.literal_eval raises."""
+    tree = ast.parse(text.strip(), mode="eval")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict):
+            refuse_duplicates(ast.unparse(key) for key in node.keys if key is not None)
+    return ast.literal_eval(tree)
 
 
 def find_columns(

@@ -4,7 +4,6 @@ Parquet file, or a zip."""
 import csv
 import gzip
 import io
-import json
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ import pyarrow.parquet
 
 from rpg.errors import plural
 from rpg.interop.compare.rows import CompareError
+from rpg.json_text import read_json
 
 EXPECTED = (
     "expected samples of lm-eval (--log_samples), a log of Inspect (.eval or .json), details of "
@@ -83,7 +83,7 @@ def _text(path: Path, text: str) -> Content:
     if text.lstrip()[0] not in "{[":
         return _csv(path, text)
     try:
-        whole = parsed(text)
+        whole = read_json(text)
     except ValueError as error:
         lines = [line for line in text.split("\n") if line.strip()]
         if len(lines) == 1:
@@ -94,14 +94,6 @@ def _text(path: Path, text: str) -> Content:
     return dict(whole)
 
 
-def parsed(text: str | bytes) -> Any:
-    """JSON. Raises ValueError: it is none, or deeper or longer than can be read."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("too many brackets in one another") from None
-
-
 def _json_lines(path: Path, text: str) -> list[Record]:
     records = []
     # Other ends of lines (U+2028 and the like) may stand in texts.
@@ -109,7 +101,7 @@ def _json_lines(path: Path, text: str) -> list[Record]:
         if not line.strip():
             continue
         try:
-            value = parsed(line)
+            value = read_json(line)
         except ValueError as error:
             raise CompareError(f"{path}: line {number} is no JSON: {error}") from None
         records.append(_record(path, f"line {number}", value))
@@ -154,9 +146,9 @@ def entry_of(archive: zipfile.ZipFile, name: str) -> Any:
     JSON."""
     about = archive.getinfo(name)
     if about.compress_type == ZSTANDARD:
-        return parsed(_unpacked(archive, about))
+        return read_json(_unpacked(archive, about))
     try:
-        return parsed(archive.read(name))
+        return read_json(archive.read(name))
     except (NotImplementedError, zlib.error) as error:
         raise ValueError(str(error)) from None
 

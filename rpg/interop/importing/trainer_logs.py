@@ -3,7 +3,6 @@
 import csv
 import io
 import itertools
-import json
 import math
 import re
 import reprlib
@@ -15,6 +14,7 @@ from typing import Any
 
 from rpg.config.errors import nearest
 from rpg.errors import UserError
+from rpg.json_text import read_json
 from rpg.store.run_folder import folder_name, is_step
 
 Row = dict[str, Any]
@@ -369,7 +369,7 @@ KINDS: dict[str, tuple[Mapping[str, str], Callable[[str, Path], Iterable[Row]], 
 
 def _json(text: str, path: Path, line: int | None = None) -> Any:
     try:
-        return json.loads(text)
+        return read_json(text)
     except ValueError as error:
         raise LogError(f"{path}: {f'line {line}: ' if line else ''}not JSON ({error})") from error
 
