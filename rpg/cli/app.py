@@ -1,5 +1,6 @@
 """The typer application, its consoles, and options that several commands share."""
 
+import math
 import os
 import re
 import sys
@@ -55,14 +56,22 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuses empty values, which would be taken for the working directory, or for none: `rpg
-        gc --home "$UNSET"`."""
+        gc --home "$UNSET"`; and numbers that are not finite."""
         given, _, _ = self.make_parser(ctx).parse_args([*args])
         for name, value in given.items():
             values = value if isinstance(value, list | tuple) else (value,)
             if name not in ("label", "nightly") and "" in values:  # there, empty means none
-                shown = next(max(each.opts, key=len) for each in self.params if each.name == name)
-                refuse(f"{shown}: is empty; leave it out, or give a value")
-        return super().parse_args(ctx, args)
+                refuse(f"{self._shown(name)}: is empty; leave it out, or give a value")
+        rest = super().parse_args(ctx, args)
+        # Python reads `nan` as a number, and no bound refuses it.
+        for name, value in ctx.params.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                refuse(f"{self._shown(name)}: is {value}; expected a finite number")
+        return rest
+
+    def _shown(self, name: str | None) -> str:
+        """A parameter as one writes it: `--home`."""
+        return next(max(each.opts, key=len) for each in self.params if each.name == name)
 
 
 def say(text: str, style: str | None = None) -> None:
