@@ -41,7 +41,13 @@ def variants(gold: str) -> list[str]:
     number = _NUMBER.fullmatch(gold.strip())
     if number:
         digits = number["number"].replace(",", "")
-        written += [digits, f"${digits}$"]
+        written += [
+            digits,
+            f"${digits}$",
+            f"\\({digits}\\)",
+            f"\\boxed{{{digits}}}",
+            f"**{digits}**",
+        ]
         whole = digits.lstrip("+-")
         if whole.isdigit():
             grouped = f"{int(whole):,}"

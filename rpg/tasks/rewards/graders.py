@@ -37,6 +37,13 @@ change."""
 _NUMBER = re.compile(
     r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|(?:\d{1,50}(?:\.\d{0,50})?|\.\d{1,50})(?:/\d{1,50})?)"
 )
+NUMBERS = "marker-number-2"
+"""What `match: number` reads as a number. Raise the number when a verdict may change."""
+_EDGES = " \t\r\n$*_`"
+_TYPESET = re.compile(
+    r"\\\((.*)\\\)|\\\[(.*)\\\]"
+    r"|\\(?:boxed|fbox|text|textbf|textit|mathrm|mathbf|mathit)\{([^{}]*|.*\})\}"
+)
 RECIPE = f"math_dapo-{math_dapo.VERSION}"
 
 
@@ -220,13 +227,23 @@ def after_marker(
 
 
 def number(text: str) -> Fraction | None:
-    """The value of `12`, `-0.50`, `1/2`, `1,000` (also within `$ $` or before a full stop); None
-    for anything else."""
-    bare = re.sub(
-        r"(?<!\d) | (?!\d)| (?=\d{3}(?!\d))", "", text.strip().strip("$").strip().removesuffix(".")
-    )
+    r"""The value of `12`, `-0.50`, `1/2`, `1,000` (also before a full stop, within `$ $`, `\( \)`,
+    `\boxed{}`, or set in bold); None for anything else."""
+    if len(text) > MAX_ANSWER_CHARACTERS:
+        return None
+    bare = re.sub(r"(?<!\d) | (?!\d)| (?=\d{3}(?!\d))", "", _unwrapped(text))
     value = numbers.number(bare) if _NUMBER.fullmatch(bare) else None
     return value.value if value else None
+
+
+def _unwrapped(text: str) -> str:
+    """Without what only typesets the whole of it."""
+    while True:
+        bare = text.strip(_EDGES).removesuffix(".").strip(_EDGES).removeprefix("\\$").lstrip()
+        around = _TYPESET.fullmatch(bare)
+        if not around:
+            return bare
+        text = next(inner for inner in around.groups() if inner is not None)
 
 
 def _by_recipe(item: Item) -> Grade:
@@ -268,7 +285,7 @@ def rules_name(verifier: VerifierSection) -> str:
     """Name and version of a verifier's rules, with settings that are not the default: `lines-10`,
     `math_dapo-0.9.1`."""
     if isinstance(verifier, MarkerVerifier):
-        return f"marker-{verifier.match}"
+        return NUMBERS if verifier.match == "number" else f"marker-{verifier.match}"
     if isinstance(verifier, RewardVerifier):
         return f"reward>={verifier.at_least:g}"
     if isinstance(verifier, GymVerifier):
