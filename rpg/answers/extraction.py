@@ -299,7 +299,8 @@ def boxed_answer(text: str) -> str | None:
             if _OR.search(text, box.end + 1, start):
                 joint = " or "
             start = box.begin
-            earlier.append(rf"\boxed{{{box.of(text)}}}")
+            if box.of(text) != last.of(text):
+                earlier.append(rf"\boxed{{{box.of(text)}}}")
     behind = _FINAL_LINE.sub("\n", _GOES_BEYOND.split(text[last.end + 1 :], maxsplit=1)[0])
     end = _line_end(behind, 0)
     named = _named(text[:start])
@@ -314,12 +315,26 @@ def _stated(before: str, value: str, behind: str, named: Set[str], alone: bool =
     """What a sentence states that has a value in a box: the formula, without words that only lead
     to it or say of what."""
     before = _COMMAND.sub(r"\g<0>{}", before)
-    formula = _BEFORE_BOX.split(before)[-1].strip("*") if alone else ""
+    formula = _formula_before(before) if alone else ""
     behind = _without_prose(_BOLD_END.sub(r"\1", behind), named)
     lead = _lead(_STEP.sub("", before[: len(before) - len(formula)]))
     formula = formula.replace("{}", "") if formula.strip("{} ") else ""
     whole = f"{lead}{'$' * (before.count('$') % 2)}{formula}\\boxed{{{value}}}{behind}"
     return whole if (lead + formula + behind).strip(" \t.$\\)]") else value
+
+
+def _formula_before(before: str) -> str:
+    """What stands before a box and belongs to its value: back to a relation, a comma or a word, or
+    all of its formula where the comma parts it from another value."""
+    opened = ""
+    if before.count("$") % 2:
+        opened = before.rpartition("$")[2]
+    elif opening := _OPEN_FORMULA.search(before):
+        opened = opening[1]
+    opened = _ROW_END.split(opened)[-1]
+    if _BESIDE.search(opened):
+        return opened
+    return _BEFORE_BOX.split(before)[-1].strip("*")
 
 
 def _named(earlier: str) -> frozenset[str]:
@@ -484,9 +499,18 @@ _TEXT = re.compile(r"\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}")
 _COMMAND = re.compile(r"\\(?:(?:neq?|[lg]eq?|lt|gt)(?![a-z])|[A-Za-z]+(?=\s))")
 """The end of a command is not that of a word: `2 \\cdot \\boxed{5}`, or of a relation that states.
 """
+_SPACE = r"(?:\s|\\[,;:!> ]|\\q?quad(?![a-z])(?:\{\})?|~)"
+_BESIDE = re.compile(
+    rf"(?:(?:\d|(?<![a-zA-Z\\])[a-zA-Z]|[)}}\]]){_SPACE}{{0,9}}[,;]"
+    rf"|\\boxed\{{[^{{}}]*\}}{_SPACE}{{0,9}}(?:[:&]|\\&)){_SPACE}{{0,9}}\Z"
+)
+"""Another value, before the box and in its own formula."""
+_OPEN_FORMULA = re.compile(r"\\[(\[]((?:(?!\\[()\[\]]).)*)\Z", re.DOTALL)
+_ROW_END = re.compile(r"\\\\(?![a-z])")
 _JOINS = re.compile(
-    r"(?:[\s$,;]|\\[)\]]){0,9}(?:for (?:part|case|question) \(?\w{1,3}\)?[\s,;]{0,3})?"
-    r"(?:or|and|[-*+\u2022](?=\s))?(?:[\s$]|\\[(\[]){0,9}(?:\w{1,9}\s?=\s?)?"
+    rf"(?:[$,;]|\\[)\]]|{_SPACE}){{0,12}}"
+    r"(?:for (?:part|case|question) \(?\w{1,3}\)?[\s,;]{0,3})?"
+    rf"(?:or|and|[-*+\u2022](?=\s))?(?:\$|\\[(\[]|{_SPACE}){{0,12}}(?:\w{{1,9}}\s?=\s?)?"
 )
 _OR = re.compile(r"\bor\b")
 _OPENS = re.compile(r"(?:\s|\\\[|\$|\\\(|[*_]{1,3}|[-+\u2022](?=\s)|\\begin\{\w+\*?\})*\Z")

@@ -323,3 +323,31 @@ def test_a_tolerance_is_relative():
 def test_a_premise_that_says_it_is_not_sure_spoils_the_box(premise):
     assert not equivalent("5", boxed_answer(rf"{premise} the answer is $\boxed{{5}}$."))[0]
     assert equivalent("5", boxed_answer(r"Since no term is zero, the answer is $\boxed{5}$."))[0]
+
+
+@pytest.mark.parametrize(
+    ("response", "right", "wrong"),
+    [
+        (r"$\boxed{6},\ \boxed{11}$", "6, 11", "11"),
+        (r"$\boxed{6},\,\boxed{11}$", "11, 6", "6"),
+        (r"\(\boxed{6};\quad\boxed{11}\)", "6, 11", "11"),
+        (r"$\boxed{6}~\boxed{11}$", "6, 11", "11"),
+        (r"$\boxed{6}\ \&\ \boxed{11}$", "6, 11", "11"),
+        (r"$6, \boxed{11}$", "6, 11", "11"),
+        (r"$6,\;\boxed{11}$", "6, 11", "11"),
+        (r"$(6, \boxed{11})$", "(6, 11)", "11"),
+        (r"\[ 5, 6,\qquad \boxed{11} \]", "5, 6, 11", "11"),
+        (r"$\boxed{11},\ \boxed{11}$", "11", "6, 11"),
+        (r"$u=5,\ v=6,\ u+v=\boxed{11}$", "11", "5, 6, 11"),
+        (r"$u = 2v,\quad u=\boxed{11}$", "11", "2v, 11"),
+        (r"The term after $5, 7, 9,\ldots$ is $\boxed{11}$", "11", "5, 7, 9, 11"),
+    ],
+)
+def test_another_value_in_the_formula_of_a_box_is_part_of_the_answer(response, right, wrong):
+    answer = boxed_answer(response)
+    verdicts = [equivalent(gold, answer)[0] for gold in (right, wrong)]
+    assert verdicts == [True, False]
+
+
+def test_a_ratio_of_boxes_is_not_read_as_the_last_of_them():
+    assert not equivalent("11", boxed_answer(r"$\boxed{6}:\boxed{11}$"))[0]

@@ -31,7 +31,7 @@ MAX_ANSWER_CHARACTERS = 2_000
 """Longer answers are wrong unread. The longest gold answer of the shipped benchmarks has 210
 characters."""
 _REMEMBERED = 200_000
-LINES = "lines-10"
+LINES = "lines-11"
 """Answer lines read by the grammar of rpg.answers.statements. Raise the number when a verdict may
 change."""
 _NUMBER = re.compile(
@@ -282,7 +282,7 @@ def _printable(text: str | None) -> str | None:
 
 
 def rules_name(verifier: VerifierSection) -> str:
-    """Name and version of a verifier's rules, with settings that are not the default: `lines-10`,
+    """Name and version of a verifier's rules, with settings that are not the default: `lines-11`,
     `math_dapo-0.9.1`."""
     if isinstance(verifier, MarkerVerifier):
         return NUMBERS if verifier.match == "number" else f"marker-{verifier.match}"
