@@ -72,6 +72,8 @@ def plain(word: str) -> str:
 class _Reader:
     variables: dict[str, str | None] = field(default_factory=lambda: {"HOME": _home()})
     """None: without one value that can be known."""
+    candidates: dict[str, list[str]] = field(default_factory=dict)
+    """The values of such a variable in the branches of the script."""
     arrays: dict[str, list[str]] = field(default_factory=dict)
     conditions: list[str] = field(default_factory=list)
     """Of the branches around the present place."""
@@ -150,12 +152,17 @@ class _Reader:
         self.arrays[array.name] = before + words if array.more or self.conditions else words
 
     def _variable(self, name: str, more: bool, text: str) -> None:
-        value: str | None = self.substituted(text)
+        text = self.substituted(text)
+        value: str | None = text
         before = self.variables.get(name, "")
         if more:
             value = None if before is None else before + str(value)
         if self.conditions and not self._is_default(name):
             value = value if name in self.variables and before == value else None
+        if value is None:
+            self.candidates.setdefault(name, []).extend([before or "", text])
+        else:
+            self.candidates.pop(name, None)
         self.variables[name] = value
 
     def _is_default(self, name: str) -> bool:
@@ -169,9 +176,19 @@ class _Reader:
         if array:
             return list(self.arrays.get(array[1], [word]))
         value = self.substituted(word)
-        if _VARIABLE.fullmatch(word) and is_known(value):
+        variable = _VARIABLE.fullmatch(word)
+        if variable and is_known(value):
             return value.split()
+        if variable:
+            return [value, *self._possible_settings(variable[1] or variable[3])]
         return [value]
+
+    def _possible_settings(self, name: str) -> list[str]:
+        """The keys that a variable may set, each once and without a value."""
+        parts = [part for text in self.candidates.get(name, []) for part in text.split()]
+        settings = [part for part in parts if "=" in part or part.startswith("--")]
+        keys = [setting.partition("=")[0] for setting in settings]
+        return [f"{key}=$" for key in dict.fromkeys(keys)]
 
     def substituted(self, text: str) -> str:
         for _ in range(_NESTED):

@@ -60,3 +60,21 @@ def test_what_depends_on_something_else_is_not_known(script):
 
     assert unknown
     assert all(word.startswith("a=") for word in unknown)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'case $X in\n one) A="a=1";;\n two) A="a=2 --b 3";;\nesac\nrun $A',
+        'A=""\nif true; then A="a=1 --b=1"; fi\nrun $A',
+        'A="a=1"\nif true; then A+=" --b=2"; fi\nrun $A',
+    ],
+)
+def test_the_keys_that_a_variable_may_set_are_named_without_a_value(script):
+    found = commands(script)[-1].words
+    assert found[:3] == ["run", "$A", "a=$"]
+
+
+def test_the_name_of_a_program_in_branches_adds_no_words():
+    script = 'if true; then P="python -m"; else P="torchrun -n 2"; fi\n$P run a=1'
+    assert commands(script)[-1].words == ["$P", "run", "a=1"]
