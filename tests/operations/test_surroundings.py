@@ -59,3 +59,24 @@ def test_signs_that_an_ascii_terminal_lacks_are_replaced(tmp_path):
     _, out, _ = run(tmp_path, ["list"], **ASCII)
 
     assert "?/old" in out, "π in a terminal that has it"
+
+
+CHILD = "import sys; sys.exit([sys.stdin, sys.stdout, sys.stderr].count(None))"
+PARENT = f"""
+import subprocess, sys
+from rpg.cli.start import prepare
+prepare()
+sys.exit(subprocess.call([sys.executable, "-c", {CHILD!r}]))
+"""
+
+
+@pytest.mark.component
+@pytest.mark.parametrize("streams", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_processes_that_a_command_starts_have_the_streams_that_were_closed(streams):
+    done = subprocess.run(
+        ["sh", "-c", f'"$0" -c "$1" {streams}', sys.executable, PARENT],
+        cwd=ROOT,
+        timeout=HANG,
+        check=False,
+    )
+    assert done.returncode == 0
