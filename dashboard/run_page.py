@@ -18,6 +18,7 @@ from dashboard.widgets import (
     show_panels,
     show_table,
 )
+from rpg.metrics import METRICS
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves
 from rpg.report.csv_text import csv_text
@@ -93,7 +94,9 @@ def _curves(view: View, sweep: str, name: str) -> None:
     ]
     measured = metrics.dropna(axis=1, how="all")
     lines += [
-        _line(metrics["step"], measured[name], name) for name in shown_metrics() if name in measured
+        _line(metrics["step"], measured[name], name, noise=measured.get(METRICS[name].noise))
+        for name in shown_metrics()
+        if name in measured
     ]
     show_panels(lines)
     with st.expander("Every number"):
@@ -103,9 +106,17 @@ def _curves(view: View, sweep: str, name: str) -> None:
     st.download_button("Metrics as CSV", as_csv, f"{name}.csv", on_click="ignore")
 
 
-def _line(steps: pandas.Series, values: pandas.Series, name: str, points: bool = False) -> Any:
+def _line(
+    steps: pandas.Series,
+    values: pandas.Series,
+    name: str,
+    points: bool = False,
+    noise: pandas.Series | None = None,
+) -> Any:
     bounds = dict.fromkeys(("mean", "low", "high", "lowest", "highest"), values)
     data = pandas.DataFrame({"label": "this run", "x": steps, "step": steps, "seeds": 1, **bounds})
+    if noise is not None:
+        data["noise"] = noise
     style = curves.Style(legend=False, height=180)
     return curves.panel(data, ["this run"], name=name, band=None, points=points, style=style)
 

@@ -48,6 +48,9 @@ class Metric:
     of_reference: bool = False
     """Measured against the reference policy: comparable only between variants with the same
     reference."""
+    noise: str = ""
+    """The metric that a value of this one must exceed to say anything: what rounding alone makes of
+    equal weights."""
 
     @property
     def heading(self) -> str:
@@ -65,6 +68,16 @@ _DECLARED = tuple(_declared())
 METRICS = {metric.name: metric for metric in _DECLARED}
 if len(METRICS) < len(_DECLARED):
     raise ValueError("rpg/metrics.yaml declares a metric twice")
+
+
+BELOW_ROUNDING = "below rounding"
+"""What stands in place of a number that rounding alone could have made."""
+
+
+def is_below_rounding(value: float, noise: float) -> bool:
+    """Whether a value is smaller than what rounding alone makes of equal weights; not where either
+    is NaN, nor for an exact zero."""
+    return 0 < value < noise
 
 
 def shown() -> tuple[str, ...]:

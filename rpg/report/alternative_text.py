@@ -3,6 +3,9 @@ and the files of charts keep it."""
 
 import pandas
 
+from rpg.metrics import BELOW_ROUNDING
+from rpg.report import resolution
+
 MOST = 12
 """Lines of a chart that are told."""
 
@@ -12,13 +15,18 @@ def lines(
 ) -> str:
     """The first and the last point of every line: `Accuracy over step: GRPO .531 at 0, .66 at 15`.
 
-    `data` has columns label, `x` and `y`, a row per point; `across` is what `x` measures.
+    `data` has columns label, `x` and `y`, a row per point, and those of rpg.report.resolution;
+    `across` is what `x` measures.
     """
     told = []
     for label, part in data.dropna(subset=[x, y]).groupby("label", sort=False):
         points = part.sort_values(x)
         ends = points.iloc[[0]] if len(points) == 1 else points.iloc[[0, -1]]
-        places = [f"{number(end[y])} at {number(end[x])}" for _, end in ends.iterrows()]
+        below = resolution.is_below(ends)
+        places = [
+            f"{BELOW_ROUNDING if below[row] else number(end[y])} at {number(end[x])}"
+            for row, end in ends.iterrows()
+        ]
         told.append(f"{label} {', '.join(places)}")
     return sentence(f"{heading} over {across}" if across else heading, told)
 

@@ -11,8 +11,8 @@ import altair as alt
 import numpy as np
 import pandas
 
-from rpg.metrics import METRICS, Metric
-from rpg.report import alternative_text
+from rpg.metrics import BELOW_ROUNDING, METRICS, Metric
+from rpg.report import alternative_text, resolution
 from rpg.report.selection import MEAN
 from rpg.report.theme import THEME, encodings
 from rpg.store.queries import WHOLE
@@ -83,7 +83,9 @@ def folded(
         part = data.loc[data["name"] == name, ["mean", "lowest", "highest"]].to_numpy(float)
         low, high = np.nanmin(part), np.nanmax(part)
         if high - low <= 1e-4 * max(abs(high), abs(low)) or max(abs(low), abs(high)) < 1e-9:
-            constants[name] = f"{title(name).replace(' · ', ', ')}: {np.nanmedian(part):.3g}"
+            rows = data[data["name"] == name]
+            number = resolution.remark(rows) or f"{np.nanmedian(part):.3g}"
+            constants[name] = f"{title(name).replace(' · ', ', ')}: {number}"
     drawn = [name for name in present if name not in constants]
     if not constants or not drawn:
         return present, []
@@ -155,7 +157,8 @@ def panel(
         place = data.groupby("label", sort=False).cumcount()
         data["hover"] = place % (place.max() // HOVERED + 1) == 0
     layers.append(_dots(data, axes, points, style.zoom))
-    heading, _, subtitle = title(name).partition(" · ")
+    heading, _, reference = title(name).partition(" · ")
+    subtitle = " · ".join(filter(None, [reference, resolution.remark(data)]))
     shown = alt.Title(
         heading, subtitle=subtitle or alt.Undefined, anchor="start", frame="group", limit=300
     )
@@ -244,7 +247,7 @@ def _dots(data: pandas.DataFrame, axes: _Axes, points: bool, zoom: bool) -> alt.
     tooltip = [
         alt.Tooltip("label:N", title="variant"),
         alt.Tooltip("step:Q", title="step", format=",.0f"),
-        alt.Tooltip("mean:Q", title="mean", format=".4g"),
+        _number(data),
         *interval_tooltips("low", "high", ".4g"),
         alt.Tooltip("seeds:Q", title="seeds"),
     ]
@@ -255,6 +258,16 @@ def _dots(data: pandas.DataFrame, axes: _Axes, points: bool, zoom: bool) -> alt.
         by_hand = {"bind": "scales", "encodings": ["x"], "zoom": "wheel![event.shiftKey]"}
         dots = dots.add_params(alt.selection_interval(**by_hand))
     return dots
+
+
+def _number(data: pandas.DataFrame) -> alt.Tooltip:
+    """The mean, in words where it is below rounding (then a column of `data`)."""
+    below = resolution.is_below(data)
+    if not below.any():
+        return alt.Tooltip("mean:Q", title="mean", format=".4g")
+    numbers = data["mean"].map(lambda mean: f"{mean:.4g}")
+    data["shown"] = numbers.mask(below, BELOW_ROUNDING)
+    return alt.Tooltip("shown:N", title="mean")
 
 
 def panels(

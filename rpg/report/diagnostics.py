@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rpg.errors import see
+from rpg.metrics import BELOW_ROUNDING, METRICS, is_below_rounding
 
 Rows = Sequence[Mapping[str, Any]]
 """Metrics of one run: a mapping per step, in ascending order."""
@@ -244,19 +245,19 @@ def _apart(rows: Rows) -> Iterator[Finding]:
 
 def _below_rounding(rows: Rows) -> Iterator[Finding]:
     """KLs that are smaller than what rounding alone makes of equal weights."""
-    floors = _values(rows, "kl_rounding")
-    if not floors:
-        return
-    floor = sum(floors) / len(floors)
     for name, words in (
         ("kl_old_to_new", "KL(before || after the updates)"),
         ("kl_policy_to_ref", "KL(policy || reference)"),
     ):
+        floors = _values(rows, METRICS[name].noise)
         values = _values(rows, name)
-        mean = sum(values) / len(values) if values else 0.0
-        if 0 < mean < floor:
+        if not floors or not values:
+            continue
+        floor = sum(floors) / len(floors)
+        mean = sum(values) / len(values)
+        if is_below_rounding(mean, floor):
             yield Finding(
-                f"below rounding: {name}",
+                f"{BELOW_ROUNDING}: {name}",
                 f"{words} is {mean:.2g} nats per token, below the "
                 f"{floor:.2g} (k3) that rounding alone makes of equal weights",
                 "read it as nothing more than small; model.dtype float32 resolves it",

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from rpg import stats
 from rpg.metrics import shown as shown_metrics
-from rpg.report import charts, curves, problem_scores, tables
+from rpg.report import charts, curves, problem_scores, resolution, tables
 from rpg.report.conclusion import conclusion
 from rpg.report.csv_text import csv_text
 from rpg.report.selection import MEAN
@@ -167,6 +167,10 @@ def curve_data(
     series = list(labels)
     measured = [name for name in metrics if name in recorded]
     training = queries.metric_curves(db, series, measured, x, points, each_seed)
+    noises = [name for name in resolution.noises(measured) if name in recorded]
+    if noises:
+        noise = queries.metric_curves(db, series, noises, x, points, each_seed)
+        training = resolution.with_noise(training, noise)
     parts = [training.rename(columns={"metric": "name"})]
     if scores and each_seed:
         each = queries.score_curves(db, series, scores, x, each_seed=True)

@@ -166,3 +166,32 @@ def test_norms_and_biases_decay_or_do_not(kind):
         again.load(optimizer.tensors(), optimizer.numbers())
         groups = again._inner.param_groups
         assert [g["weight_decay"] for g in groups] == ([0.5] if decays else [0.5, 0.0])
+
+
+@pytest.mark.parametrize("decays", [True, False])
+def test_updates_are_those_of_torch_with_the_same_groups(decays):
+    """AdamW with one group, or with norms and biases in a group that does not decay."""
+    torch.manual_seed(3)
+    layer = nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3))
+    peer = nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3))
+    peer.load_state_dict(layer.state_dict())
+    settings = AdamW(
+        type="adamw", learning_rate=0.05, weight_decay=0.3, decay_vectors=decays, warmup_steps=0
+    )
+    optimizer = Optimizer(layer, settings)
+    vectors = [peer[0].bias, peer[1].weight, peer[1].bias]
+    groups = [
+        {"params": [peer[0].weight], "weight_decay": 0.3},
+        {"params": vectors, "weight_decay": 0.3 if decays else 0.0},
+    ]
+    theirs = torch.optim.AdamW(groups, lr=0.05, betas=settings.betas)
+    for step in (1, 2, 3):
+        inputs = torch.randn(5, 4)
+        targets = torch.randn(5, 3)
+        for model in (layer, peer):
+            model.zero_grad()
+            (model(inputs) - targets).square().sum().backward()
+        optimizer.step(step, None)
+        theirs.step()
+    for ours, other in zip(layer.parameters(), peer.parameters(), strict=True):
+        assert torch.allclose(ours, other, rtol=1e-5, atol=1e-6)

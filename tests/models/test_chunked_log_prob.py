@@ -110,3 +110,23 @@ def test_a_bfloat16_weight_s_gradient_is_summed_over_chunks_in_float32(monkeypat
     values.sum().backward()
     assert weight.grad[0].tolist() == pytest.approx([count * (1 - 1 / V)] * E, rel=2**-8)
     assert weight.grad[1].tolist() == pytest.approx([-count / V] * E, rel=2**-6)
+
+
+def test_many_chunks_in_bfloat16_give_the_gradient_of_one_float32_product(monkeypatch):
+    """1,500 chunks of a position each; slopes of one sign, so that the sum grows as it would with
+    advantages of one sign."""
+    count = 1500
+    generator = torch.Generator().manual_seed(5)
+    hidden = torch.randn(count, E, generator=generator).abs().bfloat16()
+    weight = (0.3 * torch.randn(V, E, generator=generator)).bfloat16().requires_grad_()
+    token = torch.randint(0, V, (count,), generator=generator)
+    slope = torch.rand(count, generator=generator)
+    log_p = torch.log_softmax((hidden @ weight.detach().t()).float(), -1)
+    by_logit = slope[:, None] * (torch.nn.functional.one_hot(token, V) - log_p.exp())
+    expected = by_logit.bfloat16().float().t() @ hidden.float()
+    monkeypatch.setattr(chunked_log_prob, "_PLAIN", 0)
+    monkeypatch.setattr(chunked_log_prob, "_PART", V)
+    values, _ = chosen_log_prob(hidden, weight, torch.arange(count), token, 1.0)
+    (values * slope).sum().backward()
+    apart = (weight.grad.float() - expected).norm() / expected.norm()
+    assert apart < 2**-8, "no further than the gradient's own type rounds it"

@@ -11,7 +11,7 @@ import yaml
 
 import rpg
 from rpg.metrics import METRICS
-from rpg.report import charts, curves, theme
+from rpg.report import charts, curves, resolution, theme
 from tests.places import ROOT
 
 
@@ -162,3 +162,52 @@ def test_the_heading_of_a_kl_names_its_estimator():
     assert whole.endswith("reference: the teacher, whole distributions")
     imported = curves.title("kl_policy_to_ref @ unknown")
     assert imported.endswith("reference: unknown")
+
+
+def _kl_curve(label, values, noise):
+    columns = dict.fromkeys(("mean", "low", "high", "lowest", "highest"), values)
+    steps = range(1, len(values) + 1)
+    return pandas.DataFrame(
+        {"label": label, "x": steps, "step": steps, "seeds": 1, **columns, "noise": noise}
+    )
+
+
+def test_a_kl_below_rounding_is_no_number_in_its_panel():
+    small = _kl_curve("small", [2e-4, 3e-4], [7e-4, 7e-4])
+    grown = _kl_curve("grown", [2e-4, 9e-2], [7e-4, 7e-4])
+    data = pandas.concat([small, grown], ignore_index=True)
+    panel = curves.panel(data, ["small", "grown"], name="kl_old_to_policy")
+    assert panel.title.subtitle == "below rounding: small"
+    assert panel.data["shown"].tolist() == ["below rounding"] * 3 + ["0.09"]
+    told = "small below rounding at 1, below rounding at 2; grown below rounding at 1, 0.09 at 2"
+    assert panel.description.endswith(told)
+
+
+def test_a_kl_whose_rounding_was_not_measured_is_a_number():
+    data = _kl_curve("float32", [2e-4, 3e-4], [math.nan, math.nan])
+    panel = curves.panel(data, ["float32"], name="kl_old_to_policy")
+    assert "shown" not in panel.data
+    assert panel.description.endswith("float32 0.0002 at 1, 0.0003 at 2")
+
+
+def test_a_constant_kl_below_rounding_is_no_number():
+    data = _kl_curve("a", [2e-4, 2e-4], [7e-4, 7e-4]).assign(name="kl_old_to_policy")
+    other = _kl_curve("a", [0.1, 0.4], [math.nan, math.nan]).assign(name="reward")
+    both = pandas.concat([data, other], ignore_index=True)
+    _, lines = curves.folded(both, ["kl_old_to_policy", "reward"], [])
+    assert "nats per token, k3): below rounding." in " ".join(lines)
+
+
+def test_each_curve_gets_the_rounding_of_its_own_step():
+    def frame(metric, values):
+        steps = [1.0, 2.0]
+        return pandas.DataFrame(
+            {"metric": metric, "sweep": "s", "variant": "v", "step": steps, "mean": values}
+        )
+
+    training = pandas.concat([frame("kl_old_to_policy", [1.0, 2.0]), frame("reward", [3.0, 4.0])])
+    assert resolution.noises(["reward", "kl_old_to_policy"]) == ["kl_rounding"]
+    curve = resolution.with_noise(training, frame("kl_rounding", [0.1, 0.2]))
+    assert curve["mean"].tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert curve["noise"].tolist()[:2] == [0.1, 0.2]
+    assert curve["noise"].isna().tolist() == [False, False, True, True]
