@@ -26,12 +26,14 @@ from typing import NamedTuple
 
 from flows.machine.programs import last_line
 from flows.machine.ray_cluster import NOT_SENT, Remote, await_release
-from rpg.config.backend import OnSlurm
+from rpg.config.backend import Node, OnSlurm
 from rpg.errors import UserError
+from rpg.planning.manifests import RAY_ON_NODES
 from rpg.store import RunFolder, StoreError
 from rpg.store.atomic_files import atomic_write_text
 from rpg.store.run_writer import clear_waiting, write_waiting
 from rpg.system.processes import BUSY, child_environment, thread_environment
+from rpg.system.processes import LOST as LOST_CODE
 
 JOB_SCRIPT = Path(__file__).with_name("slurm_job.sh")
 LOGS = ".slurm"
@@ -65,7 +67,7 @@ class Job(NamedTuple):
 
     module: str
     threads: int
-    gpus: int
+    node: Node
     place: OnSlurm
 
 
@@ -175,7 +177,7 @@ class SlurmQueue:
         atomic_write_text(runs, "".join(f"{remote.folder.path}\n" for remote in remotes))
         tasks = f"0-{len(remotes) - 1}" + (f"%{job.place.at_once}" if job.place.at_once else "")
         script = Path(job.place.script).resolve() if job.place.script else JOB_SCRIPT
-        options = job.place.sbatch_options(1, job.threads, job.gpus)
+        options = job.place.sbatch_options(job.node.count, job.node.cpus, job.node.gpus)
         code, out = _run(
             "sbatch",
             "--parsable",
@@ -189,6 +191,7 @@ class SlurmQueue:
             str(runs),
             sys.executable,
             job.module,
+            str(RAY_ON_NODES),
             environment=thread_environment(job.threads),
         )
         last = (out.strip().splitlines() or ["no answer"])[-1].strip()
@@ -263,7 +266,7 @@ def outcome(number: str, folder: RunFolder, output: Path) -> dict[str, object] |
         return {"lost": f"Slurm job {number}: {why}"}
     why = REFUSED.get(state)
     if state == "FAILED":
-        if signal or code == BUSY or folder.read_failed() is not None:
+        if signal or code in (BUSY, LOST_CODE) or folder.read_failed() is not None:
             return {"code": -signal or code}
         last = last_line(output) or last_line(folder.log_path) or "its log is empty"
         why = f"ended with code {code} on {node}: {last}"

@@ -99,7 +99,7 @@ def _start(folder: RunFolder, backend: BackendSection, context: Context, held: H
     module = programs.TRAINER.format(backend.type)
     place = getattr(backend, "place", None)
     if isinstance(place, OnSlurm):
-        job = Job(module, backend.threads, int(backend.device == "cuda"), place)
+        job = Job(module, backend.threads, backend.node(), place)
         return context.children.slurm(folder.path.parent).start(folder, job)
     if not isinstance(place, OnNodes):
         return context.children.start(

@@ -232,7 +232,7 @@ def default_workers(planned: Sweep) -> int:
     cluster all at once, which begins as many as it has room for.
     """
     backends = [run.spec.backend for run in planned.runs]
-    if any(backend.fills_machine for backend in backends):
+    if not all(backend.shares_machine() for backend in backends):
         return 1
     elsewhere = sum(backend.workers_here() is None for backend in backends)
     return max(cores(), min(elsewhere, MOST_AT_ONCE))

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from rpg.planning.manifests import Job
 
 
+_NODE_GIB = 64
+"""Memory of a node whose runs need less."""
+
+
 @app.command()
 def render(
     file: File,
@@ -29,7 +33,11 @@ def render(
     volume: str = "rpg-data",
     nodes: Annotated[int, typer.Option(min=1)] = 1,
     gpu: str = "H100",
-    memory: Annotated[int, typer.Option(min=1)] = 64,
+    memory: Annotated[int | None, typer.Option(min=1)] = None,
+    node_selector: list[str] = [],
+    toleration: list[str] = [],
+    secret: list[str] = [],
+    pull_secret: list[str] = [],
 ) -> None:
     """Show how a run would start on verl: Hydra overrides, shell command, Ray's runtime
     environment.
@@ -46,7 +54,11 @@ def render(
         volume: Claim or bucket that holds the data folder.
         nodes: Nodes for the runs of the embedded trainer.
         gpu: Kind of GPU, by SkyPilot's name.
-        memory: GiB of memory of a node.
+        memory: GiB of memory of a node; without it, at least the forecast.
+        node_selector: KubeRay: KEY=VALUE, a label of the nodes (repeatable).
+        toleration: KubeRay: KEY[=VALUE][:EFFECT], a taint of the nodes (repeatable).
+        secret: KubeRay: a Secret whose entries are environment variables (repeatable).
+        pull_secret: KubeRay: a Secret with which the image is pulled (repeatable).
     """
     import os
 
@@ -63,7 +75,9 @@ def render(
     if wrong:
         refuse("\n".join(f"{file}: {line}" for line in wrong))
     if slurm or kuberay or skypilot:
+        from rpg.planning import manifests
         from rpg.planning.manifests import Job, on_its_cluster
+        from rpg.planning.node_memory import head_gib
 
         command = "sweep" if "name" in read_mapping(file) else "train"
         specs = [planned.spec for planned in sweep.runs]
@@ -79,8 +93,15 @@ def render(
             volume,
             nodes,
             gpu,
-            memory,
+            _memory(specs, memory),
             max(spec.evaluator_gpus() for spec in specs),
+            max(map(head_gib, specs)),
+            manifests.Pods(
+                node_selector=dict(map(manifests.label, node_selector)),
+                tolerations=tuple(map(manifests.toleration, toleration)),
+                secrets=tuple(secret),
+                pull_secrets=tuple(pull_secret),
+            ),
         )
         if kuberay or job.workers > 1:  # the file itself may refuse that place
             load_file(
@@ -98,6 +119,7 @@ def render(
             f"{file}: backend.type: {spec.backend.type!r}; only runs on verl can be "
             "rendered; try: --set backend.type=verl"
         )
+    spec = spec.model_copy(update={"backend": spec.backend.with_ray_of_its_job("auto")})
     for line in unchecked([spec]):
         complain(f"{file}: {line}", "yellow")
     layout = layout_at(home)
@@ -132,6 +154,19 @@ def render(
         complain(
             f"the data is not here, so this run's identity is not known yet: {reason}", "yellow"
         )
+
+
+def _memory(specs: "list[RunSpec]", given: int | None) -> int:
+    """GiB of a node: as given, else what the largest run needs."""
+    from rpg.planning.node_memory import worker_gib
+
+    needs = [need for need in map(worker_gib, specs) if need is not None]
+    forecast = max(needs, default=0)
+    if given is None:
+        return max(_NODE_GIB, forecast)
+    if given < forecast:
+        complain(f"--memory {given}: a node is expected to need {forecast} GiB", "yellow")
+    return given
 
 
 def _manifest(job: "Job", slurm: bool, kuberay: bool, skypilot: bool) -> str:

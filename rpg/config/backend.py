@@ -1,6 +1,7 @@
 """Where a run trains: the embedded trainer, or verl on Ray."""
 
 import math
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
@@ -23,6 +24,20 @@ from rpg.config.section import (
     kinds_of,
 )
 from rpg.config.verl_keys import refused
+
+VERL_CPUS_PER_GPU = 3
+VERL_CPUS = 10
+"""Processors that verl reserves on a node: so many for every GPU, and up to so many for its
+queue."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """The nodes of a run, all alike; processors and GPUs are those of each."""
+
+    count: int
+    cpus: int
+    gpus: int
 
 
 class BackendSection(Section):
@@ -56,6 +71,14 @@ class BackendSection(Section):
         """GPUs (or, on a CPU, processes) of this machine that a run occupies; None if its workers
         are elsewhere."""
         return 1
+
+    def shares_machine(self) -> bool:
+        """Whether the runs of a sweep may start beside each other."""
+        return not self.fills_machine
+
+    def node(self) -> "Node":
+        """What a run occupies as a job of its own."""
+        return Node(count=1, cpus=self.threads, gpus=int(self.device == "cuda"))
 
     def check_longest(self, tokens: int) -> None:
         """Raises ValueError if a sequence (prompt and response) of this many tokens does not
@@ -102,7 +125,8 @@ SlurmName = Annotated[str, NAME, Field(pattern=r"^[\w.,:=+@&|*-]+$")]
 
 class OnSlurm(Section):
     """One Slurm job per run; those of a sweep are submitted as arrays. All nodes share the data
-    folder, and Slurm may requeue a job, which goes on from its last checkpoint."""
+    folder, and Slurm may requeue a job, which goes on from its last checkpoint. GPUs, processors
+    and memory are those of each node."""
 
     type: Literal["slurm"]
     partition: SlurmName | None = None
@@ -111,11 +135,11 @@ class OnSlurm(Section):
     constraint: SlurmName | None = None
     """Features that the nodes must have, e.g. `h100`."""
     gpus: Annotated[int, Field(ge=0), WORKERS] | None = None
-    """GPUs per run; null: 1 with `device: cuda`, 0 with `device: cpu`."""
+    """GPUs per run; null: 1 with `device: cuda`, on verl `gpus_per_node`; 0 with `device: cpu`."""
     gpu_type: SlurmName | None = None
     """Slurm's name of a kind of GPU, e.g. `a100`."""
     cpus: Annotated[Positive, WORKERS] | None = None
-    """Processors per run; null: as many as `threads`."""
+    """Processors per run; null: as many as `threads`, with verl on GPUs as many as it reserves."""
     memory_gib: Annotated[float, Field(gt=0), GIGABYTES] | None = None
     """Memory per run; null: the partition's default."""
     time: Annotated[str, NAME, Field(pattern=r"^(\d+-)?\d+(:\d{1,2}){0,2}$"), _AS_TEXT] | None = (
@@ -188,10 +212,7 @@ class LocalBackend(BackendSection):
                 "cluster, device cuda needs "
                 "place.gpus above 0 (1, or less to share a GPU), and device cpu needs 0"
             )
-        if isinstance(self.place, OnSlurm) and self.place.gpus not in (
-            None,
-            int(self.device == "cuda"),
-        ):
+        if isinstance(self.place, OnSlurm) and self.place.gpus not in (None, self.node().gpus):
             raise ValueError(
                 f"device {self.device!r} with place.gpus {self.place.gpus}; on Slurm, a run "
                 "uses one GPU with "
@@ -258,6 +279,7 @@ class RayAddress(Section):
     """`host:port` of the cluster's head, or `auto` for the one this machine belongs to."""
 
 
+VerlPlace = Annotated[OnThisMachine | OnSlurm, _BY_TYPE, default_type("here")]
 RayPlace = Annotated[LocalRay | RayAddress, Field(discriminator="type"), default_type("local")]
 
 
@@ -285,6 +307,9 @@ class VerlBackend(BackendSection):
     """What generates the responses."""
     ray: Annotated[RayPlace, OPERATES] = LocalRay()
     """Where the workers run."""
+    place: Annotated[VerlPlace, OPERATES] = OnThisMachine()
+    """Where the driver runs: here, or as a Slurm job of `nodes` nodes, which brings its own Ray
+    along. It may change between two calls of the same sweep."""
     validation_samples: Annotated[int, Field(ge=0), OPERATES, SAMPLES_PER_PROBLEM] = 0
     """Samples per problem of verl's own validation, every `evaluation.every` steps; 0 for none. It
     gives a first impression during training (metric `validation_accuracy`); reports use the
@@ -301,7 +326,30 @@ class VerlBackend(BackendSection):
 
     fills_machine: ClassVar[bool] = True
 
+    def shares_machine(self) -> bool:
+        return isinstance(self.place, OnSlurm)
+
+    def node(self) -> Node:
+        gpus = self.gpus_per_node
+        if self.device == "cpu":
+            return Node(count=self.nodes, cpus=self.threads * gpus, gpus=0)
+        return Node(count=self.nodes, cpus=VERL_CPUS_PER_GPU * gpus + VERL_CPUS, gpus=gpus)
+
+    def with_ray_of_its_job(self, address: str | None) -> Self:
+        """The same, with the Ray at this address where the run is a job of several nodes. Raises
+        ValueError: there is no address, as in a batch script that starts no Ray."""
+        if not isinstance(self.place, OnSlurm) or self.nodes == 1:
+            return self
+        if not address:
+            raise ValueError(
+                "backend.place.script: it has to start Ray on all nodes and to export RAY_ADDRESS, "
+                "as the one that `rpg render FILE --slurm` prints"
+            )
+        return self.model_copy(update={"ray": RayAddress(type="address", address=address)})
+
     def workers_here(self) -> int | None:
+        if isinstance(self.place, OnSlurm):
+            return None
         address = self.ray.address if isinstance(self.ray, RayAddress) else "auto"
         host = address.rpartition(":")[0] or address
         return self.gpus_per_node if host in ("auto", "127.0.0.1", "localhost") else None
@@ -348,9 +396,28 @@ class VerlBackend(BackendSection):
             raise ValueError(why)
         return value
 
+    def _check_job(self) -> None:
+        """That a Slurm job can hold the run."""
+        place = self.place
+        if not isinstance(place, OnSlurm):
+            return
+        if isinstance(self.ray, RayAddress):
+            raise ValueError(
+                "a job of Slurm brings its own Ray along; accepted: ray: {type: local}"
+            )
+        if self.nodes > 1 and self.device == "cpu":
+            raise ValueError(f"nodes {self.nodes} as a job of Slurm need device cuda; accepted: 1")
+        if place.gpus not in (None, self.node().gpus):
+            raise ValueError(
+                f"place.gpus {place.gpus}: a node of the run has {self.node().gpus} GPUs "
+                "(device, gpus_per_node); accepted: null"
+            )
+
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if self.nodes > 1 and isinstance(self.ray, LocalRay):
+        self._check_job()
+        is_job = isinstance(self.place, OnSlurm)
+        if self.nodes > 1 and isinstance(self.ray, LocalRay) and not is_job:
             why = (
                 f"nodes {self.nodes} need a Ray cluster; say which: ray: {{type: address, "
                 f"address: ...}}"

@@ -7,16 +7,72 @@ its run folders.
 
 import re
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rpg.config.backend import BackendSection, OnSlurm, VerlBackend
 from rpg.config.errors import ConfigError
 
 HERE_DOCUMENT = "END_OF_THE_SWEEP"
-RAY_SECONDS = 300
-"""How long a batch script waits for the head of its Ray."""
+RAY_ON_NODES = Path(__file__).with_name("ray_on_nodes.sh")
+"""A part of the batch scripts of several nodes."""
+WARNING_SECONDS = 180
+"""How long before its time limit Slurm tells a job, which then ends its runs and is requeued."""
+
+
+@dataclass(frozen=True)
+class Pods:
+    """What a Kubernetes cluster wants to be told of every pod."""
+
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    """Labels that its node must have."""
+    tolerations: tuple[Mapping[str, str], ...] = ()
+    secrets: tuple[str, ...] = ()
+    """Names of Secrets whose entries become environment variables, e.g. `HF_TOKEN`."""
+    pull_secrets: tuple[str, ...] = ()
+    """Names of Secrets with which the image is pulled."""
+
+    def spec(self) -> dict[str, Any]:
+        """The part of a pod's specification."""
+        parts = {
+            "nodeSelector": dict(self.node_selector),
+            "tolerations": [dict(toleration) for toleration in self.tolerations],
+            "imagePullSecrets": [{"name": name} for name in self.pull_secrets],
+        }
+        return {name: part for name, part in parts.items() if part}
+
+
+_LABEL = re.compile(r"[\w./-]+")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+def label(text: str) -> tuple[str, str]:
+    """`KEY=VALUE` of a node. Raises ConfigError."""
+    key, equals, value = text.partition("=")
+    if not equals or not _LABEL.fullmatch(key) or not _LABEL.fullmatch(value):
+        raise ConfigError(f"--node-selector {text}: expected KEY=VALUE, a label of the nodes")
+    return key, value
+
+
+def toleration(text: str) -> dict[str, str]:
+    """`KEY`, `KEY=VALUE`, either with `:EFFECT`, as `kubectl taint` writes a taint. Raises
+    ConfigError."""
+    taint, colon, effect = text.partition(":")
+    key, equals, value = taint.partition("=")
+    good = _LABEL.fullmatch(key) and (not equals or _LABEL.fullmatch(value))
+    if not good or (colon and effect not in _EFFECTS):
+        raise ConfigError(
+            f"--toleration {text}: expected KEY, KEY=VALUE or either with :EFFECT; effects are "
+            f"{', '.join(_EFFECTS)}"
+        )
+    tolerated = {"key": key, "operator": "Equal" if equals else "Exists"}
+    if equals:
+        tolerated["value"] = value
+    if effect:
+        tolerated["effect"] = effect
+    return tolerated
 
 
 @dataclass(frozen=True)
@@ -36,6 +92,8 @@ class Job:
     gpu: str  # kind of GPU, by SkyPilot's name
     memory_gib: int  # of each node
     evaluator_gpus: int = 1  # where the runs are verl's, beside theirs
+    head_gib: int = 16  # memory of KubeRay's head
+    pods: Pods = Pods()
 
     @property
     def gpus(self) -> int:
@@ -59,8 +117,8 @@ class Job:
         # Of several assignments to a field the last one counts.
         by_field: dict[str, str] = {}
         for text in (*self.assignments, *more):
-            field, _, _ = text.partition("=")
-            by_field[field.strip()] = text
+            name, _, _ = text.partition("=")
+            by_field[name.strip()] = text
         words = ["rpg", self.command, file, "--home", home]
         for text in by_field.values():
             words += ["--set", text]
@@ -77,7 +135,10 @@ def on_its_cluster(job: Job, address: str = "auto") -> list[str]:
         if job.backend.device == "cpu":
             # Workers are counted as Ray's GPUs, which only its own Ray pretends.
             raise ConfigError("backend.device: 'cpu'; on a cluster, runs on verl need 'cuda'")
-        return [f"backend.ray={{type: address, address: {address}}}"]
+        of_the_cluster = [f"backend.ray={{type: address, address: {address}}}"]
+        if isinstance(job.backend.place, OnSlurm):
+            of_the_cluster.append("backend.place={type: here}")
+        return of_the_cluster
     place = f"{{type: ray, address: {address}, gpus: {job.gpus}}}"
     return [f"backend.place={place}", f"evaluation.place={place}"]
 
@@ -88,6 +149,7 @@ def slurm_script(job: Job) -> str:
     options = [f"--job-name=rpg-{job.name}"]
     options += resources
     options += [f"--output=rpg-{job.name}-%j.txt", "--open-mode=append", "--requeue"]
+    options.append(f"--signal=B:USR1@{WARNING_SECONDS}")
     advice = "# Submit it with: sbatch FILE. A job that is requeued, or submitted again, continues."
     lines = ["#!/bin/bash", advice]
     lines += [f"#SBATCH {option}" for option in options]
@@ -95,25 +157,17 @@ def slurm_script(job: Job) -> str:
     more: list[str] = []
     if job.workers > 1:
         more = on_its_cluster(job)
-        lines += [
-            'head=$(hostname --all-ip-addresses | cut --delimiter=" " --fields=1)',
-            # Another job of ours on this node has another port.
-            "port=$((20000 + SLURM_JOB_ID % 12000))",
-            "export RAY_worker_niceness=0  # else trainings yield to evaluations",
-            'srun --overlap --nodes=1 --ntasks=1 --nodelist="$(hostname --short)" \\',
-            '  ray start --head --block --node-ip-address="$head" --port="$port" &',
-            f"for second in $(seq {RAY_SECONDS}); do",
-            '  ray status --address="$head:$port" > /dev/null 2>&1 && break',
-            f'  [ "$second" -lt {RAY_SECONDS} ] || {{ echo "Ray did not start" >&2; exit 1; }}',
-            "  sleep 1",
-            "done",
-            "srun --overlap --nodes=$((SLURM_JOB_NUM_NODES - 1)) "
-            "--ntasks=$((SLURM_JOB_NUM_NODES - 1)) \\",
-            '  --exclude="$(hostname --short)" ray start --block --address="$head:$port" &',
-            'export RAY_ADDRESS="$head:$port"  # what `auto` means below',
-        ]
+        lines += RAY_ON_NODES.read_text("utf-8").splitlines()
     # No exec: Slurm sends its signals to every process of the job, and Ray ends with the script.
-    lines.append(shlex.join(job.words(job.file, job.home, more)))
+    # In the background, since bash handles a signal only once a command in front has ended.
+    lines += [
+        shlex.join(job.words(job.file, job.home, more)) + " &",
+        "command=$!",
+        "# At the end of the job's time the sweep stops, and the job goes back into the queue.",
+        "trap 'trap - USR1; kill -TERM $command; wait $command || true; "
+        'scontrol requeue "$SLURM_JOB_ID"; exit 0\' USR1',
+        "wait $command",
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -130,7 +184,7 @@ def kuberay(job: Job, ray_version: str | None) -> list[dict[str, Any]]:
     elastic = not isinstance(job.backend, VerlBackend)
     gpus = {"nvidia.com/gpu": job.gpus} if job.gpus else {}
     own = {"nvidia.com/gpu": job.evaluator_gpus} if job.gpus and not elastic else {}
-    head = _pod(job, name, "head", {"cpu": 4, "memory": "16Gi", **own})
+    head = _pod(job, name, "head", {"cpu": 4, "memory": f"{job.head_gib}Gi", **own})
     worker = _pod(job, name, "worker", {"cpu": job.cpus, "memory": f"{job.memory_gib}Gi", **gpus})
     starts = {"num-cpus": "0" if elastic else "4", "num-gpus": "0"}
     fewest = 0 if elastic else job.workers
@@ -162,7 +216,7 @@ def kuberay(job: Job, ray_version: str | None) -> list[dict[str, Any]]:
 
 def _pod(job: Job, name: str, role: str, resources: dict[str, Any]) -> dict[str, Any]:
     mounts = {"data": "/data", "config": "/config", "shared-memory": "/dev/shm"}
-    container = {
+    container: dict[str, Any] = {
         "name": role,
         "image": job.image,
         "env": [{"name": "RPG_HOME", "value": "/data"}],
@@ -172,12 +226,14 @@ def _pod(job: Job, name: str, role: str, resources: dict[str, Any]) -> dict[str,
         },  # a copy: YAML would refer to one
         "volumeMounts": [{"name": volume, "mountPath": path} for volume, path in mounts.items()],
     }
+    if job.pods.secrets:
+        container["envFrom"] = [{"secretRef": {"name": name}} for name in job.pods.secrets]
     volumes = [
         {"name": "data", "persistentVolumeClaim": {"claimName": job.volume}},
         {"name": "config", "configMap": {"name": name}},
         {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
     ]
-    return {"spec": {"containers": [container], "volumes": volumes}}
+    return {"spec": {"containers": [container], "volumes": volumes, **job.pods.spec()}}
 
 
 def skypilot(job: Job) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class Disk:
 def disk(spec: RunSpec, problems: int) -> Disk | None:
     """The disk space of a run whose benchmarks have `problems` in total; None if the size of the
     model is unknown."""
-    shape = _shape(spec)
+    shape = run_shape(spec)
     if shape is None:
         return None
     parameters = shape.parameters
@@ -175,7 +175,8 @@ class Memory:
         return self.fixed + max(self.rollout, self.update)
 
 
-def _shape(spec: RunSpec) -> Shape | None:
+def run_shape(spec: RunSpec) -> Shape | None:
+    """Of the run's model; None if its size is unknown."""
     return tiny_shape(spec.model) if isinstance(spec.model, TinyModel) else shape_of(spec.model)
 
 
@@ -215,7 +216,7 @@ def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
     """
     backend = spec.backend
     model = spec.model
-    shape = _shape(spec)
+    shape = run_shape(spec)
     if not isinstance(backend, LocalBackend) or shape is None:
         return None
     t = spec.training

@@ -13,11 +13,13 @@ import yaml
 from benchmarks.trivial import SECONDS
 from benchmarks.trivial import SWEEP as TRIVIAL_SWEEP
 from flows.machine import slurm_queue
-from rpg.config.backend import LocalBackend
+from rpg.config.backend import LocalBackend, VerlBackend
 from rpg.config.load import resolve
 from rpg.errors import UserError
+from rpg.planning.manifests import RAY_ON_NODES
 from rpg.store import Layout
 from rpg.store.samples import read_eval
+from rpg.system.processes import LOST
 from tests.flows import slurm_node, slurm_stand_in
 from tests.forked_commands import trained_here
 from tests.real_sweep import LONG, SLOW, TRIVIAL, rpg, start
@@ -68,7 +70,9 @@ def test_what_a_run_needs_becomes_options_of_sbatch(tmp_path, monkeypatch):
         slurm_queue, "_run", lambda *given, environment: words.extend(given) or (0, "7")
     )
     queue = slurm_queue.SlurmQueue(remote.folder.path.parent)
-    queue._submit_array(slurm_queue.Job("rpg.backends.local", 3, 1, backend.place), [remote])
+    queue._submit_array(
+        slurm_queue.Job("rpg.backends.local", 3, backend.node(), backend.place), [remote]
+    )
     assert "--array=0-0%4" in words
     assert words[7:17] == [
         "--nodes=1",
@@ -83,6 +87,71 @@ def test_what_a_run_needs_becomes_options_of_sbatch(tmp_path, monkeypatch):
         str(slurm_queue.JOB_SCRIPT),
     ]
     assert backend.workers_here() is None, "it takes no slot of this machine"
+
+
+VERL = {
+    "type": "verl",
+    "device": "cuda",
+    "nodes": 2,
+    "gpus_per_node": 8,
+    "rollout": {"type": "vllm"},
+    "place": {"type": "slurm", "partition": "gpu", "account": "lab", "time": "8:00:00"},
+}
+
+
+def test_a_run_on_verl_is_a_job_of_its_nodes(tmp_path, monkeypatch):
+    backend = VerlBackend(**VERL | {"place": VERL["place"] | {"memory_gib": 800}})
+    remote = slurm_queue.Remote(make_run(tmp_path, "one", make_spec()))
+    words = []
+    monkeypatch.setattr(
+        slurm_queue, "_run", lambda *given, environment: words.extend(given) or (0, "7")
+    )
+    queue = slurm_queue.SlurmQueue(remote.folder.path.parent)
+    job = slurm_queue.Job("rpg.backends.verl", 1, backend.node(), backend.place)
+    queue._submit_array(job, [remote])
+    asked = {word for word in words if word.startswith("--")}
+    assert {"--nodes=2", "--gpus-per-node=8", "--cpus-per-task=34", "--mem=819200M"} <= asked
+    assert {"--time=8:00:00", "--partition=gpu", "--account=lab"} <= asked
+    assert words[-2:] == ["rpg.backends.verl", str(RAY_ON_NODES)]
+
+
+def test_runs_on_verl_that_are_jobs_begin_all_at_once():
+    job = VerlBackend(**VERL)
+    here = VerlBackend(type="verl")
+    assert (job.workers_here(), job.shares_machine()) == (None, True)
+    assert (here.workers_here(), here.shares_machine()) == (1, False)
+
+
+def test_a_job_of_several_nodes_trains_on_the_ray_that_it_started():
+    job = VerlBackend(**VERL)
+    assert job.with_ray_of_its_job("10.0.0.1:20345").ray.address == "10.0.0.1:20345"
+    with pytest.raises(ValueError, match="it has to start Ray on all nodes"):
+        job.with_ray_of_its_job(None)
+    alone = VerlBackend(**VERL | {"nodes": 1})
+    assert alone.with_ray_of_its_job("10.0.0.1:20345").ray.type == "local"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"ray": {"type": "address", "address": "auto"}}, "brings its own Ray along"),
+        ({"place": {"type": "slurm", "gpus": 4}}, "place.gpus 4: a node of the run has 8 GPUs"),
+        (
+            {"device": "cpu", "rollout": {"type": "huggingface"}},
+            "nodes 2 as a job of Slurm need device cuda",
+        ),
+    ],
+)
+def test_what_a_job_of_several_nodes_cannot_be_is_refused(changes, why):
+    with pytest.raises(UserError, match=why):
+        resolve({"model": {"type": "pretrained", "path": "a/b"}, "backend": VERL | changes}, "run")
+
+
+def test_a_ray_that_does_not_start_is_lost_and_not_the_fault_of_the_run(tmp_path, monkeypatch):
+    folder = make_run(tmp_path / "data", "one", make_spec())
+    fields = "JobState=FAILED ExitCode=71:0 NodeList=n1"
+    monkeypatch.setattr(slurm_queue, "_run", lambda *words: (0, f"JobId=7 {fields}"))
+    assert slurm_queue.outcome("7_0", folder, tmp_path / "7_0.txt") == {"code": LOST}
 
 
 @pytest.mark.parametrize(

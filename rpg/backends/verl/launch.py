@@ -8,6 +8,7 @@ follow it.
 """
 
 import contextlib
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -54,7 +55,7 @@ def train(folder: RunFolder, home: Path, say: Say) -> None:
     UserError: configuration, data, model or cluster that cannot be used, or a training that failed;
     one line.
     """
-    spec = spec_of(folder)
+    spec = _on_its_nodes(spec_of(folder))
     wrong = unknown(_backend(spec).verl)
     if wrong:
         raise ConfigError("\n".join(wrong))
@@ -184,6 +185,16 @@ class _Run:
         for step, source in whole:
             self.checkpoints.adopt(step, source)
         return bool(records or whole)
+
+
+def _on_its_nodes(spec: RunSpec) -> RunSpec:
+    """The run on the Ray that its Slurm job has started, where the job has several nodes. Raises
+    ConfigError: the job has started none."""
+    try:
+        backend = _backend(spec).with_ray_of_its_job(os.environ.get("RAY_ADDRESS"))
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    return spec.model_copy(update={"backend": backend})
 
 
 def _backend(spec: RunSpec) -> VerlBackend:
