@@ -88,13 +88,15 @@ class CheckpointFolder:
         stay = self.eval_steps & (
             pending | self._kept([step for step in steps if step not in pending])
         )
-        earlier = steps[:-newest]
-        weights = [step for step in earlier if step not in stay]
-        states = []
-        for step in earlier:
-            if step in stay and (self.folder.checkpoint(step) / "training").exists():
-                states.append(step)
+        with_state = [step for step in steps if self._has_state(step)]
+        # The newest may hold weights alone, from which no training goes on.
+        needed = {*steps[-newest:], *with_state[-newest:]}
+        weights = [step for step in steps if step not in needed and step not in stay]
+        states = [step for step in with_state if step not in needed and step in stay]
         return weights, states
+
+    def _has_state(self, step: int) -> bool:
+        return (self.folder.checkpoint(step) / "training").exists()
 
     def prune(self, newest: int = _KEEP) -> None:
         """Keep checkpoints that are not evaluated yet, those of `keep`, and the newest ones with

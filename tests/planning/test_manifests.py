@@ -113,8 +113,8 @@ def test_a_taint_that_is_none_is_refused(text):
 
 
 LARGE = {
-    "model": {"type": "pretrained", "path": "Qwen/Qwen3-8B"},
-    "task": {"type": "file", "path": "problems.jsonl"},
+    "model": {"type": "pretrained", "path": "Qwen/Qwen3-8B", "dtype": "bfloat16"},
+    "task": {"type": "file", "train": "a.jsonl", "benchmarks": {"held-out": "b.jsonl"}},
     "training": {"prompts_per_step": 8, "mini_batch_prompts": 8},
 }
 
@@ -312,7 +312,7 @@ def test_the_file_in_a_manifest_needs_no_other_file_and_gives_the_same_runs(comm
 def test_what_is_printed_can_run_there_or_what_it_lacks_is_said(command_line, tmp_path):
     on_cpus = "backend={type: verl, nodes: 2, ray: {type: address, address: auto}}"
     for words, why in (
-        ("verl-ci --kuberay", "backend.place.type: 'ray'"),
+        ("verl-ci --kuberay", "backend.place: unknown type 'ray'. Accepted: here"),
         ("environments/guessing --kuberay", "evaluation.place this machine"),
         ("chain --skypilot --set", "runs on verl need 'cuda'"),
     ):

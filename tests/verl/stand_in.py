@@ -21,23 +21,29 @@ def main():
     state = Path(told["trainer.default_local_dir"])
     model = Path(told["actor_rollout_ref.model.path"])
     done = int(told.get("trainer.resume_from_path", "_0").rpartition("_")[2])
+    total = int(told["trainer.total_training_steps"])
     told_here = state.parent / "stand-in"
     order = told_here.read_text() if told_here.exists() else os.environ.get("STAND_IN", "")
     what, when, gate = (*order.split(":"), "", "", "")[:3]
     with open(
         os.environ["VERL_FILE_LOGGER_PATH"], "wb", buffering=0
     ) as log:  # verl empties it, too
-        for step in range(done + 1, int(told["trainer.total_training_steps"]) + 1):
+        for step in range(done + 1, total + 1):
             data = {"reward": step / 10, "optimizer_step": 2 * step, "seconds_step": 0.1}
             data = {"theirs": 1} | {f"rpg/{name}": value for name, value in data.items()}
             folder = state / f"global_step_{step}"
-            ignore = shutil.ignore_patterns("checkpoint.json")
-            shutil.copytree(model, folder / "actor" / "huggingface", ignore=ignore)
-            (folder / "actor" / "model_world_size_1_rank_0.pt").write_bytes(b"weights")
+            whole = step % int(told["trainer.save_freq"]) == 0 or step == total
+            if whole or step in json.loads(told["rpg.save_steps"]):
+                ignore = shutil.ignore_patterns("checkpoint.json")
+                shutil.copytree(model, folder / "actor" / "huggingface", ignore=ignore)
+            if whole:
+                (folder / "actor" / "model_world_size_1_rank_0.pt").write_bytes(b"weights")
             log.write(json.dumps({"step": step, "data": data}).encode() + b"\n")
             record = {"format": 1, "step": step, "optimizer_step": 2 * step, "tokens": step}
-            (folder / ".rpg").write_text(json.dumps({**record, "reference": {}, "world_size": 1}))
-            (folder / ".rpg").replace(folder / "rpg.json")
+            record |= {"reference": {}, "world_size": 1, "resumable": whole}
+            if folder.exists():
+                (folder / ".rpg").write_text(json.dumps(record))
+                (folder / ".rpg").replace(folder / "rpg.json")
             if str(step) == when:
                 happen(what, gate)
 

@@ -9,6 +9,7 @@ import torch
 from rpg.backends.verl.overrides import Paths, plan
 from rpg.config.errors import ConfigError
 from rpg.errors import UserError
+from rpg.store.checkpoints import model_digest
 from tests.specs import load_run
 from tests.tiny import make_trainer
 from tests.verl.inside import (
@@ -86,6 +87,11 @@ def test_what_is_trained_samples_is_exported_merged_and_comes_back(model, sample
     assert set(served) == set(theirs)
     for name, value in served.items():
         assert value.equal(theirs[name]), name
+    worker.save_weights(str(tmp_path / "alone"))
+    assert not list((tmp_path / "alone").glob("*.pt")), "no state of a training"
+    assert model_digest(tmp_path / "alone/huggingface") == model_digest(
+        tmp_path / "actor/huggingface"
+    )
     ids = [list(batch.prompts[0]) + batch.tokens[0][: batch.lengths[0]].tolist()]
     logits = exported(torch.tensor(ids)).logits[0].log_softmax(-1)
     first = logits[len(batch.prompts[0]) - 1, batch.tokens[0, 0]]

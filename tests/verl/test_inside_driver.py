@@ -486,6 +486,8 @@ def test_only_a_checkpoint_with_our_record_counts(tmp_path):
         reference = {"renewed_at": 0, "average": 0.0, "kept": False}
         State(step, 4 * step, 100, reference, 1).write(tmp_path / f"global_step_{step}")
     (tmp_path / "global_step_11").mkdir()  # what a kill left behind
+    (tmp_path / "global_step_12").mkdir()
+    State(12, 48, 100, reference, 1, resumable=False).write(tmp_path / "global_step_12")
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("")
     assert newest(tmp_path).name == "global_step_10"
     assert State.read(newest(tmp_path)).optimizer_step == 40

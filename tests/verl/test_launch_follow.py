@@ -98,6 +98,34 @@ def test_a_driver_that_dies_says_why_and_is_gone_on_with(home, monkeypatch, how,
     assert steps(folder) == [(1, 1), (2, 1), (3, 2), (4, 2)]
 
 
+def test_steps_that_are_only_evaluated_have_weights_and_no_state(home, monkeypatch):
+    """Checkpoints at 3 and at the end, evaluations at 2, 4 and 6; killed after step 5."""
+    sparse = make_spec(
+        training={"steps": 6, "checkpoint_every": 3},
+        evaluation={"every": 2},
+        backend={"type": "verl"},
+    )
+    folder = make_run(home, "sparse", sparse)
+    monkeypatch.setenv("STAND_IN", "kill:5")
+    with pytest.raises(TrainingLost):
+        train(folder, home)
+
+    def with_state():
+        return sorted(
+            path.parents[1].name for path in folder.checkpoints.glob("*/training/global*")
+        )
+
+    assert folder.checkpoint_steps() == [0, 2, 3, 4]
+    assert with_state() == ["step-000003"], "which is kept although newer weights are there"
+    assert not list((folder.path / "verl").glob("global_step_*"))
+    monkeypatch.delenv("STAND_IN")
+    said = train(folder, home)
+    assert said[0].startswith("continuing after step 3 of 6")
+    assert steps(folder) == [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)]
+    assert folder.checkpoint_steps() == [0, 2, 3, 4, 6]
+    assert with_state() == ["step-000003", "step-000006"]
+
+
 def test_a_hang_is_ended_and_said(home, monkeypatch):
     folder = make_run(home, "hangs", spec(3, hang_minutes=0.15))
     monkeypatch.setenv("STAND_IN", "child:1")

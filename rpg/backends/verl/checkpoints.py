@@ -9,6 +9,8 @@ checkpoints/step-000040/model.safetensors, config.json, ...      merged by verl,
                             rpg.json           counters and reference schedule; written last,
                             atomically
 
+A step that is evaluated and is none of training.checkpoint_every has the model alone.
+
 A folder without rpg.json is what a kill left behind: verl's own latest_checkpointed_iteration.txt
 may be empty. Imports neither verl nor torch.
 """
@@ -47,6 +49,8 @@ class State:
     """`renewed_at`, `average`, `kept` (whether it has its own weights)."""
     world_size: int
     critic_updates: int = 0
+    resumable: bool = True
+    """Whether a training can go on from it; else it is the model alone."""
 
     def write(self, folder: Path) -> None:
         """Raises: StoreError"""
@@ -72,8 +76,9 @@ def finished(state: Path) -> list[tuple[int, Path]]:
 
 
 def newest(state: Path) -> Path | None:
-    """The last of :func:`finished`; None if there is none."""
-    return next((folder for _, folder in reversed(finished(state))), None)
+    """The last of :func:`finished` from which a training can go on; None if there is none."""
+    folders = [folder for _, folder in reversed(finished(state))]
+    return next((folder for folder in folders if State.read(folder).resumable), None)
 
 
 _UNUSED = (".bin", ".pt", ".pth", ".gguf", ".msgpack", ".h5", ".onnx")
@@ -96,7 +101,13 @@ class VerlCheckpoints(CheckpointFolder):
         """
         build = self._begin(step)
         model = source / "actor" / "huggingface"
-        self._fill(build, model, step, State.read(source).optimizer_step, self.bfloat16)
+        state = State.read(source)
+        self._fill(build, model, step, state.optimizer_step, self.bfloat16)
+        if not state.resumable:
+            self.publish(build, self.folder.checkpoint(step))
+            shutil.rmtree(source)
+            self.prune()
+            return
         with readable("write", build):
             fsync_tree(source)
             files = (p for p in sorted(source.rglob("*")) if p.is_file() and not self._exported(p))

@@ -47,7 +47,7 @@ class RpgOverrides(Section):
     staleness: int = Field(0, ge=0)
     """By how many rollouts the policy that samples lags behind the policy in training."""
     save_steps: tuple[int, ...] = ()
-    """Steps with a checkpoint besides those of trainer.save_freq."""
+    """Steps whose weights are saved besides the checkpoints of trainer.save_freq."""
     token_records: TokenRecords = TokenRecords()
     threads: Positive = 1
     """On a CPU: threads of each worker."""

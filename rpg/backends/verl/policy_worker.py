@@ -140,6 +140,17 @@ class PolicyWorker(ActorRolloutRefWorker):
             fsdp_weights.export_merged(self.actor.engine.module, folder, self.rank == 0)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def save_weights(self, local_path: str) -> None:
+        """The model alone, which is evaluated; no training can go on from it."""
+        manager = self.actor.engine.checkpoint_manager
+        contents = manager.checkpoint_save_contents
+        manager.checkpoint_save_contents = [part for part in contents if part == "hf_model"]
+        try:
+            self.save_checkpoint(local_path)
+        finally:
+            manager.checkpoint_save_contents = contents
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def load_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
         """verl's, or ours if another number of workers wrote it."""
         with fsdp_weights.resharding(

@@ -71,6 +71,8 @@ class Trainer(PPOTrainerSync):
         self.saved: Path | None = None
         """A checkpoint that lacks only rpg.json, because the metrics of its step are not written
         yet."""
+        self.resumable = True
+        """Whether `saved` holds what a training needs to go on."""
         self.progress = Progress()
         """Shown to people, and read by the launcher, which ends a run that shows no progress."""
 
@@ -336,18 +338,30 @@ class Trainer(PPOTrainerSync):
 
     def on_step_end(self) -> None:
         if self.global_steps in self.settings.save_steps and self.saved is None:
-            self._save_checkpoint()
+            self._save_weights()
         super().on_step_end()
 
-    def _save_checkpoint(self) -> None:
+    def _save_weights(self) -> None:
+        """The model alone, for its evaluation."""
+        folder = self._begin_checkpoint()
+        self.actor_rollout_wg.save_weights(str(folder / "actor"))
+        self.saved = folder
+        self.resumable = False
+
+    def _begin_checkpoint(self) -> Path:
         self.progress.begin("checkpoint", 0, "")
         folder = self.state / f"global_step_{self.global_steps}"
         shutil.rmtree(folder, ignore_errors=True)  # what a kill left behind
+        return folder
+
+    def _save_checkpoint(self) -> None:
+        folder = self._begin_checkpoint()
         if self.kept and self.reference.renewed_at:  # before that it is the initial model
             self.actor_rollout_wg.save_reference(str(folder / "reference"))
         super()._save_checkpoint()
         self.prefetch.save(folder)
         self.saved = folder
+        self.resumable = True
 
     def _finish_checkpoint(self) -> None:
         """The checkpoint counts from here on: all files of its step are written, metrics
@@ -362,7 +376,8 @@ class Trainer(PPOTrainerSync):
         }
         workers = self.resource_pool_manager.get_n_gpus()
         counters = self.global_steps, self.optimizer_step, self.tokens
-        State(*counters, reference, workers, self.critic_updates).write(self.saved)
+        state = State(*counters, reference, workers, self.critic_updates, self.resumable)
+        state.write(self.saved)
         self.saved = None
 
     def on_validate_begin(self) -> None:
