@@ -18,7 +18,7 @@ from rpg.config.reward import CorrectnessReward, EnvironmentReward, Rewards
 from rpg.config.section import ADDRESS, NAME, OPERATES, SEED, Section
 from rpg.config.task import ChainTask, EnvironmentTask, RewardVerifier, Task
 from rpg.config.tracking import Trackers
-from rpg.config.training import Rollout, Training
+from rpg.config.training import Rollout, Training, has_8bit_moments
 
 ENTRY = ("name", "preset")
 """What chooses an entry of the catalogue; everything else is a setting of it."""
@@ -156,6 +156,11 @@ class RunSpec(Section):
             raise ValueError(
                 f"training.optimizer.decay_vectors false: in backend {name} all weights decay; "
                 f"accepted: true, {remedy}"
+            )
+        if has_8bit_moments(self.training.optimizer):
+            raise ValueError(
+                f"training.optimizer.moments 8bit: not supported by backend {name}; "
+                f"accepted: float32, {remedy}"
             )
         if dtype != "same":
             raise ValueError(

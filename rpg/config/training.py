@@ -39,6 +39,10 @@ class AdamW(Section):
     decay_vectors: bool = True
     """Whether norms and biases decay, too. verl decays all weights (true); transformers' trainer
     and TRL leave these out (false)."""
+    moments: Literal["float32", "8bit"] = "float32"
+    """How both moments of a weight are kept: `8bit` takes 2 bytes a weight in place of 8, in blocks
+    of 256 with a scale each (bitsandbytes; Dettmers et al., arXiv 2110.02861). Embedded trainer
+    only."""
     warmup_steps: Annotated[int, Field(ge=0), INTERVAL] = 0
     """In optimizer steps."""
     schedule: Schedule = "constant"
@@ -61,6 +65,10 @@ class ScheduleFreeAdamW(Section):
 
 
 Optimizer = Annotated[AdamW | ScheduleFreeAdamW, Field(discriminator="type"), default_type("adamw")]
+
+
+def has_8bit_moments(optimizer: AdamW | ScheduleFreeAdamW) -> bool:
+    return isinstance(optimizer, AdamW) and optimizer.moments == "8bit"
 
 
 class TokenRecords(Section):

@@ -17,6 +17,7 @@ import psutil
 from rpg.config.model import KNOWN_MODELS, located
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import FileTask, MathTask, is_name
+from rpg.config.training import has_8bit_moments
 from rpg.config.verl_keys import sections, unknown
 from rpg.planning.gpu_estimate import Assumptions, problems_of
 from rpg.planning.space import disk, memory, with_backend
@@ -161,6 +162,8 @@ def missing_packages(specs: Sequence[RunSpec]) -> list[str]:
     for spec in specs:
         if spec.model.lora and spec.backend.type == "local":
             required["peft"] = "model.lora"
+        if has_8bit_moments(spec.training.optimizer):
+            required["bitsandbytes"] = "training.optimizer.moments"
         if spec.backend.type == "verl":
             required |= {"ray": "backend.type: verl", "verl": "backend.type: verl"}
             server = spec.backend.rollout.type

@@ -13,6 +13,7 @@ from rpg.config.backend import LocalBackend, VerlBackend
 from rpg.config.evaluation import VllmEngineSpec
 from rpg.config.model import TinyModel, bfloat16
 from rpg.config.run_spec import RunSpec
+from rpg.config.training import has_8bit_moments
 from rpg.planning.model_shapes import Shape, shape_and_source, shape_of, tiny_shape
 from rpg.store.token_records import FILE_BYTES as RECORD_BYTES
 from rpg.store.token_records import TOKEN_BYTES as RECORDED_TOKEN_BYTES
@@ -24,6 +25,8 @@ HALF = 2  # bytes of a weight in a checkpoint of a training that computes in bfl
 MOMENTS = 2
 """Numbers per weight that either optimizer keeps: two moments, or one and the schedule-free
 iterate."""
+BLOCK = 256
+"""Moments of 8 bits share a float32 scale in blocks of so many."""
 FILES_BYTES = 12_000
 """Per checkpoint: config, tokenizer, headers and digests; in later checkpoints most of them are
 links."""
@@ -43,6 +46,13 @@ TOKEN_BYTES = {"tiny": 0.3, "pretrained": 1.5}
 """A graded sample, compressed: names and grade, and per token of text one character in tiny models,
 about four in others."""
 RESPONSE_SHARE = 0.5  # mean length of a response, as a fraction of the limit
+
+
+def moment_bytes(spec: RunSpec) -> float:
+    """Of both numbers that the optimizer keeps of a weight."""
+    if has_8bit_moments(spec.training.optimizer):
+        return MOMENTS * (1 + FLOAT / BLOCK)
+    return float(MOMENTS * FLOAT)
 
 
 @dataclass(frozen=True)
@@ -85,7 +95,11 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
         "kl_above",
         "ema",
     )
-    copies = MOMENTS + (half or verl) + share * (copied + (0 if verl else spec.rollout.staleness))
+    copies = (
+        moment_bytes(spec) / FLOAT
+        + (half or verl)
+        + share * (copied + (0 if verl else spec.rollout.staleness))
+    )
     copies += (1 + MOMENTS) * (algorithm.advantage.type == "gae")  # a critic
     trained = parameters
     if lora and verl:  # only the weights
@@ -225,7 +239,7 @@ def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
     copies = (spec.algorithm.needs_reference and teacher is None) + r.staleness
     rounded = r.sampler.dtype != "same"
     weight_bytes = HALF if spec.half_weights() else FLOAT  # bytes of a weight in computations
-    trained = FLOAT * (1 + MOMENTS) + weight_bytes  # gradient and moments with it
+    trained = FLOAT + moment_bytes(spec) + weight_bytes  # gradient and moments with it
     trained += FLOAT * spec.half_weights()  # the master
     trained *= 1 + (spec.algorithm.advantage.type == "gae")  # a critic
     trained += weight_bytes * copies

@@ -16,7 +16,8 @@ from schedulefree import AdamWScheduleFree
 from torch import Tensor, nn
 
 from rpg.backends.learning_rates import rate_factor
-from rpg.config.training import AdamW, ScheduleFreeAdamW
+from rpg.config.training import AdamW, ScheduleFreeAdamW, has_8bit_moments
+from rpg.errors import UserError, install_command
 
 
 def halve_weights(model: nn.Module) -> None:
@@ -58,6 +59,9 @@ def _move_gradient(master: Tensor, weight: Tensor) -> None:
 
 
 Settings = AdamW | ScheduleFreeAdamW
+_STEP = "step"
+"""In an optimizer's state of a weight: how many updates it got. torch keeps a tensor, bitsandbytes
+a number."""
 
 
 def _groups(masters: Sequence[Tensor], settings: Settings) -> list[dict[str, Any]]:
@@ -72,6 +76,22 @@ def _groups(masters: Sequence[Tensor], settings: Settings) -> list[dict[str, Any
         {"params": vectors, "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]
+
+
+def _adamw(groups: list[dict[str, Any]], settings: Settings) -> Any:
+    if not has_8bit_moments(settings):
+        return torch.optim.AdamW(
+            groups, lr=settings.learning_rate, betas=settings.betas, fused=True
+        )
+    try:
+        from bitsandbytes.optim import AdamW8bit  # noqa: PLC0415 (optional)
+    except ImportError:
+        raise UserError(
+            "training.optimizer.moments: 8bit needs the package bitsandbytes, which is not "
+            f"installed; install it with: {install_command('quantized')}"
+        ) from None
+    # Tensors of fewer numbers than a block are kept in float32, as bitsandbytes advises.
+    return AdamW8bit(groups, lr=settings.learning_rate, betas=settings.betas)
 
 
 class Optimizer:
@@ -103,6 +123,7 @@ class Optimizer:
         self.masters = make_master_weights(model) if half_weights else self.parameters
         groups = _groups(self.masters, settings)
         self.averaged = isinstance(settings, ScheduleFreeAdamW)
+        self._counts_by_hand = has_8bit_moments(settings)
         if self.averaged:
             self._inner: Any = AdamWScheduleFree(
                 groups,
@@ -111,9 +132,7 @@ class Optimizer:
                 warmup_steps=settings.warmup_steps,
             )
         else:
-            self._inner = torch.optim.AdamW(
-                groups, lr=settings.learning_rate, betas=settings.betas, fused=True
-            )
+            self._inner = _adamw(groups, settings)
 
     def rollout_mode(self) -> None:
         if self.averaged:
@@ -169,10 +188,10 @@ class Optimizer:
     def tensors(self) -> dict[str, Tensor]:
         """State tensors by `<parameter>/<name of the state>`, for a safetensors file."""
         return {
-            f"{name}/{key}": value
+            f"{name}/{key}": value if isinstance(value, Tensor) else torch.tensor(value)
             for name, master in zip(self.names, self.masters, strict=True)
             for key, value in self._inner.state.get(master, {}).items()
-            if isinstance(value, Tensor)
+            if isinstance(value, Tensor) or (key == _STEP and self._counts_by_hand)
         }
 
     def numbers(self) -> dict[str, Any]:
@@ -189,7 +208,8 @@ class Optimizer:
         for name, value in tensors.items():
             parameter, _, key = name.rpartition("/")
             master = masters[parameter]
-            self._inner.state[master][key] = value.to(master.device)
+            by_hand = key == _STEP and self._counts_by_hand
+            self._inner.state[master][key] = int(value) if by_hand else value.to(master.device)
         for group in self._inner.param_groups:
             decay = group["weight_decay"]
             group.update({key: numbers[key] for key in self.numbers()})
