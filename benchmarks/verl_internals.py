@@ -41,6 +41,7 @@ BY_OBJECT = {
     "verl.workers.engine.base:BaseEngine.train_batch",
     "verl.workers.engine.base:BaseEngine.get_per_tensor_param",
     "verl.utils.checkpoint.fsdp_checkpoint_manager:FSDPCheckpointManager.load_checkpoint",
+    "verl.utils.checkpoint.fsdp_checkpoint_manager:FSDPCheckpointManager.should_save_hf_model",
 }
 """Used of objects that verl hands us, or that it makes itself (docs/verl.md)."""
 
