@@ -59,9 +59,6 @@ class BackendSection(Section):
     needs: ClassVar[tuple[str, ...]] = ()
     """Packages that must be installed on this machine before a run can start; empty if the back end
     checks this itself."""
-    fills_machine: ClassVar[bool] = False
-    """A run uses all processors it is given, so by default the runs of a sweep start one at a time.
-    """
 
     is_embedded: ClassVar[bool] = False
     """It compares whole distributions, averages a reference, and draws from a rounded policy or
@@ -73,8 +70,9 @@ class BackendSection(Section):
         return 1
 
     def shares_machine(self) -> bool:
-        """Whether the runs of a sweep may start beside each other."""
-        return not self.fills_machine
+        """Whether the runs of a sweep start beside each other by default: not where each uses all
+        processors it is given."""
+        return True
 
     def node(self) -> "Node":
         """What a run occupies as a job of its own."""
@@ -323,8 +321,6 @@ class VerlBackend(BackendSection):
     """Settings of verl that have no field here, by their dotted names, e.g.
     `{actor_rollout_ref.rollout.max_num_seqs: 128}` (table in docs/verl.md). A leading `+` marks a
     name that verl's own configuration lacks."""
-
-    fills_machine: ClassVar[bool] = True
 
     def shares_machine(self) -> bool:
         return isinstance(self.place, OnSlurm)
