@@ -247,7 +247,7 @@ def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
     if lora:
         # Fixed weights; while float32 samples, also a copy with the adapters merged.
         copies_of_base = 1 + (not bfloat16(model)) + rounded
-        held = shape.parameters * weight_bytes * copies_of_base
+        held: float = shape.parameters * weight_bytes * copies_of_base
         held += shape.adapter_parameters(lora) * trained
     else:
         held = shape.parameters * (trained + weight_bytes * rounded)
