@@ -14,6 +14,7 @@ from rpg.config.section import (
     ROWS_AT_ONCE,
     SECONDS,
     TOKENS,
+    Fraction,
     Positive,
     Section,
     default_type,
@@ -41,6 +42,19 @@ class RewardSection(Section):
         return self.name or self.type
 
 
+class Corruption(Section):
+    """Errors that are added to the verdict on purpose, to study how wrong a grader may be."""
+
+    false_positive: Fraction = 0.0
+    """Share of the wrong responses that are rewarded as right."""
+    false_negative: Fraction = 0.0
+    """Share of the right responses that are rewarded as wrong."""
+    by: Literal["sample", "response"] = "sample"
+    """`sample`: every response of a rollout has its own chance. `response`: the same response to
+    the same problem is always judged alike, so that errors can be exploited. Both follow from the
+    run's seed."""
+
+
 class CorrectnessReward(RewardSection):
     """The verdict of the task's verifier. The paper's recipe gives +1 and -1 (App. H)."""
 
@@ -49,6 +63,8 @@ class CorrectnessReward(RewardSection):
     """Value of a correct response."""
     wrong: float = -1.0
     """Value of any other response."""
+    corrupt: Corruption = Corruption()
+    """In training only: accuracies and evaluations keep the verifier's verdict."""
 
 
 class FormatReward(RewardSection):

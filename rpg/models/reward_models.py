@@ -2,16 +2,28 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Protocol
 
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerBase
 
-from rpg.config.reward import ModelReward
+from rpg.config.reward import CorrectnessReward, ModelReward, RewardSection
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import chat_of
+from rpg.models import seeds
 from rpg.models.model_loading import ModelError, complete
 from rpg.tasks import verifier_of
 from rpg.tasks.rewards.scoring import Answered, Judge, Scorer, Sources
+
+
+class ErrorSettings(Protocol):
+    """What decides about errors of grading: a run, or the settings of a verl job."""
+
+    @property
+    def reward(self) -> Sequence[RewardSection]: ...
+
+    @property
+    def seed(self) -> int: ...
 
 
 def scorer_of(spec: RunSpec, sources: Sources | None = None) -> Scorer:
@@ -28,6 +40,25 @@ def scorer_of(spec: RunSpec, sources: Sources | None = None) -> Scorer:
         prefix=chat_of(spec.task).prefix,
         prefix_every_turn=getattr(spec.task, "reply", "") is None,
     )
+
+
+def error_draw(
+    spec: ErrorSettings, place: tuple[int, int, int], problem: str, response: str
+) -> float | None:
+    """The number that decides whether the verdict on a response of a rollout is turned; None where
+    no verdict is.
+
+    `place` is the response's step, round and row. Equal for equal arguments, so that a resumed run
+    and the other back end make the same errors.
+    """
+    for part in spec.reward:
+        if not isinstance(part, CorrectnessReward):
+            continue
+        errors = part.corrupt
+        if errors.false_positive or errors.false_negative:
+            key = place if errors.by == "sample" else (problem, response)
+            return seeds.number(spec.seed, "grading error", *key) / 2**63
+    return None
 
 
 def judge(part: ModelReward, device: str = "cpu") -> Judge:

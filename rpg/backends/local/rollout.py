@@ -24,12 +24,12 @@ from rpg.models import seeds
 from rpg.models.conversations import Conversations, Talk, turn_metrics
 from rpg.models.decoding import Samples, SamplingPlan, joined
 from rpg.models.policy import Policy
-from rpg.models.reward_models import scorer_of
+from rpg.models.reward_models import error_draw, scorer_of
 from rpg.models.tokenizer import encode_prompts
 from rpg.models.truncated_sampling import restriction_of
 from rpg.models.warm_start import demonstration_batch
 from rpg.tasks import Problem, demonstrations_of, load_problems
-from rpg.tasks.rewards.scoring import Answered, Sources, overlong_punishment, parts_of
+from rpg.tasks.rewards.scoring import Answered, Sources, overlong_punishment
 
 Seconds = dict[str, float]
 """Durations by phase."""
@@ -222,14 +222,20 @@ class Roller:
                 samples = policy.sample(prompts, plan)
         sampled = time.perf_counter()
         progress.begin("reward", rows, "responses")
-        graded = self._grade(policy, samples, problems, talks)
+        graded = self._grade(policy, samples, problems, talks, (step, round_))
         seconds["rollout"] += sampled - began
         seconds["reward"] += time.perf_counter() - sampled
         return graded
 
     def _grade(
-        self, policy: Policy, samples: Samples, problems: Sequence[Problem], talks: Sequence[Talk]
+        self,
+        policy: Policy,
+        samples: Samples,
+        problems: Sequence[Problem],
+        talks: Sequence[Talk],
+        place: tuple[int, int],
     ) -> Graded:
+        """`place` is the rollout's step and round."""
         spec = self.spec
         truncated = samples.truncated.tolist()
         lengths = samples.batch.written.tolist()
@@ -245,6 +251,10 @@ class Roller:
                 a._replace(response="".join(t.turns), last=t.turns[-1], earned=t.earned)
                 for a, t in pairs
             ]
+        for row, a in enumerate(answered):
+            problem = problems[row // spec.rollout.group_size]
+            draw = error_draw(spec, (*place, row), problem.id, a.response)
+            answered[row] = a._replace(error_draw=draw)
         scored = self.scorer.score(answered)
         earned = rewards = [response.reward for response in scored]
         overlong = spec.algorithm.overlong
@@ -256,7 +266,7 @@ class Roller:
                 for value, tokens in zip(earned, lengths, strict=True)
             ]
         tensor = partial(torch.tensor, device=samples.log_prob.device)
-        parts = {} if self.scorer.plain else {k: tensor(v) for k, v in parts_of(scored).items()}
+        parts = {name: tensor(v) for name, v in self.scorer.training_parts(scored).items()}
         correct = tensor([response.grade.correct for response in scored])
         turns = turn_metrics([talk.counts for talk in talks])
         return Graded(samples, tensor(rewards), correct, tensor(earned), parts, turns)

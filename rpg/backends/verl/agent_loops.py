@@ -5,7 +5,6 @@ Instead of verl's random ids, prompts have names of step, round and place: `s3r0
 """
 
 import functools
-import re
 from typing import Any
 
 import ray
@@ -15,16 +14,9 @@ from rpg.backends.prompts import LARGEST_REFILL
 from rpg.backends.verl.agent_turns import AgentTurns
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.backends.verl.overrides import HUGGINGFACE
-from rpg.backends.verl.responses import problem_in, write_error
+from rpg.backends.verl.responses import place_of, problem_in, write_error
 from rpg.errors import UserError
 from rpg.models import seeds
-
-_NAME = re.compile(r"s(\d+)r(\d+)p(\d+)")
-
-
-def prompt_name(step: int, round_: int, place: int) -> str:
-    """The uid of a prompt. No underscore: verl's keys are `<uid>_<response>_<turn>`."""
-    return f"s{step}r{round_}p{place:05d}"
 
 
 class SeededWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
@@ -43,10 +35,9 @@ class SeededWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
             parameters["stop"] = list(self.settings.stop)
         if self.settings.validation_min_p and trajectory["validate"]:
             parameters["min_p"] = self.settings.validation_min_p
-        name = _NAME.fullmatch(str(kwargs["uid"]))
-        if name:
-            step, round_, place = map(int, name.groups())
-            row = place * self.settings.group_size + kwargs["session_id"]
+        place = place_of(kwargs, self.settings.group_size)
+        if place is not None:
+            step, round_, row = place
             parameters |= self._randomness(step, round_, row)
             if self.turns is not None:
                 key = f"{self.settings.seed} rollout {step} {round_} {row}"

@@ -27,8 +27,8 @@ from verl.utils.tensordict_utils import get_tensordict
 
 from rpg.backends.prompts import PromptOrder
 from rpg.backends.verl import rollout
-from rpg.backends.verl.agent_loops import prompt_name
 from rpg.backends.verl.job_settings import JobSettings
+from rpg.backends.verl.responses import prompt_name
 from rpg.backends.verl.rollout import Group, Rollout
 from rpg.errors import UserError
 from rpg.store.atomic_files import atomic_write_json, read_json_object

@@ -1,6 +1,7 @@
 """What the agent loops and the grader of a verl job both know: a row's problem, whether a response
 ended, why one failed."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,24 @@ from rpg.tasks.preparation import problem_of
 ERROR = "reward-error.txt"
 """Beside verl's checkpoints: why a response could not be drawn or graded. verl only tells the
 driver that one failed."""
+
+
+_NAME = re.compile(r"s(\d+)r(\d+)p(\d+)")
+
+
+def prompt_name(step: int, round_: int, place: int) -> str:
+    """The uid of a prompt. No underscore: verl's keys are `<uid>_<response>_<turn>`."""
+    return f"s{step}r{round_}p{place:05d}"
+
+
+def place_of(row: Mapping[str, Any], group_size: int) -> tuple[int, int, int] | None:
+    """Step, round and row of a training response, from the name of its prompt and its number in
+    the group. None for a response of verl's validation, whose prompts have random names."""
+    name = _NAME.fullmatch(str(row.get("uid")))
+    if name is None:
+        return None
+    step, round_, place = map(int, name.groups())
+    return step, round_, place * group_size + int(row["session_id"])
 
 
 def problem_in(row: Mapping[str, Any]) -> Problem:

@@ -9,11 +9,11 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from rpg.backends.verl.gathering import Gathering
 from rpg.backends.verl.job_settings import JobSettings
-from rpg.backends.verl.responses import Endings, problem_in, write_error
-from rpg.models.reward_models import judge
+from rpg.backends.verl.responses import Endings, place_of, problem_in, write_error
+from rpg.models.reward_models import error_draw, judge
 from rpg.store.atomic_files import read_json_object
 from rpg.tasks import Problem
-from rpg.tasks.rewards.scoring import Answered, Scored, Scorer, overlong_punishment, parts_of
+from rpg.tasks.rewards.scoring import Answered, Scored, Scorer, overlong_punishment
 
 
 class VerlResponse(NamedTuple):
@@ -23,6 +23,8 @@ class VerlResponse(NamedTuple):
     problem: Problem
     turns: Mapping[str, Any] | None = None
     """What an agent loop with an environment says of it (agent_turns.py)."""
+    place: tuple[int, int, int] | None = None
+    """Step, round and row of a training response; None in verl's validation."""
 
 
 class VerifierManager(RewardManagerBase):
@@ -52,7 +54,8 @@ class VerifierManager(RewardManagerBase):
         tokens = response[:length].tolist()
         fields = row.non_tensor_batch
         turns = (fields.get("tool_extra_fields") or {}).get("turns")
-        return await self.gathering.ask(VerlResponse(tokens, problem_in(fields), turns))
+        place = place_of(fields, self.settings.group_size)
+        return await self.gathering.ask(VerlResponse(tokens, problem_in(fields), turns, place))
 
     def _score_or_tell(self, batch: Sequence[VerlResponse]) -> list[dict[str, Any]]:
         try:
@@ -63,17 +66,25 @@ class VerifierManager(RewardManagerBase):
 
     def score(self, batch: Sequence[VerlResponse]) -> list[dict[str, Any]]:
         """What verl keeps about each response."""
-        answered = [self._answered(response) for response in batch]
+        answered = [self._with_error_draw(response) for response in batch]
         scored = self.scorer.score(answered)
-        parts = {} if self.scorer.plain else parts_of(scored)
+        parts = self.scorer.training_parts(scored)
         columns = {f"reward_{name}": values for name, values in parts.items()}
         rows = [
             {name: values[row] for name, values in columns.items()} for row in range(len(batch))
         ]
         return [self._result(*row) for row in zip(scored, answered, rows, strict=True)]
 
+    def _with_error_draw(self, response: VerlResponse) -> Answered:
+        answered = self._answered(response)
+        if response.place is None:
+            return answered
+        problem = response.problem.id
+        draw = error_draw(self.settings, response.place, problem, answered.response)
+        return answered._replace(error_draw=draw)
+
     def _answered(self, response: VerlResponse) -> Answered:
-        tokens, problem, turns = response
+        tokens, problem, turns, _ = response
         asked = problem.answer, problem.asked(), problem.columns
         if turns is not None:
             said = turns["said"]

@@ -29,6 +29,8 @@ Sources = Mapping[str, Sequence[Mapping[str, str]]]
 (rpg.config.code)."""
 SCORE = "answer_score"
 """Among the parts of a reward: what a verifier with scores gave the answer."""
+ERROR = "grading_errors"
+"""Among the parts of a reward: 1 where a verdict was turned on purpose, else 0."""
 
 
 class Answered(NamedTuple):
@@ -48,6 +50,9 @@ class Answered(NamedTuple):
     """The last turn, which is graded, of a response in which an environment has turns."""
     earned: float | None = None
     """What the environment's `get_reward` returned."""
+    error_draw: float | None = None
+    """In a training with errors of grading (rpg.config.reward.Corruption): a number from 0 to 1
+    below whose rate the verdict is turned. None: the verdict stands, as in every evaluation."""
 
 
 Judge = Callable[[Sequence[Answered]], Sequence[float]]
@@ -114,6 +119,8 @@ class Scorer(AbstractContextManager["Scorer"]):
         for grade in grades:
             parts.append({} if grade.score is None else {SCORE: grade.score})
         for section in self.reward:
+            if isinstance(section, CorrectnessReward):
+                _note_errors(section, answered, grades, parts)
             for name, weight, values in self._values(section, answered, grades):
                 for row, value in enumerate(values):
                     parts[row][name] = value
@@ -125,6 +132,12 @@ class Scorer(AbstractContextManager["Scorer"]):
                 for total in totals
             ]
         return [Scored(*columns) for columns in zip(totals, grades, parts, strict=True)]
+
+    def training_parts(self, scored: Sequence[Scored]) -> dict[str, list[float]]:
+        """Each part's value of each response, for the metrics of a training step. None where the
+        reward is nothing but the verifier's verdict."""
+        corrupted = any(ERROR in response.parts for response in scored)
+        return {} if self.plain and not corrupted else parts_of(scored)
 
     def _graded_text(self, answered: Answered) -> str:
         """The last turn, with the prefix that it began with."""
@@ -146,7 +159,10 @@ class Scorer(AbstractContextManager["Scorer"]):
             return named
         values: Sequence[float | None]
         if isinstance(part, CorrectnessReward):
-            values = [_between(part, grade) for grade in grades]
+            values = [
+                _wrongly_judged(part, grade) if _is_error(part, a, grade) else _between(part, grade)
+                for a, grade in zip(answered, grades, strict=True)
+            ]
         elif isinstance(part, EnvironmentReward):
             values = [a.earned for a in answered]
         elif isinstance(part, FormatReward):
@@ -178,6 +194,32 @@ def _between(part: CorrectnessReward, grade: Grade) -> float:
     if grade.score is None:
         return part.right if grade.correct else part.wrong
     return part.wrong + (part.right - part.wrong) * grade.score
+
+
+def _is_error(part: CorrectnessReward, answered: Answered, grade: Grade) -> bool:
+    """Whether the verdict on this response is turned in the reward."""
+    if answered.error_draw is None:
+        return False
+    errors = part.corrupt
+    rate = errors.false_negative if grade.correct else errors.false_positive
+    return answered.error_draw < rate
+
+
+def _wrongly_judged(part: CorrectnessReward, grade: Grade) -> float:
+    """The value of the other verdict."""
+    return part.wrong if grade.correct else part.right
+
+
+def _note_errors(
+    part: CorrectnessReward,
+    answered: Sequence[Answered],
+    grades: Sequence[Grade],
+    parts: Sequence[dict[str, float | None]],
+) -> None:
+    """Add to the parts of each response whether its verdict was turned, where that can be."""
+    for a, grade, values in zip(answered, grades, parts, strict=True):
+        if a.error_draw is not None:
+            values[ERROR] = float(_is_error(part, a, grade))
 
 
 def parts_of(scored: Sequence[Scored]) -> dict[str, list[float]]:
