@@ -42,6 +42,17 @@ REPEATED = 0.8
 """Share of responses with the same answer, whatever was asked."""
 UNREAD = 0.02
 """Share of responses whose answer can be found but not read."""
+FALLEN = 0.05
+"""How far held-out accuracy is below its best from which on a rising reward is suspicious."""
+SURE = 3.0
+"""Standard errors of a difference from which on it is no accident."""
+
+
+class Mean(NamedTuple):
+    """A mean with its standard error."""
+
+    value: float
+    error: float
 
 
 class Finding(NamedTuple):
@@ -113,6 +124,32 @@ def of_unread(
     )
     yield Finding(
         f"unread: {benchmark}", evidence, "; ".join(f"{form} ({count})" for form, count in most)
+    )
+
+
+def of_held_out(
+    benchmark: str,
+    steps: tuple[int, int],
+    reward: tuple[Mean, Mean],
+    accuracy: tuple[Mean, Mean],
+) -> Iterator[Finding]:
+    """Findings from the training reward and the held-out accuracy at the step of the best
+    evaluation and at that of the last one."""
+    best, last = accuracy
+    before, after = reward
+    fallen = best.value - last.value
+    risen = after.value - before.value
+    has_fallen = fallen >= FALLEN and fallen > SURE * math.hypot(best.error, last.error)
+    has_risen = risen > SURE * math.hypot(before.error, after.error)
+    if not (has_fallen and has_risen):  # also where an error is unknown (NaN)
+        return
+    yield Finding(
+        f"reward apart: {benchmark}",
+        f"from step {steps[0]} to {steps[1]} the training reward rose from {before.value:+.3f} to "
+        f"{after.value:+.3f} and the accuracy on {benchmark} fell from {best.value:.3f} to "
+        f"{last.value:.3f}",
+        "the reward pays for something else than right answers, or the training problems are "
+        "learnt by heart; read the responses with the highest rewards (dashboard, Run)",
     )
 
 

@@ -15,7 +15,7 @@ import pandas
 from rpg import stats
 from rpg.report import diagnostics
 from rpg.report.comparison import UNSEEN, History, judge
-from rpg.report.diagnostics import Finding
+from rpg.report.diagnostics import Finding, Mean
 from rpg.report.selection import MEAN, Selection, select
 from rpg.report.spending import Equal, price
 from rpg.store import Layout, StoreError, queries
@@ -163,5 +163,17 @@ def _findings(db: Database, sweep: str) -> dict[str, list[Finding]]:
         )
         of_run += diagnostics.of_unread(
             row.benchmark, int(row.step), row.unread, forms, (row.accuracy, second_reading)
+        )
+    for row in queries.reward_and_held_out(db, sweep, diagnostics.WINDOW).itertuples():
+        findings.setdefault(row.run, []).extend(
+            diagnostics.of_held_out(
+                row.benchmark,
+                (int(row.best_step), int(row.last_step)),
+                (
+                    Mean(row.reward_best, row.reward_best_error),
+                    Mean(row.reward_last, row.reward_last_error),
+                ),
+                (Mean(row.best, row.best_error), Mean(row.last, row.last_error)),
+            )
         )
     return findings

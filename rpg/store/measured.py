@@ -248,6 +248,46 @@ def health_metrics(
     return rows
 
 
+def reward_and_held_out(db: Database, sweep: str, window: int) -> pandas.DataFrame:
+    """For each current run and benchmark whose best evaluation is at least `window` steps before
+    its last one: run, benchmark, best_step, last_step, accuracy and standard error of the problems
+    at both (best, best_error, last, last_error), and mean and standard error of the training reward
+    in the `window` steps up to both (reward_best, ...; the first steps where there are fewer).
+    """
+    if "reward" not in metric_names(db):
+        return pandas.DataFrame(columns=["run"])
+    return frame(
+        db,
+        """WITH ends AS (
+               SELECT e.sweep, e.run, e.benchmark,
+                      min_by(e.step, (-e.accuracy, e.step)) AS best_step,
+                      max(e.step) AS last_step
+               FROM evals e JOIN runs r USING (sweep, run)
+               WHERE r.sweep = $1 AND r.superseded IS NULL
+               GROUP BY ALL HAVING last_step >= greatest(best_step, $2) + $2)
+           SELECT n.run, n.benchmark, n.best_step, n.last_step,
+                  any_value(b.accuracy) AS best, any_value(b.standard_error) AS best_error,
+                  any_value(l.accuracy) AS last, any_value(l.standard_error) AS last_error,
+                  avg(m.reward) FILTER (m.step <= greatest(n.best_step, $2)) AS reward_best,
+                  stddev_samp(m.reward) FILTER (m.step <= greatest(n.best_step, $2)) / sqrt($2)
+                      AS reward_best_error,
+                  avg(m.reward) FILTER (m.step > n.last_step - $2) AS reward_last,
+                  stddev_samp(m.reward) FILTER (m.step > n.last_step - $2) / sqrt($2)
+                      AS reward_last_error
+           FROM ends n
+           JOIN evals b ON (b.sweep, b.run, b.benchmark, b.step)
+                         = (n.sweep, n.run, n.benchmark, n.best_step)
+           JOIN evals l ON (l.sweep, l.run, l.benchmark, l.step)
+                         = (n.sweep, n.run, n.benchmark, n.last_step)
+           JOIN metrics m ON (m.sweep, m.run) = (n.sweep, n.run)
+                         AND m.step <= n.last_step
+                         AND (m.step > n.last_step - $2 OR
+                              (m.step > n.best_step - $2 AND m.step <= greatest(n.best_step, $2)))
+           GROUP BY ALL ORDER BY ALL""",
+        [sweep, window],
+    )
+
+
 def identical_variants(db: Database, sweep: str) -> list[list[str]]:
     """Groups of variants whose runs agree in every number of every step (but times) and in every
     graded sample."""

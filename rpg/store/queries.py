@@ -20,6 +20,7 @@ from rpg.store.measured import health_metrics as health_metrics
 from rpg.store.measured import identical_variants as identical_variants
 from rpg.store.measured import metric_curves as metric_curves
 from rpg.store.measured import problem_scores as problem_scores
+from rpg.store.measured import reward_and_held_out as reward_and_held_out
 from rpg.store.measured import rules as rules
 from rpg.store.measured import run_evals as run_evals
 from rpg.store.measured import run_metrics as run_metrics

@@ -554,3 +554,25 @@ def test_responses_drawn_some_at_a_time_are_those_drawn_at_once(home):
         assert samples.batch.tokens.equal(rollouts[None].batch.tokens)
         assert torch.allclose(samples.log_prob, rollouts[None].log_prob, atol=1e-5)
         assert samples.batch.prompts == rollouts[None].batch.prompts
+
+
+ALWAYS_WRONG = {"corrupt": {"false_positive": 1.0, "false_negative": 1.0}}
+
+
+def test_an_always_wrong_grader_is_in_the_reward_and_in_no_accuracy(home):
+    (true,) = trained(home, steps=1)[1]
+    (false,) = trained(home, steps=1, reward=ALWAYS_WRONG)[1]
+    assert false["accuracy"] == true["accuracy"]
+    assert false["reward"] == pytest.approx(-true["reward"])
+    assert false["reward_grading_errors"] == 1.0
+    assert "reward_grading_errors" not in true
+
+
+def test_a_resumed_training_makes_the_same_errors(home):
+    corrupt = {"false_positive": 0.3, "false_negative": 0.2}
+    changes = {"reward": {"corrupt": corrupt}, "seed": 5}
+    whole = trained(home, steps=2, **changes)[1]
+    assert 0 < whole[1]["reward_grading_errors"] < 1
+    again = make(home, **changes)
+    again.step(1)
+    assert plain(again.step(2)) == whole[1]

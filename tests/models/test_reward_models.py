@@ -12,10 +12,11 @@ from transformers import (
 from rpg.config.reward import ModelReward
 from rpg.config.task import MarkerVerifier
 from rpg.models.model_loading import ModelError
-from rpg.models.reward_models import judge
+from rpg.models.reward_models import error_draw, judge
 from rpg.models.tokenizer import build_tokenizer
 from rpg.tasks.rewards.scoring import Answered, Scorer
 from tests.models.test_lean import model
+from tests.tiny import make_spec
 
 TEMPLATE = (
     "{% for message in messages %}{{ message['role'][0] }}:{{ message['content'] }}{{ eos_token "
@@ -125,3 +126,29 @@ def test_what_is_no_reward_model_is_said(tmp_path):
         ModelError, match=r"reward\.path: .*empty cannot be loaded as a reward model"
     ):
         judge(ModelReward(type="model", path=str(tmp_path / "empty")))
+
+
+def draws_of(corrupt, seed=3, step=1, text=str):
+    """Of 4,000 responses of one rollout."""
+    spec = make_spec(reward={"corrupt": corrupt}, seed=seed)
+    return [error_draw(spec, (step, 0, row), "p", text(row)) for row in range(4000)]
+
+
+def test_every_response_of_a_rollout_has_its_own_chance_by_the_seed():
+    draws = draws_of({"false_positive": 0.1})
+    assert draws == draws_of({"false_negative": 0.3}), "rates do not move the draws"
+    assert sum(u < 0.1 for u in draws) / 4000 == pytest.approx(0.1, abs=0.02)
+    assert not set(draws) & set(draws_of({"false_positive": 0.1}, seed=4))
+    assert not set(draws) & set(draws_of({"false_positive": 0.1}, step=2))
+
+
+def test_the_same_response_can_be_judged_alike_always():
+    by_response = {"false_positive": 0.1, "by": "response"}
+    first = draws_of(by_response, text=lambda row: f"#{row % 7}")
+    later = draws_of(by_response, step=9, text=lambda row: f"#{row % 7}")
+    assert first == later
+    assert len(set(first)) == 7
+
+
+def test_without_errors_nothing_is_drawn():
+    assert set(draws_of({})) == {None}

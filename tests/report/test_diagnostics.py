@@ -9,6 +9,7 @@ from benchmarks.synthetic import Shape, write_sweep
 from flows.monitor import Watch
 from rpg.config.task import RewardVerifier
 from rpg.report import diagnostics
+from rpg.report.diagnostics import Mean
 from rpg.report.summary import summarise
 from rpg.report.tables import markdown
 from rpg.store.current import current_runs
@@ -225,3 +226,48 @@ def test_answers_that_could_not_be_read():
         and finding.advice.count(";") == 9
     )
     assert not [*diagnostics.of_unread("aime24", 40, 0.02, forms, (0.5, None))]
+
+
+def test_a_reward_that_rises_while_held_out_accuracy_falls():
+    reward = Mean(-0.2, 0.01), Mean(0.3, 0.01)
+    accuracy = Mean(0.6, 0.02), Mean(0.4, 0.02)
+    [finding] = diagnostics.of_held_out("hard", (10, 40), reward, accuracy)
+    assert finding.rule == "reward apart: hard"
+    assert "from step 10 to 40 the training reward rose from -0.200 to +0.300" in finding.evidence
+    assert "the accuracy on hard fell from 0.600 to 0.400" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("reward", "accuracy"),
+    [
+        ((-0.2, 0.01, -0.2, 0.01), (0.6, 0.02, 0.4, 0.02)),
+        ((0.3, 0.01, -0.2, 0.01), (0.6, 0.02, 0.4, 0.02)),
+        ((-0.2, 0.3, 0.3, 0.3), (0.6, 0.02, 0.4, 0.02)),
+        ((-0.2, 0.01, 0.3, 0.01), (0.6, 0.05, 0.4, 0.05)),
+        ((-0.2, 0.01, 0.3, 0.01), (0.44, 0.001, 0.4, 0.001)),
+        ((-0.2, 0.01, 0.3, 0.01), (0.6, math.nan, 0.4, math.nan)),
+    ],
+    ids=["level", "both fall", "noisy reward", "noisy accuracy", "small fall", "unknown error"],
+)
+def test_held_out_accuracy_that_may_be_as_good_as_before(reward, accuracy):
+    means = [(Mean(*values[:2]), Mean(*values[2:])) for values in (reward, accuracy)]
+    assert [*diagnostics.of_held_out("hard", (10, 40), *means)] == []
+
+
+def test_a_reward_apart_from_accuracy_is_in_the_report(tmp_path):
+    shape = Shape(steps=24, eval_every=8, problems=40, samples=4, benchmarks=("easy",), metrics=12)
+    layout = write_sweep(tmp_path, "demo", ("grpo", "dapo"), (0,), shape)
+    run = layout.run("demo", "dapo-seed0")
+    rewritten(run, lambda row: {"reward": -0.5 + row["step"] / 24})
+    for step, right in ((0, False), (8, True), (16, True), (24, False)):
+        rows = [row | {"correct": right} for row in read_eval(run, "easy", step).to_pylist()]
+        for row in rows[:4]:
+            row["correct"] = not right
+        write_eval(run, "easy", step, rows)
+    finished_again(run)
+    build(layout)
+    with connect(layout) as db:
+        found = summarise(db, "demo").health
+    [line] = [line for line in found if "training reward rose" in line]
+    assert line.startswith("DAPO (1 of 1 runs): from step 8 to 24 the training reward rose from")
+    assert "the accuracy on easy fell from 0.975 to 0.025" in line

@@ -436,6 +436,31 @@ def test_rewards_are_the_embedded_trainers(manager):
     assert score([])[:2] == (False, True)
 
 
+def test_errors_of_grading_are_the_embedded_trainers_and_never_in_verls_validation(manager):
+    from rpg.backends.verl.responses import place_of
+    from rpg.backends.verl.reward_manager import VerlResponse
+    from rpg.models.reward_models import error_draw
+    from rpg.tasks import Problem
+
+    reward = {"corrupt": {"false_negative": 0.5}}
+    made, ids = manager(reward=reward, seed=11)
+    problem = Problem("p", "", "", "7", "")
+    tokens = [*ids("b+70#7"), made.tokenizer.eos_token_id]
+    size = made.settings.group_size
+    places = [place_of({"uid": "s3r0p00002", "session_id": n}, size) for n in range(size)]
+    assert places[1] == (3, 0, 2 * size + 1)
+    found = made.score([VerlResponse(tokens, problem, None, place) for place in places])
+    spec = make_spec(reward=reward, seed=11)
+    turned = [error_draw(spec, place, "p", "b+70#7") < 0.5 for place in places]
+    assert [result["reward_score"] for result in found] == [-1.0 if t else 1.0 for t in turned]
+    assert [result["reward_extra_info"]["acc"] for result in found] == [1.0] * size
+    assert 0 < sum(turned) < size
+
+    assert place_of({"uid": "8c1f4a0e", "session_id": 0}, size) is None
+    [validated] = made.score([VerlResponse(tokens, problem)])
+    assert validated["reward_score"] == 1.0
+
+
 def test_a_reward_model_is_read_in_verls_reward_loop(manager, tmp_path):
     """A real sequence classifier: the prompt of the row and the decoded response, as in the
     embedded trainer."""

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from rpg.config.reward import CorrectnessReward
+from rpg.config.reward import CorrectnessReward, Corruption
 from rpg.config.task import MarkerVerifier
 from rpg.tasks.rewards.graders import grade, number
 from rpg.tasks.rewards.scoring import Answered, Scorer, overlong_punishment
@@ -108,3 +108,27 @@ def test_overlong_punishment_is_linear_over_the_buffer():
     for limit, fraction in ((0, 0.25), (10, 0.0), (10, 1.5)):
         with pytest.raises(ValueError, match="must be positive and buffer_fraction"):
             overlong_punishment(1, limit, fraction, 1.0)
+
+
+RIGHT, WRONG = "#5", "#4"
+
+
+def rewards_with_errors(corrupt, answered):
+    with Scorer(EXACT, (CorrectnessReward(corrupt=corrupt),)) as scorer:
+        return scorer.score([Answered(text, 2, False, "5", error_draw=u) for text, u in answered])
+
+
+def test_verdicts_are_turned_below_their_rates_and_the_grade_stays():
+    corrupt = Corruption(false_positive=0.2, false_negative=0.5)
+    answered = [(RIGHT, 0.49), (RIGHT, 0.51), (WRONG, 0.19), (WRONG, 0.21), (WRONG, 0.49)]
+    scored = rewards_with_errors(corrupt, answered)
+    assert [s.reward for s in scored] == [-1.0, 1.0, 1.0, -1.0, -1.0]
+    assert [s.grade.correct for s in scored] == [True, True, False, False, False]
+    assert [s.parts["grading_errors"] for s in scored] == [1.0, 0.0, 1.0, 0.0, 0.0]
+
+
+def test_without_a_draw_the_verdict_stands_whatever_the_rates():
+    always = Corruption(false_positive=1.0, false_negative=1.0)
+    scored = rewards_with_errors(always, [(RIGHT, None), (WRONG, None)])
+    assert [s.reward for s in scored] == [1.0, -1.0]
+    assert all("grading_errors" not in s.parts for s in scored)
