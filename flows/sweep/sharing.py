@@ -130,6 +130,8 @@ def take_over(folder: RunFolder, source: RunFolder) -> None:
             for step in source.eval_steps(benchmark):
                 if step in mine["eval_steps"] and not folder.eval_path(benchmark, step).exists():
                     _take_evaluation(folder, source, benchmark, step)
+    if theirs.get("ended") and theirs["run_id"] == mine["run_id"]:
+        write_manifest(folder, {**mine, "ended": theirs["ended"]})
     for step in source.checkpoint_steps():
         if not folder.checkpoint(step).exists():
             _link_tree(source.checkpoint(step), folder.checkpoint(step))

@@ -18,7 +18,7 @@ from rpg.config.reward import CorrectnessReward, EnvironmentReward, Rewards
 from rpg.config.section import ADDRESS, NAME, OPERATES, SEED, Section
 from rpg.config.task import ChainTask, EnvironmentTask, RewardVerifier, Task
 from rpg.config.tracking import Trackers
-from rpg.config.training import Rollout, Training, has_8bit_moments
+from rpg.config.training import Rollout, Training, Until, has_8bit_moments
 
 ENTRY = ("name", "preset")
 """What chooses an entry of the catalogue; everything else is a setting of it."""
@@ -152,6 +152,11 @@ class RunSpec(Section):
         name = self.backend.type
         remedy = "or backend.type local"
         dtype = self.rollout.sampler.dtype
+        if self.training.until != Until():
+            raise ValueError(
+                f"training.until: backend {name} trains all training.steps; accepted: no until, "
+                f"{remedy}"
+            )
         if not self.training.optimizer.decay_vectors:
             raise ValueError(
                 f"training.optimizer.decay_vectors false: in backend {name} all weights decay; "

@@ -12,6 +12,7 @@ from rpg.config.section import (
     ROUNDS,
     ROWS_AT_ONCE,
     SAMPLES_PER_STEP,
+    SECONDS,
     STEPS,
     TOKENS,
     TOKENS_AT_ONCE,
@@ -83,12 +84,28 @@ class TokenRecords(Section):
     """A group that would make a record longer is left out."""
 
 
+class Until(Section):
+    """What ends a run before its last step, whichever comes first. Its last checkpoint then stands
+    at the last planned step, and reports say where and why it ended."""
+
+    tokens: Annotated[Positive, INTERVAL] | None = None
+    """Response tokens sampled in training."""
+    seconds: Annotated[float, Field(gt=0), SECONDS] | None = None
+    """Seconds of training steps, over all attempts: the only end that depends on the machine."""
+    accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Share of right responses in the rollouts, as the verifier sees them."""
+    over: Annotated[Positive, INTERVAL] = 4
+    """Steps over which that share is averaged."""
+
+
 class Training(Section):
     """How rollouts are used for updates. A *step* is one rollout and its epochs x (prompts /
     mini-batch) optimizer steps."""
 
     steps: Annotated[int, Field(ge=1, le=10_000_000), STEPS] = 40
     """Rollout steps. A longer run continues from a shorter one that is otherwise the same."""
+    until: Until = Until()
+    """Embedded trainer only."""
     prompts_per_step: Annotated[Positive, SAMPLES_PER_STEP] = 32
     mini_batch_prompts: Annotated[Positive, SAMPLES_PER_STEP] = 8
     """Prompts per optimizer step; must divide prompts_per_step."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pandas
 
 from rpg import stats
-from rpg.report import diagnostics
+from rpg.report import diagnostics, early_ends
 from rpg.report.comparison import UNSEEN, History, judge
 from rpg.report.diagnostics import Finding, Mean
 from rpg.report.selection import MEAN, Selection, select
@@ -96,6 +96,7 @@ def summarise(
     comparison.table["caution"] = past.caution
     spending = price(db, selection, comparison, past.budget)
     health = _health(db, selection)
+    early = early_ends.notes(db, sweep, selection.labels, selection.baseline)
     return Summary(
         sweep=sweep,
         baseline=selection.baseline,
@@ -103,7 +104,7 @@ def summarise(
         variants=selection.variants,
         labels=selection.labels,
         table=spending.table,
-        notes=[*selection.notes, *comparison.notes, *spending.notes, *health],
+        notes=[*selection.notes, *early, *comparison.notes, *spending.notes, *health],
         rules=queries.rules(db, sweep),
         health=tuple(health),
         look=spending.look,

@@ -143,6 +143,7 @@ def _manifest(manifest: dict[str, Any]) -> dict[str, Any]:
     for name in ("axes", "versions", "machine", "spec", "identity"):
         row[name] = json.dumps(manifest.get(name))
     row["imported"] = json.dumps(manifest["imported"]) if manifest.get("imported") else None
+    row["ended"] = json.dumps(manifest["ended"]) if manifest.get("ended") else None
     row["created"] = _number(manifest.get("created"))
     row["benchmarks"] = _names(manifest.get("benchmarks"))
     return row

@@ -21,6 +21,10 @@ AXES = {
     "hours": "sum(m.seconds_step) OVER w / 3600",
 }
 
+_COUNTS_AS = "CASE WHEN m.step = (r.ended->>'$.step')::BIGINT THEN r.steps ELSE m.step END"
+"""The step of the checkpoint that follows a training step: the last checkpoint of a run that ended
+early stands at its last planned step (rpg.backends.early_end)."""
+
 _CHOSEN = "chosen AS (SELECT unnest($1::VARCHAR[]) AS sweep, unnest($2::VARCHAR[]) AS variant)"
 _CHECKPOINTS = "checkpoints AS (SELECT unnest($1::VARCHAR[]) AS run, unnest($2::BIGINT[]) AS step)"
 
@@ -96,7 +100,7 @@ def score_curves(
     curves = frame(
         db,
         f"""WITH {_CHOSEN}, axis AS (
-              SELECT m.sweep, m.run, m.step, ({axis})::DOUBLE AS x
+              SELECT m.sweep, m.run, {_COUNTS_AS} AS step, ({axis})::DOUBLE AS x
               FROM metrics m JOIN runs r USING (sweep, run) JOIN chosen USING (sweep, variant)
               WINDOW w AS (PARTITION BY m.sweep, m.run ORDER BY m.step))
             SELECT s.benchmark, s.sweep, s.variant{seed}, s.step,
@@ -162,7 +166,7 @@ def spending(db: Database, sweep: str) -> pandas.DataFrame:
     return frame(
         db,
         f"""WITH spent AS (
-              SELECT m.run, m.step, m.optimizer_step AS updates, m.{tokens} AS tokens,
+              SELECT m.run, {_COUNTS_AS} AS step, m.optimizer_step AS updates, m.{tokens} AS tokens,
                      sum({seconds}) OVER w AS seconds,
                      sum({groups}) OVER w * (r.spec->>'$.rollout.group_size')::DOUBLE AS responses
               FROM metrics m JOIN runs r USING (sweep, run) WHERE m.sweep = $1
@@ -285,6 +289,25 @@ def reward_and_held_out(db: Database, sweep: str, window: int) -> pandas.DataFra
                               (m.step > n.best_step - $2 AND m.step <= greatest(n.best_step, $2)))
            GROUP BY ALL ORDER BY ALL""",
         [sweep, window],
+    )
+
+
+def ends(db: Database, sweep: str) -> pandas.DataFrame:
+    """How far each current run that may end early has come: run, variant, seed, the accuracy that
+    ends it (null: none), its last step and the response tokens by then, the planned steps, and the
+    step and reason of an early end (null: there was none)."""
+    tokens = "max(m.tokens)" if "tokens" in metric_names(db) else "NULL"
+    return frame(
+        db,
+        f"""SELECT r.run, r.variant, r.seed, r.steps,
+                   (r.spec->>'$.training.until.accuracy')::DOUBLE AS accuracy,
+                   max(m.step) AS step, {tokens}::DOUBLE AS tokens,
+                   (r.ended->>'$.step')::BIGINT AS ended, r.ended->>'$.reason' AS reason
+            FROM runs r JOIN metrics m USING (sweep, run)
+            WHERE r.sweep = $1 AND r.superseded IS NULL AND r.variant IS NOT NULL
+            GROUP BY ALL HAVING accuracy IS NOT NULL OR ended IS NOT NULL
+            ORDER BY r.variant, r.seed""",
+        [sweep],
     )
 
 

@@ -14,6 +14,7 @@ from rpg.store.frames import metric_names as metric_names
 from rpg.store.measured import AXES as AXES
 from rpg.store.measured import POINTS as POINTS
 from rpg.store.measured import answers as answers
+from rpg.store.measured import ends as ends
 from rpg.store.measured import evaluations as evaluations
 from rpg.store.measured import frontier as frontier
 from rpg.store.measured import health_metrics as health_metrics

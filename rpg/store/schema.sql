@@ -56,6 +56,7 @@ CREATE TABLE runs (
     machine JSON,  -- the machine
     spec JSON,  -- the resolved settings
     imported JSON,  -- origin of a run that was trained elsewhere (rpg import); null for all others
+    ended JSON,  -- where and why it ended before its last planned step (training.until): step, reason, value; null if it did not
     fingerprint VARCHAR  -- digest of the run's state and of the names and contents of its files
 );
 

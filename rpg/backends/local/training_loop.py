@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from rpg.backends.early_end import End, end_of, record_end, recorded_end
 from rpg.backends.local import checkpoints as files
 from rpg.backends.local.checkpoints import Checkpoints
 from rpg.backends.local.optimizers import halve_weights
@@ -42,7 +43,13 @@ def train(folder: RunFolder, home: Path, say: Say) -> None:
     trainer, checkpoints, done = _begin(folder, spec, home, say)
     attempt = folder.next_attempt()
     steps = spec.training.steps
+    until = spec.training.until
+    end = recorded_end(folder, until)
+    rows = [row for row in folder.read_metrics() if row["step"] <= done]
     with Reporter(trainer.progress, folder.path / TRAINING, say):
+        if end is not None and end.step <= done < steps:  # in a shorter run that is continued
+            _end_early(folder, end, trainer, checkpoints, say)
+            return
         for step in range(done + 1, steps + 1):
             metrics = trainer.step(step)
             if step == done + 1:  # by now everything that the training computes with is imported
@@ -56,6 +63,11 @@ def train(folder: RunFolder, home: Path, say: Say) -> None:
                 del exported
             # Before the checkpoint, so that a checkpoint implies the metrics of its steps.
             append_metrics(folder, attempt, metrics)
+            rows.append(metrics)
+            end = end or end_of(until, rows)
+            if end is not None and end.step <= step:
+                _end_early(folder, end, trainer, checkpoints, say)
+                return
             if saves:
                 trainer.progress.begin("checkpoint", 0, "")
                 checkpoints.wait_for_space(_room(trainer), say)
@@ -63,6 +75,18 @@ def train(folder: RunFolder, home: Path, say: Say) -> None:
             trainer.progress.begin("", 0, "")
             say(step_line(step, steps, metrics))
     say(f"trained: {steps} of {steps} steps")
+
+
+def _end_early(
+    folder: RunFolder, end: End, trainer: Trainer, checkpoints: Checkpoints, say: Say
+) -> None:
+    """Record why the training ends here, and save its policy as that of the last planned step."""
+    steps = trainer.spec.training.steps
+    record_end(folder, end)
+    trainer.progress.begin("checkpoint", 0, "")
+    checkpoints.wait_for_space(_room(trainer), say)
+    _save(checkpoints, steps, trainer)
+    say(f"trained: ended at step {end.step} of {steps}, {end.reason} {end.value:.6g} reached")
 
 
 def configure_torch(spec: RunSpec) -> None:

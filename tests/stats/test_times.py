@@ -1,0 +1,44 @@
+"""Times to an accuracy, with runs that have not reached it."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.stats import CensoredData, logrank
+
+from rpg.stats.times import Times, compare_times, median_time
+
+
+def test_the_median_is_kaplan_meiers():
+    # Survival falls to 3/4 at 10, to 3/4 * 1/2 = 3/8 at 20: one of four left unfinished at 15.
+    assert median_time(Times(reached=(10.0, 20.0, 30.0), unfinished=(15.0,))) == 20.0
+    assert median_time(Times(reached=(10.0, 20.0, 30.0))) == 20.0
+    assert median_time(Times(reached=(10.0,), unfinished=(40.0, 40.0))) is None
+    assert median_time(Times(reached=(), unfinished=(40.0,))) is None
+
+
+def test_p_is_the_share_of_all_rearrangements_that_differ_as_much():
+    a = Times(reached=(3.0, 5.0, 6.0), unfinished=(9.0,))
+    b = Times(reached=(7.0, 8.0), unfinished=(9.0, 9.0))
+    runs = [(3, 1), (5, 1), (6, 1), (9, 0), (7, 1), (8, 1), (9, 0), (9, 0)]
+
+    def statistic(chosen):
+        groups = []
+        for inside in (True, False):
+            rows = [run for place, run in enumerate(runs) if (place in chosen) is inside]
+            reached = [time for time, event in rows if event]
+            groups.append(CensoredData(reached, right=[time for time, event in rows if not event]))
+        return logrank(*groups).statistic
+
+    all_ways = [statistic(set(chosen)) for chosen in combinations(range(8), 4)]
+    above = np.mean([value >= all_ways[0] - 1e-9 for value in all_ways])
+    below = np.mean([value <= all_ways[0] + 1e-9 for value in all_ways])
+    assert len(all_ways) == 70
+    assert compare_times(a, b) == pytest.approx(min(1.0, 2 * min(above, below)))
+
+
+def test_nobody_reached_it_and_equal_times_are_no_difference():
+    never = Times(reached=(), unfinished=(40.0, 40.0, 40.0))
+    assert compare_times(never, never) == 1.0
+    same = Times(reached=(4.0, 4.0, 4.0))
+    assert compare_times(same, same) == 1.0
