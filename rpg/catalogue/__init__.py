@@ -19,6 +19,7 @@ from rpg.catalogue.components import Mask as Mask
 from rpg.catalogue.components import ModelReference as ModelReference
 from rpg.catalogue.components import ObjectiveKL as ObjectiveKL
 from rpg.catalogue.components import Overlong as Overlong
+from rpg.catalogue.components import QuadraticGate as QuadraticGate
 from rpg.catalogue.components import Reference as Reference
 from rpg.catalogue.components import RejectedSamples as RejectedSamples
 from rpg.catalogue.components import RewardKL as RewardKL

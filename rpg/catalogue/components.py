@@ -171,7 +171,18 @@ class GammaGate(Frozen):
     negative: tuple[float, float] = (3.0, 2.0)
 
 
-Gate = Annotated[SigmoidGate | GammaGate, _BY_TYPE, _NAMED]
+class QuadraticGate(Frozen):
+    """A quadratic penalty |A| p (w - 1)^2 / (2 epsilon) beside w A, in place of a clip; p is the
+    old probability of the token (DRPO, arXiv 2606.09821), or 1 without `by_probability` (SPO, arXiv
+    2401.16025).
+    """
+
+    type: Literal["quadratic"] = "quadratic"
+    epsilon: float = Field(default=12.5, gt=0)
+    by_probability: bool = True
+
+
+Gate = Annotated[SigmoidGate | GammaGate | QuadraticGate, _BY_TYPE, _NAMED]
 
 
 class Mask(Frozen):
@@ -274,6 +285,17 @@ class BestOfGroup(Frozen):
     std: bool = False
 
 
+class OverMean(Frozen):
+    """Reward minus the mean of its group, divided by the mean, with rewards counted from `floor`,
+    what a wrong response earns; 0 where the mean is not above it. With two rewards it follows, on
+    average, log of the chance p of being right, whose series -(1 - p)^k / k ends one term before
+    the group's size (MaxRL, arXiv 2602.02710).
+    """
+
+    type: Literal["over_mean"] = "over_mean"
+    floor: float = -1.0
+
+
 class LeaveOneOut(Frozen):
     """Reward minus the mean of the *other* responses of its group (RLOO)."""
 
@@ -323,8 +345,8 @@ class RawReward(Frozen):
     type: Literal["none"] = "none"
 
 
-_Centred = GroupAdvantage | BestOfGroup | LeaveOneOut | BatchAdvantage | GroupThenBatch
-Advantage = Annotated[_Centred | GAE | RawReward, _BY_TYPE, _NAMED]
+_OfGroup = GroupAdvantage | BestOfGroup | OverMean | LeaveOneOut | GroupThenBatch
+Advantage = Annotated[_OfGroup | BatchAdvantage | GAE | RawReward, _BY_TYPE, _NAMED]
 
 
 class Overlong(Frozen):

@@ -99,6 +99,7 @@ class RunSpec(Section):
             self._check_no_environment()
         self._check_reference()
         self._check_critic()
+        self._check_floor()
         self._check_verifier()
         self.backend.check_longest(longest)
         self.backend.check_mini_batch(self.training.mini_batch_prompts, self.rollout.group_size)
@@ -145,6 +146,21 @@ class RunSpec(Section):
             raise ValueError(
                 "algorithm.advantage gae: the critic is a second model, which is trained in full, "
                 "without model.lora; choose another advantage, e.g. {type: group}"
+            )
+
+    def _check_floor(self) -> None:
+        """An advantage over the mean counts rewards from what a wrong response earns."""
+        advantage = self.algorithm.advantage
+        if advantage.type != "over_mean" or len(self.reward) != 1:
+            return
+        [part] = self.reward
+        if not isinstance(part, CorrectnessReward):
+            return
+        wrong = part.weight * min(part.wrong, part.right)
+        if advantage.floor != wrong:
+            raise ValueError(
+                f"algorithm.advantage.floor {advantage.floor:g}: a wrong response earns {wrong:g} "
+                f"(reward); accepted: {wrong:g}"
             )
 
     def _check_other_backend(self) -> None:

@@ -203,6 +203,9 @@ def _per_response(kind: Advantage, reward: Tensor, group: Tensor, lengths: Tenso
         second = zeros.scatter_reduce(0, index, without_best, "amax", include_self=False)
         alone = zeros.index_add(0, index, best.to(reward))[index] == 1
         result = torch.where(best & alone, highest[index] - second[index], 0)
+    if kind.type == "over_mean":
+        above = (mean - kind.floor)[index]
+        result = torch.where(above > 0, result / above.clamp(min=EPSILON), 0)
     if kind.type == "leave_one_out":
         result = result * (size / others)[index]
     elif kind.type in ("group", "best_of_group") and kind.std:

@@ -12,7 +12,17 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from rpg.catalogue import AdvantageKL, Algorithm, Clip, GammaGate, Gate, LossKL, Mask, ObjectiveKL
+from rpg.catalogue import (
+    AdvantageKL,
+    Algorithm,
+    Clip,
+    GammaGate,
+    Gate,
+    LossKL,
+    Mask,
+    ObjectiveKL,
+    QuadraticGate,
+)
 from rpg.losses.kl_terms import bounded_exp, estimator, mathematics
 
 
@@ -219,6 +229,12 @@ def _gated(x: TokenInputs, gate: Gate) -> TokenLoss:
     if isinstance(gate, GammaGate):
         return _gated_by_gamma(x, gate)
     w = bounded_exp(x.log_w)
+    if isinstance(gate, QuadraticGate):
+        old = bounded_exp(x.log_prob - x.log_w) if gate.by_probability else torch.ones_like(w)
+        pull = x.advantages.abs() * old / gate.epsilon
+        value = pull / 2 * (w - 1).square() - w * x.advantages
+        slope = pull * (w - 1) * w - w * x.advantages
+        return TokenLoss(value, slope, w, {})
     tau = torch.where(x.advantages > 0, gate.positive, gate.negative).to(w.dtype)
     open_ = torch.sigmoid(tau * (w - 1))
     value = -4 / tau * open_ * x.advantages

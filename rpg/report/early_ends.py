@@ -70,7 +70,7 @@ def _compared(
 ) -> dict[str, float]:
     """Variant -> p, where all aim at one accuracy and seeds suffice for a verdict."""
     counts = runs.groupby("variant").size()
-    if baseline not in steps or runs["accuracy"].nunique() > 1:
+    if baseline is None or baseline not in steps or runs["accuracy"].nunique() > 1:
         return {}
     if counts.min() < stats.MINIMUM_SEEDS:
         return {}

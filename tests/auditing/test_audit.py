@@ -45,7 +45,7 @@ CLAIMS = {
     "grpo-corrected": ([TOKEN_RKL], [TOKEN_RKL]),
     "dapo (released)": ([TOKEN], [TOKEN, RESPONSE]),
     **{name: ([TOKEN], [TOKEN, RESPONSE]) for name in "dr-grpo dapo cispo dppo-tv dppo-kl".split()},
-    **{name: ([TOKEN], [TOKEN, RESPONSE]) for name in "prime-rl ipo grpo-passk".split()},
+    **{name: ([TOKEN], [TOKEN, RESPONSE]) for name in "prime-rl ipo grpo-passk maxrl".split()},
     # a KL in the reward, with a return to go, reaches the states too; off-policy it is old's KL,
     # not pi's
     **{name: ([], [RESPONSE_RKL]) for name in ("reinforce-pp", "rloo", "ppo")},
@@ -55,7 +55,7 @@ CLAIMS = {
     "reinforce-pp-baseline (released)": ([], [TOKEN, RESPONSE]),
     **{
         name: ([], [TOKEN, RESPONSE])
-        for name in "gpg gspo gmpo sapo opo luspo vespo dro reinforce".split()
+        for name in "gpg gspo gmpo sapo opo luspo vespo dro drpo reinforce".split()
     },
     # distillation, without the reward; a JSD is none of the objectives
     **{name: ([TOKEN_RKL],) * 2 for name in ("opd", "opd-rkl")},

@@ -12,7 +12,7 @@ FOUR = ("fkl", "rkl", "ufkl", "urkl")
 NAMES = [f"rpg-{style}{d}" for style in ("", "reinforce-") for d in DIVERGENCES] + (
     "grpo grpo-corrected dr-grpo dapo reinforce-pp reinforce-pp-baseline rloo ppo gpg gspo "
     "cispo gmpo sapo opo "
-    "luspo vespo dppo-tv dppo-kl prime-rl ipo dro grpo-passk reinforce "
+    "luspo vespo dppo-tv dppo-kl prime-rl ipo dro grpo-passk maxrl drpo reinforce "
     "opd opd-rkl opd-fkl opd-jsd gkd minillm"
 ).split()
 

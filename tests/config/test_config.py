@@ -33,7 +33,7 @@ def sweep_file(tmp_path, text):
 
 @pytest.mark.parametrize(
     "path",
-    [p for p in shipped_sweeps() if p.parent.name in ("sweeps", "nightly")],
+    [p for p in shipped_sweeps() if p.parent.name in ("sweeps", "nightly", "papers")],
     ids=lambda p: p.stem,
 )
 def test_shipped_sweeps_have_a_question_a_baseline_and_paired_seeds(path):

@@ -83,12 +83,13 @@ def test_killed_at_any_moment_it_ends_at_the_same_step_with_the_same_bits(
     def killed(*_args):
         raise Killed
 
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        if moment == "before the manifest":
-            patched.setattr(training_loop, "record_end", killed)
-        elif moment == "after it":
-            patched.setattr(training_loop, "_room", killed)
-        training_loop.train(parts, home, killed_in(int(moment[-1]) if "step" in moment else 99))
+    say = killed_in(int(moment[-1])) if "step" in moment else str
+    place = {"before the manifest": "record_end", "after it": "_room"}.get(moment)
+    with monkeypatch.context() as patched:
+        if place:
+            patched.setattr(training_loop, place, killed)
+        with pytest.raises(Killed):
+            training_loop.train(parts, home, say)
     training_loop.train(parts, home, lambda line: None)
     assert ended(parts) == ended(whole)
     weights = "model.safetensors"

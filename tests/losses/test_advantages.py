@@ -180,3 +180,28 @@ def test_on_policy_the_likelihood_of_right_responses_follows_the_probability_of_
         torch.autograd.grad(x, logits, retain_graph=True)[0] for x in (loss, -0.3 * accuracy)
     )
     torch.testing.assert_close(ours, meant / (2 * accuracy.detach()), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_an_advantage_over_the_mean_is_maximum_likelihood_up_to_the_groups_size(size):
+    """All groups of responses of which two of four are right. The average of A log pi, a mean over
+    the group, has the gradient of the sum over k < size of -(1 - p)^k / k, which tends to log p."""
+    rewards = torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64)
+    logits = torch.tensor([-1.2, 1.0, -0.4, 0.7], dtype=torch.float64, requires_grad=True)
+    groups = torch.cartesian_prod(*[torch.arange(4)] * size)
+    log_pi = logits.log_softmax(-1)[groups]
+    chance = log_pi.sum(-1).exp()
+    group = torch.arange(len(groups)).repeat_interleave(size).tolist()
+    a = advantages("maxrl", rewards[groups].flatten().tolist(), group)[:, 0].view(-1, size)
+    found = oracle.gradient((chance.detach() * (a * log_pi).mean(-1)).sum(), logits)
+    right = logits.softmax(-1)[rewards > 0].sum()
+    meant = oracle.gradient(-sum((1 - right) ** k / k for k in range(1, size)), logits)
+    assert meant.norm() > 0.01
+    assert (found - meant).norm() < 1e-7 * meant.norm()
+
+
+def test_an_advantage_over_the_mean_by_hand():
+    """Rewards of 0 and 1: (R - mean) / mean, zero where nothing was right."""
+    algo = rpg.algorithm("maxrl", advantage={"floor": 0.0})
+    a = advantages(algo, [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0], [0] * 4 + [1] * 2 + [2] * 2)
+    assert a[:, 0].tolist() == pytest.approx([3.0, -1.0, -1.0, -1.0, 0.0, 0.0, 0.0, 0.0])

@@ -162,6 +162,18 @@ def test_a_sigmoid_gate_is_sapos(data):
     check(algo, data, -4 / tau * torch.sigmoid(tau * (w - 1)) * A)
 
 
+@pytest.mark.parametrize("by_probability", [True, False])
+def test_a_quadratic_gate_is_drpos_and_spos(data, by_probability):
+    """The penalty of UniRL's ar_drpo.py at e6abe053, with its options."""
+    A = data["advantages"]
+    old = data["old_log_prob"]
+    w = (data["log_prob"] - old).exp()
+    weight = old.exp() if by_probability else torch.ones_like(old)
+    gate = {"epsilon": 0.7, "by_probability": by_probability}
+    algo = rpg.algorithm("drpo", gate=gate)
+    check(algo, data, -A * w + A.abs() * weight * (w - 1) ** 2 / (2 * 0.7))
+
+
 def test_a_gamma_gate_is_vespos(data):
     A = data["advantages"]
     mask = data["response_mask"]

@@ -4,7 +4,7 @@ from benchmarks.synthetic import write_sweep
 from rpg.store import queries
 from rpg.store.database import connect
 from rpg.store.run_writer import write_manifest
-from tests.report.sweeps import SHAPE, rebuild, row, summary
+from tests.report.sweeps import SHAPE, row, summary
 
 
 def ended(run, reason, step):
