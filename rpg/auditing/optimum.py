@@ -246,6 +246,13 @@ def end(subject: Subject, world: World | None = None) -> End:
     )
 
 
+def reference_answers() -> tuple[float, ...]:
+    """The reference's probability of each right response, where all losses begin."""
+    world = three_answers()
+    right = world.rewards == world.rewards.max()
+    return tuple(world.probabilities(world.ref)[right].tolist())
+
+
 def ends(beta: float = BETA) -> list[End]:
     """Of the whole catalogue and of every divergence at every ratio level."""
     return [end(subject) for subject in (*catalogue(beta), *ratio_levels(beta))]

@@ -4,7 +4,7 @@ the published tables."""
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -169,7 +169,8 @@ def audit(
         turns: Say which losses stay exact where an environment has turns (docs/losses/turns.md).
         optimum: Say where each loss ends if it is followed for ever on a policy that can be
             enumerated (docs/losses/optimum.md).
-        output: Write a table (.md) instead; with --field also a page (.html).
+        output: Write a table (.md) instead; with --field also a page (.html), with --optimum a
+            drawing (.svg).
         save: Save the result for the database and the dashboard.
     """
     from rpg.auditing import audit as audit_one
@@ -217,9 +218,7 @@ def _on_other_losses(
     from rpg.auditing import optimum as ends_of_flows
     from rpg.auditing.linter import lint
 
-    endings = (".md",) if turns or optimum or config is not None else (".md", ".html")
-    if output is not None and output.suffix not in endings:
-        refuse(f"--output {output}: the name must end in {' or '.join(endings)}")
+    _check_ending(output, ".svg" if optimum else "" if turns or config is not None else ".html")
     with error_console.status(_WAITING):
         rows: Sequence[Any]
         if config is not None:
@@ -246,8 +245,25 @@ def _on_other_losses(
             from rpg.report.sweep_report import field_page
 
             text = field_page(data, [asdict(row) for row in corrections])
+        elif output.suffix == ".svg":
+            text = _drawing_of_ends([asdict(row) for row in rows])
         atomic_write_text(output, text)
         complain(f"wrote {output}")
+
+
+def _check_ending(output: Path | None, other: str) -> None:
+    """Refuse an output that is neither a table nor of the `other` kind, if there is one."""
+    endings = [".md", other] if other else [".md"]
+    if output is not None and output.suffix not in endings:
+        refuse(f"--output {output}: the name must end in {' or '.join(endings)}")
+
+
+def _drawing_of_ends(rows: Sequence[Mapping[str, Any]]) -> str:
+    from rpg.auditing.optimum import reference_answers
+    from rpg.report.exports import chart_svg
+    from rpg.report.optimum_chart import ends_chart
+
+    return chart_svg(ends_chart(reference_answers(), rows))
 
 
 def _on_checkpoint(
