@@ -218,7 +218,7 @@ def _on_other_losses(
     from rpg.auditing import optimum as ends_of_flows
     from rpg.auditing.linter import lint
 
-    _check_ending(output, ".svg" if optimum else "" if turns or config is not None else ".html")
+    _check_ending(output, drawn=optimum, only_table=turns or config is not None)
     with error_console.status(_WAITING):
         rows: Sequence[Any]
         if config is not None:
@@ -251,9 +251,13 @@ def _on_other_losses(
         complain(f"wrote {output}")
 
 
-def _check_ending(output: Path | None, other: str) -> None:
-    """Refuse an output that is neither a table nor of the `other` kind, if there is one."""
-    endings = [".md", other] if other else [".md"]
+def _check_ending(output: Path | None, *, drawn: bool, only_table: bool) -> None:
+    """Refuse an output of another kind than what is asked for has."""
+    endings = [".md"]
+    if drawn:
+        endings.append(".svg")
+    elif not only_table:
+        endings.append(".html")
     if output is not None and output.suffix not in endings:
         refuse(f"--output {output}: the name must end in {' or '.join(endings)}")
 
