@@ -246,7 +246,7 @@ def _on_other_losses(
 
             text = field_page(data, [asdict(row) for row in corrections])
         elif output.suffix == ".svg":
-            text = _drawing_of_ends([asdict(row) for row in rows])
+            text = _drawing_of_ends(json.loads(data))
         atomic_write_text(output, text)
         complain(f"wrote {output}")
 
