@@ -1,8 +1,6 @@
 """Every evaluation beside the others, with its samples: those of sweeps, of checkpoints trained
 elsewhere, and by hand (rpg evaluate)."""
 
-from pathlib import Path
-
 import pandas
 import streamlit as st
 
@@ -12,6 +10,7 @@ from dashboard.widgets import Nothing, choose_many, choose_row
 from rpg.next_steps import command
 from rpg.report.format import plural
 from rpg.store import Layout
+from rpg.store.sample_texts import samples_path
 
 SHARES = {
     "accuracy": "mean@k",
@@ -63,18 +62,13 @@ def page(view: View) -> None:
 def _samples(layout: Layout, evaluation: pandas.Series, called: str) -> None:
     st.subheader("Samples")
     st.text(called)
-    path = samples_file(layout, evaluation)
-    if path is None or not path.exists():
+    path = samples_path(
+        layout,
+        str(evaluation["sweep"]),
+        str(evaluation["run"]),
+        str(evaluation["benchmark"]),
+        int(evaluation["step"]),
+    )
+    if evaluation["origin"] == "imported" or not path.exists():
         raise Nothing("Its samples are not here: it was imported as a number.")
     samples.browse(samples.read(path))
-
-
-def samples_file(layout: Layout, evaluation: pandas.Series) -> Path | None:
-    """The file of an evaluation's samples; None if it was imported without."""
-    benchmark = str(evaluation["benchmark"])
-    if evaluation["origin"] == "hand":
-        return layout.evaluations / str(evaluation["run"]) / f"{benchmark}.parquet"
-    if evaluation["origin"] == "imported":
-        return None
-    folder = layout.run(str(evaluation["sweep"]), str(evaluation["run"]))
-    return folder.eval_path(benchmark, int(evaluation["step"]))

@@ -188,7 +188,7 @@ def choose_sweep(view: View, column: Any = None) -> str:
         by_hand = len(view.ask("evaluations"))
         others = ""
         if by_hand:
-            others = f"\nEvaluations by hand ({by_hand}) are on the page Evaluations."
+            others = f"\nEvaluations by hand ({by_hand}) are under Samples, Evaluations."
         raise Nothing(f"No sweeps in {view.layout.home} yet. Start with: {start}{others}")
     before = st.session_state.get("sweep", sweeps[0])
     if before not in sweeps:

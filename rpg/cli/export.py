@@ -13,9 +13,12 @@ from rich.text import Text
 
 from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse, require_named, say
 from rpg.cli.recorded import result
+from rpg.errors import visible
 from rpg.store import Layout, atomic_path
 
 Rows = Annotated[int, typer.Option(min=1)]
+_LONGEST = 2_000
+"""Characters of a text in the printed table of `rpg sql`; --out and --json have all of it."""
 _COLUMNS = 12  # unused columns of an imported log that are listed; verl logs more than a hundred
 
 
@@ -33,12 +36,14 @@ def sql(query: str, out: Path | None = None, rows: Rows = 50, home: Home = None)
     import duckdb
 
     from rpg.store.database import build, connect
+    from rpg.store.sample_texts import add_texts
 
     if out is not None and out.suffix not in (".csv", ".parquet", ".json"):
         refuse(f"--out {out}: the name must end in .csv, .parquet or .json")
     layout = layout_at(home)
     build(layout)
     with connect(layout) as db, ThreadPoolExecutor(1) as thread:
+        add_texts(db, layout)
 
         def fetch() -> tuple[list[str], Any]:  # DuckDB computes rows while they are fetched
             found = db.execute(query)
@@ -66,13 +71,24 @@ def sql(query: str, out: Path | None = None, rows: Rows = 50, home: Home = None)
     result(columns=names, rows=lines[:rows], more=max(0, len(lines) - rows))
     table = columns(*(escape(str(name)) for name in names))
     for line in lines[:rows]:
-        shown = ("" if x is None else f"{x:.6g}" if isinstance(x, float) else str(x) for x in line)
-        table.add_row(*map(Text, shown))
+        table.add_row(*(Text(_shown(value)) for value in line))
     console.print(table)
     if len(lines) > rows:
         console.print(
             f"... {len(lines) - rows:,} more rows; --rows N or --out FILE shows them", style="dim"
         )
+
+
+def _shown(value: Any) -> str:
+    """A value in the printed table: a long text is cut, and its control characters are escaped."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = str(value)
+    if len(text) > _LONGEST:
+        text = text[:_LONGEST] + "..."
+    return visible(text)
 
 
 def _write(rows: Any, out: Path) -> None:

@@ -20,6 +20,13 @@ TABLES: dict[str, dict[str, tuple[str, str]]] = {
 }
 """Table -> column -> (type, meaning), from schema.sql."""
 
+SAMPLE_TEXTS = {
+    "prompt": "the problem (in `rpg sql` only)",
+    "answer": "right answer (likewise)",
+    "response": "response (likewise)",
+}
+"""Columns of `samples` in `rpg sql`, read from the samples' files (rpg.store.sample_texts)."""
+
 # Columns of `metrics` that are not measurements. Measurements become DOUBLE columns as they appear
 # in the files.
 KEYS = tuple(TABLES["metrics"])
@@ -59,6 +66,10 @@ def documentation() -> str:
     for table, columns in TABLES.items():
         lines += [f"### `{table}`", "", "| column | type | meaning |", "|---|---|---|"]
         lines += [f"| `{name}` | {kind} | {meaning} |" for name, (kind, meaning) in columns.items()]
+        if table == "samples":
+            lines += [
+                f"| `{name}` | VARCHAR | {meaning} |" for name, meaning in SAMPLE_TEXTS.items()
+            ]
         if table == "metrics":
             meanings = {
                 name: metric.meaning.replace("|", "\\|") for name, metric in METRICS.items()

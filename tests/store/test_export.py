@@ -1,7 +1,10 @@
 """`rpg sql --out` and `rpg export`: what other tools get is what the database holds."""
 
+import json
 import signal
 import threading
+from unittest.mock import Mock
+from unittest.mock import call as call_of
 
 import pandas
 import pytest
@@ -10,8 +13,9 @@ from typer.testing import CliRunner
 from benchmarks.synthetic import Shape, write_sweep
 from rpg.cli.app import app
 from rpg.errors import UserError
-from rpg.store import Layout
-from rpg.store.database import connect
+from rpg.store import Layout, sample_texts
+from rpg.store.database import build, connect
+from rpg.store.samples import read_eval, read_samples, write_samples
 from rpg.store.schema import TABLES, VIEWS
 
 import rpg.cli.export  # noqa: F401  isort: skip  (registers the commands)
@@ -82,3 +86,55 @@ def test_what_is_null_is_empty_and_what_has_no_result_is_a_sentence(home, comman
         ).exit_code
         == 0
     )
+
+
+def test_sql_has_the_prompt_the_answer_and_the_response_of_each_sample(tmp_path, command_line):
+    layout = write_sweep(tmp_path, "texts", ["grpo"], [0], Shape(4, 2, 3, 2, ("easy",)))
+    stored = read_eval(layout.run("texts", "grpo-seed0"), "easy", 4).to_pylist()
+    write_samples(
+        layout.evaluations / "other" / "hard.parquet",
+        [{**stored[0], "problem": "by hand?", "response": "=1+1 \x1b[2J" + "long " * 1000}],
+    )
+    sql = "SELECT problem_id, sample, prompt, answer, response FROM samples"
+
+    trained = f"{sql} WHERE step = 4 ORDER BY ALL"
+    out = tmp_path / "texts.parquet"
+    assert call("sql", trained, "--out", out, "--home", layout.home).exit_code == 0
+    columns = ["problem_id", "sample", "problem", "answer", "response"]
+    assert pandas.read_parquet(out).values.tolist() == sorted(
+        [row[name] for name in columns] for row in stored
+    )
+
+    by_hand = f"{sql} WHERE sweep = ''"
+    said = command_line("sql", by_hand, "--home", layout.home)[1]
+    assert "by hand?" in said
+    assert "\x1b" not in said
+    assert "\\x1b[2J" in said
+    assert said.count("long") < 500
+    whole = json.loads(command_line("sql", by_hand, "--json", "--home", layout.home)[1])
+    [line] = whole["result"]["rows"]
+    assert line[-1].count("long") == 1000
+
+
+def test_texts_are_read_for_the_rows_of_a_query_only(tmp_path, monkeypatch):
+    layout = write_sweep(tmp_path, "texts", ["grpo"], [0], Shape(4, 2, 3, 2, ("easy",)))
+    read = Mock(side_effect=read_samples)
+    monkeypatch.setattr(sample_texts, "read_samples", read)
+
+    assert call("sql", "SELECT count(*), avg(tokens) FROM samples", "--home", layout.home)
+    assert read.call_count == 0
+    few = "SELECT response FROM samples WHERE step = 2 LIMIT 1"
+    assert call("sql", few, "--home", layout.home).exit_code == 0
+    assert read.call_args_list == [call_of(layout.run("texts", "grpo-seed0").eval_path("easy", 2))]
+
+
+def test_a_text_whose_file_is_gone_is_null(tmp_path):
+    layout = write_sweep(tmp_path, "texts", ["grpo"], [0], Shape(4, 2, 3, 2, ("easy",)))
+    build(layout)
+    layout.run("texts", "grpo-seed0").eval_path("easy", 2).unlink()
+    with connect(layout) as db:
+        sample_texts.add_texts(db, layout)
+        found = db.execute(
+            "SELECT step, count(*), count(prompt) FROM samples GROUP BY ALL ORDER BY 1"
+        )
+        assert found.fetchall() == [(0, 6, 6), (2, 6, 0), (4, 6, 6)]
