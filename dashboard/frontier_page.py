@@ -61,7 +61,8 @@ def _paths(
             "Evaluations by the embedded trainer measure this KL; those by vLLM or on Ray and "
             "imported runs have none, since it takes the probabilities of whole vocabularies."
         )
-    widgets.show_legend(labels, chosen)
+    if len(labels) > charts.MOST_ENDS:
+        widgets.show_legend(labels, chosen)
     for (direction, heading), column in zip(
         frontier.DIRECTIONS.items(), widgets.rows_of(2, 2), strict=True
     ):

@@ -15,6 +15,13 @@ from rpg.report.summary import Summary
 from rpg.report.theme import COLOURS, encodings, line_styles
 from rpg.report.verdicts import REAL
 
+LETTER = 6.2
+"""Pixels of a letter in a name beside its interval, about."""
+LONGEST = 34
+"""Letters of such a name; a longer one is cut off, and whole in its tooltip."""
+MOST_ENDS = 20
+"""Paths whose names have room below each other beside a chart; more of them need a legend."""
+
 
 def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerChart | None:
     """A forest plot: paired differences from the baseline with 95 % intervals, best first, in the
@@ -27,17 +34,13 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
     if data.empty:
         return None
     points = (data["difference"] * 100).map("{:+.1f}".format).str.replace("-", "−")
-    words = [
-        f"{x}, {row.verdict}: {row.label}" for row, x in zip(data.itertuples(), points, strict=True)
-    ]
-    data = data.assign(real=data["verdict"].isin(REAL), words=words)
+    verdicts = [f"{x}, {verdict}" for x, verdict in zip(points, data["verdict"], strict=True)]
+    data = data.assign(real=data["verdict"].isin(REAL), words=verdicts)
     if links:
         data["link"] = data["label"].map(links)
     styles = line_styles(list(summary.series.values()))
-    scale = alt.Scale(domain=list(styles), range=[colour for colour, _ in styles.values()])
-    colour = alt.Color("label:N", scale=scale, legend=None)
-    # Names stand above their intervals: a column of names would leave no room for these on a narrow
-    # screen.
+    colours = alt.Scale(domain=list(styles), range=[colour for colour, _ in styles.values()])
+    colour = alt.Color("label:N", scale=colours, legend=None)
     y = alt.Y("label:N", sort=data["label"].tolist(), title=None, axis=None)
     tooltip = [
         alt.Tooltip("label:N", title="variant"),
@@ -56,17 +59,25 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
         0.0,
     ]
     margin = 0.04 * (max(bounds) - min(bounds)) or 0.01
-    domain = alt.Scale(domain=[min(bounds) - margin, max(bounds) + margin], nice=False)
-    axis = alt.Axis(labelExpr="datum.value ? format(datum.value * 100, '+.3~g') : '0'", tickCount=6)
+    # The names have a column of their own, of at most half the width on a narrow screen.
+    longest = max(len(text) for text in (*data["label"], *verdicts))
+    column = alt.expr(f"min({LETTER * min(longest, LONGEST) + 16:g}, 0.5 * width)")
+    scale = alt.Scale(
+        domain=[min(bounds) - margin, max(bounds) + margin],
+        range=[column, alt.expr("width")],
+        nice=False,
+    )
+    axis = alt.Axis(labelExpr="datum.value ? format(datum.value * 100, '+.3~g') : '0'", tickCount=5)
     base = alt.Chart(data)
-    # Interrupted where the names are, which stand over it on a narrow screen.
-    zero = base.mark_rule(color="#444444", strokeDash=[3, 3], yOffset=-5, y2Offset=18)
-    zero = zero.encode(x=alt.datum(0.0), y=y, y2="label:N")
+    zero = alt.Chart(pandas.DataFrame({"zero": [0.0]})).mark_rule(
+        color="#444444", strokeDash=[3, 3]
+    )
+    zero = zero.encode(x=alt.X("zero:Q", scale=scale))
     heading = [
         f"Points of accuracy more than {summary.baseline_label}",
         "(paired, 95 %, for all together)",
     ]
-    x = alt.X("difference_low:Q", title=heading, axis=axis, scale=domain)
+    x = alt.X("difference_low:Q", title=heading, axis=axis, scale=scale)
     rule = base.mark_rule(strokeWidth=2.2, clip=True).encode(
         x=x, x2="difference_high:Q", y=y, color=colour
     )
@@ -78,12 +89,15 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
         .mark_point(filled=True, size=90, opacity=1)
         .encode(**marks)
     )
-    text = base.mark_text(align="left", dy=-12, fontSize=10.5, color="#333333", limit=440)
-    text = text.encode(x=alt.value(0), y=y, text="words:N", **link)
     told = alternative_text.sentence(
-        f"Points of accuracy more than {summary.baseline_label}", words
+        f"Points of accuracy more than {summary.baseline_label}",
+        [f"{words}: {label}" for words, label in zip(verdicts, data["label"], strict=True)],
     )
-    return alt.layer(zero, rule, ring, real, text).properties(
+    text = base.encode(x=alt.value(0), y=y, **link)
+    name = text.mark_text(align="left", limit=column, dy=-7, fontSize=11.5, color="#333333")
+    verdict = text.mark_text(align="left", limit=column, dy=8, fontSize=10.5, color="#555555")
+    texts = [name.encode(text="label:N"), verdict.encode(text="words:N")]
+    return alt.layer(zero, rule, ring, real, *texts).properties(
         width=460, height=alt.Step(38), description=told
     )
 
@@ -104,7 +118,11 @@ def frontier(data: pandas.DataFrame, labels: Sequence[str], *, name: str, x: str
         near > far / 3
     ):  # far from the initial model, with which in view points would lie on top of each other
         ends = [near - 0.08 * (far - near), far + 0.08 * (far - near)]
-    across = alt.X("x:Q", title=x, scale=alt.Scale(nice=False, domain=ends))
+    named = len(labels) <= MOST_ENDS
+    longest = min(max(map(len, labels), default=0), LONGEST)
+    column = alt.expr(f"min({LETTER * longest + 20:g}, 0.4 * width)" if named else "0")
+    inner = alt.Scale(nice=False, domain=ends, range=[0, alt.expr(f"width - {column}")])
+    across = alt.X("x:Q", title=x, scale=inner)
     scale = alt.Scale(nice=False, domain=_around(data["lowest"], data["highest"]))
     up = alt.Y("accuracy:Q", title=None, scale=scale)
     base = alt.Chart().encode(x=across, y=up, color=encoded["color"])
@@ -127,16 +145,51 @@ def frontier(data: pandas.DataFrame, labels: Sequence[str], *, name: str, x: str
     apart = _far_apart(data, 0.06 * (ends[1] - ends[0]), 0.06 * (scale.domain[1] - scale.domain[0]))
     words = base.properties(data=data[apart]).mark_text(dx=6, dy=-7, align="left", fontSize=10)
     told = alternative_text.lines("Accuracy", data, y="accuracy", across=x)
+    names = _names_at_ends(data, across, up, encoded["color"], column) if named else []
     return alt.layer(
         spread,
         line,
         points,
         words.encode(text="text:N"),
+        *names,
         data=data,
         width=400,
         height=300,
         description=told,
     )
+
+
+def _names_at_ends(
+    data: pandas.DataFrame, across: alt.X, up: alt.Y, colour: alt.Color, column: alt.ExprRef
+) -> list[alt.Chart]:
+    """The name of each path in a column at the right, and a line from it to the path's end."""
+    low, high = up["scale"].domain
+    last = data.loc[data.groupby("label")["place"].idxmax()]
+    beside = spread_out(last["accuracy"].tolist(), least=0.045 * (high - low), highest=high)
+    last = last.assign(beside=beside, edge=across["scale"].domain[1])
+    height = up.copy()
+    height.shorthand = "beside:Q"
+    base = alt.Chart(last).encode(color=colour)
+    leader = base.mark_rule(strokeWidth=0.7, opacity=0.6)
+    leader = leader.encode(x=across, x2="edge:Q", y=up, y2="beside:Q")
+    name = base.mark_text(align="left", dx=4, fontSize=10.5, limit=alt.expr(f"{column} - 6"))
+    start = alt.value(alt.expr(f"width - {column}"))
+    return [leader, name.encode(x=start, y=height, text="label:N")]
+
+
+def spread_out(values: Sequence[float], least: float, highest: float) -> list[float]:
+    """The values, moved as little as it takes for them to lie `least` apart, and below `highest`
+    if they have room there."""
+    order = sorted(range(len(values)), key=lambda place: values[place])
+    placed = [values[place] for place in order]
+    for place in range(1, len(placed)):
+        placed[place] = max(placed[place], placed[place - 1] + least)
+    ceiling = highest
+    for place in reversed(range(len(placed))):
+        placed[place] = min(placed[place], ceiling)
+        ceiling = placed[place] - least
+    moved = dict(zip(order, placed, strict=True))
+    return [moved[place] for place in range(len(values))]
 
 
 def _far_apart(data: pandas.DataFrame, wide: float, high: float) -> list[bool]:

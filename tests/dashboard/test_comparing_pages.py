@@ -131,7 +131,9 @@ def test_the_frontier_draws_a_path_per_variant_and_pass_at_k(layout):
     app = show("frontier", sweep="demo")
     assert panels(app) == 1
     assert any("KL(initial ‖ policy) was not measured" in text for text in texts(app))
-    assert app.selectbox(key="along").value == "training step" and "GRPO" in markup(app)
+    assert app.selectbox(key="along").value == "training step"
+    [chart] = [*app.get("vega_lite_chart"), *app.get("arrow_vega_lite_chart")]
+    assert "RPG-URKL" in chart.proto.spec  # named where its path ends
     over = show("frontier", sweep="demo", part="pass@k and maj@k", variants="GRPO")
     assert panels(over) == 2
     assert "RPG-URKL" not in markup(over)

@@ -113,6 +113,32 @@ def test_numbers_at_a_frontier_leave_each_other_room_and_the_ends_of_paths_come_
     assert chart.layer[3].data["x"].tolist() == [0.0, 0.9, 1.0]
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.1, 0.5], [0.1, 0.5]),
+        ([0.5, 0.5, 0.1], [0.5, 0.6, 0.1]),
+        ([0.98, 0.97], [1.0, 0.9]),
+        ([], []),
+    ],
+)
+def test_names_at_the_ends_of_paths_do_not_stand_over_each_other(values, expected):
+    assert charts.spread_out(values, least=0.1, highest=1.0) == pytest.approx(expected)
+
+
+def test_each_path_of_a_frontier_is_named_once_where_it_ends():
+    points = (("a", 0, 0.1), ("a", 9, 0.7), ("b", 0, 0.1), ("b", 9, 0.69))
+    numbers = ("x", "accuracy", "lowest", "highest", "seeds")
+    rows = [
+        {"label": label, "place": place} | dict.fromkeys(numbers, x) for label, place, x in points
+    ]
+    chart = charts.frontier(pandas.DataFrame(rows), ["a", "b"], name="training step", x="KL")
+    names = chart.layer[-1].data
+    assert names["label"].tolist() == ["a", "b"]
+    assert names["accuracy"].tolist() == [0.7, 0.69]
+    assert names["beside"].diff().abs().iloc[1] > 0.025
+
+
 def test_tokens_whose_numbers_are_not_finite_are_in_no_bin():
     chart = charts.histogram(
         {"a": [1.0, 2.0, math.inf, math.nan], "b": [math.nan]}, ["a", "b"], "ratio"

@@ -8,12 +8,21 @@ import shutil
 import numpy as np
 import pytest
 import scipy.stats
+import vl_convert
 
 from rpg import stats
 from rpg.interop.importing import take_over
 from rpg.interop.importing.imported_runs import write_scores
 from rpg.interop.importing.trainer_logs import Log
-from rpg.report import charts, earlier_looks, frontier, problem_scores, tables, verdicts
+from rpg.report import (
+    charts,
+    earlier_looks,
+    frontier,
+    problem_scores,
+    tables,
+    theme,
+    verdicts,
+)
 from rpg.report.comparison import History
 from rpg.report.summary import history, summarise
 from rpg.store import StoreError
@@ -521,6 +530,30 @@ def test_a_collapsed_seed_is_named_and_compared_with_and_without(tmp_path):
     assert shown["DAPO"][2] != shown["DAPO"][4] and shown["RPG-URKL"][0] == "none"
     hover = json.dumps(charts.differences(found).to_dict())
     assert "accuracy of each seed" in hover and "1: 0.0000" in hover
+
+
+@pytest.mark.parametrize("width", [320, 640])
+def test_a_forest_has_one_zero_line_and_its_names_stand_beside_the_intervals(tmp_path, width):
+    found = summary(demo(tmp_path, ("grpo", "dapo", "rpg-urkl")))
+    chart = charts.differences(found).properties(width=width)
+    drawn = vl_convert.vegalite_to_scenegraph(theme.specification(chart))["scenegraph"]
+    layers = {mark["name"]: mark["items"] for mark in marks(drawn) if "_marks" in mark["name"]}
+
+    [zero] = layers["layer_0_marks"]
+    assert abs(zero["y2"] - zero["y"]) == 2 * 38  # over both rows
+    column = min(item["x"] for item in layers["layer_1_marks"])
+    assert 60 < column < 0.6 * width
+    names = layers["layer_4_marks"] + layers["layer_5_marks"]
+    assert {item["text"] for item in names} > {"DAPO", "RPG-URKL"}
+    assert all(item.get("x", 0) == 0 and item["limit"] <= column for item in names)
+
+
+def marks(group):
+    """The named marks of a drawing, at any depth."""
+    for item in group.get("items", ()):
+        if "name" in item:
+            yield item
+        yield from marks(item)
 
 
 def test_where_too_few_problems_move_nothing_is_said_to_be_noise(tmp_path):
