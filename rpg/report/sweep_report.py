@@ -25,7 +25,7 @@ from rpg.report.csv_text import csv_text
 from rpg.report.selection import MEAN
 from rpg.report.spending import remedy
 from rpg.report.summary import Summary, history, summarise
-from rpg.report.theme import specification, themed
+from rpg.report.theme import ON_DARK, specification, themed
 from rpg.store import Layout, StoreError, atomic_write_bytes, atomic_write_text, queries, user_cache
 from rpg.store.current import current_runs
 from rpg.store.damage import damage_notes
@@ -284,7 +284,13 @@ def document(
         parts.append((part, numbered))
     drawing = library().replace("</script", "<\\/script") + packaged("page.js") if count else ""
     return rendered(
-        "page.html", drawing, title=title, sections=parts, links=links or {}, generator=generator
+        "page.html",
+        drawing,
+        title=title,
+        sections=parts,
+        links=links or {},
+        generator=generator,
+        shades=json_element(ON_DARK) if count else "",
     )
 
 

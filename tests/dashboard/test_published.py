@@ -58,6 +58,22 @@ def test_charts_are_drawn_near_the_window_and_all_of_them_for_print(page):
     assert point.get_attribute("aria-label")
 
 
+def test_a_dark_window_has_a_dark_page_which_is_printed_on_white(page):
+    page.emulate_media(color_scheme="dark")
+    page.reload()
+    page.evaluate("document.querySelector('.chart').scrollIntoView()")
+    light_text = page.locator(".chart svg text[fill='#D6D6D6']").first
+    light_text.wait_for(state="attached")
+    background = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(background) == "rgb(20, 23, 28)"
+
+    page.emulate_media(color_scheme="dark", media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+
+    light_text.wait_for(state="detached")
+    assert page.evaluate(background) == "rgb(255, 255, 255)"
+
+
 def test_samples_are_found_compared_and_linked(page):
     page.get_by_text("Samples: ").click()
     page.locator("#rows tr").first.wait_for()
