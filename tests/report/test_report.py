@@ -151,9 +151,7 @@ def test_files_are_whole_and_nothing_is_unescaped(tmp_path):
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", page)
     specs = specs_of(page)
     assert [HOSTILE in values(spec) for spec in specs] == [True, True]
-    assert any(
-        text.endswith(f", too few seeds: {HOSTILE}") for text in values(specs[0])
-    )  # cut at its end
+    assert any(text.endswith(", too few seeds") for text in values(specs[0]))
     for spec in specs:
         alt.Chart.from_dict(spec)  # raises where it is none
     assert "&lt;script&gt;alert(&#34;1&#34;)&lt;/script&gt;[bold]" in page
