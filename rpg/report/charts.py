@@ -120,7 +120,7 @@ def frontier(data: pandas.DataFrame, labels: Sequence[str], *, name: str, x: str
         ends = [near - 0.08 * (far - near), far + 0.08 * (far - near)]
     named = len(labels) <= MOST_ENDS
     longest = min(max(map(len, labels), default=0), LONGEST)
-    column = alt.expr(f"min({LETTER * longest + 20:g}, 0.4 * width)" if named else "0")
+    column = f"min({LETTER * longest + 20:g}, 0.4 * width)" if named else "0"
     inner = alt.Scale(nice=False, domain=ends, range=[0, alt.expr(f"width - {column}")])
     across = alt.X("x:Q", title=x, scale=inner)
     scale = alt.Scale(nice=False, domain=_around(data["lowest"], data["highest"]))
@@ -160,7 +160,7 @@ def frontier(data: pandas.DataFrame, labels: Sequence[str], *, name: str, x: str
 
 
 def _names_at_ends(
-    data: pandas.DataFrame, across: alt.X, up: alt.Y, colour: alt.Color, column: alt.ExprRef
+    data: pandas.DataFrame, across: alt.X, up: alt.Y, colour: alt.Color, column: str
 ) -> list[alt.Chart]:
     """The name of each path in a column at the right, and a line from it to the path's end."""
     low, high = up["scale"].domain
