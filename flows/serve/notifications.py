@@ -1,5 +1,5 @@
-"""`rpg notify`: Prefect calls a web address, sends a mail, or uses a notification block, when a
-night is red or has not ended."""
+"""`rpg notify`: Prefect calls a web address, or sends by a notification block, when a night is red
+or has not ended."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
 
 import yaml
-from pydantic import SecretStr
 
 from flows.prefect.server import SERVE_LOCK, quiet_environment, using_api
 from flows.prefect.service import ServerError
@@ -26,22 +24,18 @@ if TYPE_CHECKING:
 
 AUTOMATIONS = Path(__file__).with_name("automations.yaml")
 BLOCK = "rpg-lab"
-"""The name of the block that is made of an address."""
-WEB = ("http://", "https://")
-MAIL = ("mailto://", "mailtos://")
-"""A mail server without and with TLS, as Apprise writes them, which Prefect sends by."""
+"""The name of the webhook's block."""
 _NAMED_BLOCK = re.compile(r"([a-z0-9-]+)/([a-z0-9-]+)")
 
 
 def notify(layout: Layout, target: str, secret: str | None) -> list[str]:
     """Create the automations of a data folder's server, or give them another target: a web address,
-    a mail server with a recipient, or a notification block `type/name`. Returns their names. Raises
-    ConfigError: the target is none of these, or nobody serves this folder; ServerError: the server
-    refuses."""
-    if not target.startswith((*WEB, *MAIL)) and not _NAMED_BLOCK.fullmatch(target):
+    or a notification block `type/name`. Returns their names. Raises ConfigError: the target is
+    neither, or nobody serves this folder; ServerError: the server refuses."""
+    is_address = target.startswith(("http://", "https://"))
+    if not is_address and not _NAMED_BLOCK.fullmatch(target):
         raise ConfigError(
-            f"{target!r}: expected a web address, e.g. https://hooks.example.org/lab, a mail "
-            "server, e.g. mailtos://USER:PASSWORD@mail.example.org?to=lab@example.org, or a "
+            f"{target!r}: expected a web address, e.g. https://hooks.example.org/lab, or a "
             "notification block as TYPE/NAME, e.g. slack-webhook/lab"
         )
     served = layout.home / SERVE_LOCK
@@ -54,10 +48,10 @@ def notify(layout: Layout, target: str, secret: str | None) -> list[str]:
 
     with using_api(str(api)), get_client(sync_client=True) as client:
         try:
-            block = _block(client, target)
+            block = _webhook(target) if is_address else _existing(client, target)
             names = []
             for automation in automations():
-                act = action(automation.pop("message"), block, target.startswith(WEB))
+                act = action(automation.pop("message"), block, is_address)
                 names.append(_created(client, automation, act))
             return names
         except ConfigError:
@@ -71,9 +65,9 @@ def automations() -> list[dict[str, Any]]:
     return list(yaml.safe_load(AUTOMATIONS.read_text("utf-8")))
 
 
-def action(message: str, block: str, is_webhook: bool) -> dict[str, Any]:
+def action(message: str, block: str, is_address: bool) -> dict[str, Any]:
     """Send a message, which is a template of Prefect's."""
-    if is_webhook:
+    if is_address:
         payload = f'{{"text": {{{{ ({message}) | tojson }}}}}}'
         return {"type": "call-webhook", "block_document_id": block, "payload": payload}
     body = f"{{{{ {message} }}}}"
@@ -85,40 +79,12 @@ def action(message: str, block: str, is_webhook: bool) -> dict[str, Any]:
     }
 
 
-def _block(client: SyncPrefectClient, target: str) -> str:
-    """The id of the block that sends to the target."""
-    if target.startswith(WEB):
-        return _webhook(target)
-    if target.startswith(MAIL):
-        return _mail(target)
-    return _existing(client, target)
-
-
 def _webhook(address: str) -> str:
     """The id of the block that calls this address."""
     from prefect.blocks.webhook import Webhook
 
     webhook = Webhook(method="POST", url=address, allow_private_urls=True)
     return str(webhook.save(BLOCK, overwrite=True))
-
-
-def _mail(address: str) -> str:
-    """The id of the block that sends a mail. Raises ConfigError: the address lacks something."""
-    from prefect.blocks.notifications import AppriseNotificationBlock
-
-    if not has_sender_and_recipient(address):
-        raise ConfigError(
-            "the address of the mail server lacks something: expected "
-            "mailtos://USER:PASSWORD@HOST:PORT?from=SENDER&to=RECIPIENT"
-        )
-    return str(AppriseNotificationBlock(url=SecretStr(address)).save(BLOCK, overwrite=True))
-
-
-def has_sender_and_recipient(address: str) -> bool:
-    """Whether Apprise can send by this address; it says nothing of one that it leaves out."""
-    parts = urlsplit(address)
-    options = parse_qs(parts.query)
-    return bool(parts.hostname and "to" in options and (parts.username or "from" in options))
 
 
 def _existing(client: SyncPrefectClient, name: str) -> str:

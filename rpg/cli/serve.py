@@ -118,8 +118,7 @@ def notify(target: str, auth: Auth = None, home: Home = None) -> None:
 
     Args:
         target: Web address that is called with {"text": ...}, as Slack, Mattermost and others
-            take it; a mail server with a recipient, as Apprise writes it; or a notification block
-            of the server, TYPE/NAME (Teams, PagerDuty).
+            take it; or a notification block of the server, TYPE/NAME (mail, Teams, PagerDuty).
     """
     require("prefect")
     from flows.serve.notifications import notify as create

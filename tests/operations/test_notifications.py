@@ -1,18 +1,15 @@
 """`rpg notify` makes Prefect call a real web server."""
 
-import email.policy
 import http.server
 import json
 import logging
-import socketserver
 import threading
 from types import SimpleNamespace
 
 import pytest
-from apprise import Apprise
 from prefect.server.utilities.user_templates import render_user_template_sync as render
 
-from flows.serve.notifications import action, automations, has_sender_and_recipient, notify
+from flows.serve.notifications import action, automations, notify
 from rpg.config.errors import ConfigError
 from rpg.store import Layout
 from tests.real_sweep import rpg
@@ -43,33 +40,6 @@ def hook():
     server.shutdown()
 
 
-class MailHandler(socketserver.StreamRequestHandler):
-    """As much of SMTP as a client needs."""
-
-    def handle(self):
-        self.wfile.write(b"220 ready\r\n")
-        while line := self.rfile.readline():
-            if line.upper().startswith(b"DATA"):
-                self.wfile.write(b"354 go on\r\n")
-                self.server.mails.append(self.mail())
-            self.wfile.write(b"250 done\r\n")
-
-    def mail(self):
-        lines = iter(self.rfile.readline, b".\r\n")
-        return email.message_from_bytes(b"".join(lines), policy=email.policy.default)
-
-
-@pytest.fixture
-def mail_server():
-    """A mail server on loopback that keeps what it is given in `mails`."""
-    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), MailHandler)
-    server.daemon_threads = True
-    server.mails = []
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-
-
 def told(home, *words):
     return rpg(home, "notify", *words, home=home)
 
@@ -91,9 +61,7 @@ def test_the_message_is_whole_whatever_the_reason_says():
     [
         ("ftp://example.org", "expected a web address"),
         ("hooks.example.org", "expected a web address"),
-        ("smtp://mail.example.org?to=a@example.org", "expected a web address"),
         ("http://127.0.0.1:1/", "nobody serves"),
-        ("mailtos://mail.example.org?to=a@example.org", "nobody serves"),
     ],
 )
 def test_what_is_no_target_and_a_folder_without_a_server_are_refused(tmp_path, target, said):
@@ -139,39 +107,3 @@ def test_one_command_calls_when_a_flow_run_fails_and_when_there_was_no_night(ser
     until(
         lambda: any("no nightly run has ended" in text for text in heard), "the call for the night"
     )
-
-
-@pytest.mark.parametrize(
-    ("address", "is_enough"),
-    [
-        ("mailtos://u:p@mail.example.org:587?to=lab@example.org", True),
-        ("mailto://127.0.0.1:25?from=a@example.org&to=lab@example.org", True),
-        ("mailto://127.0.0.1:25?to=lab@example.org", False),
-        ("mailto://", False),
-    ],
-)
-def test_an_address_is_enough_if_apprise_takes_it(address, is_enough):
-    assert has_sender_and_recipient(address) == is_enough
-    assert Apprise().add(address) == is_enough
-
-
-def test_the_same_command_sends_a_mail(served, mail_server):
-    port = mail_server.server_address[1]
-    where = f"mailto://127.0.0.1:{port}?from=night@example.org&to=lab@example.org&mode=insecure"
-    lacking = told(served.home, "mailto://127.0.0.1")
-    assert lacking.returncode == 2
-    assert "lacks something" in lacking.stderr
-    done = told(served.home, where)
-    assert done.returncode == 0, done.stdout + done.stderr
-    for one in served.api.post("/automations/filter", json={}).json():
-        if one["name"] == "no night":
-            one["trigger"]["within"] = 10
-            kept = {name: one[name] for name in ("name", "description", "trigger", "actions")}
-            assert served.api.put(f"/automations/{one['id']}", json=kept).is_success
-
-    [mail] = until(lambda: mail_server.mails[:1], "the mail")
-
-    assert mail["to"] == "lab@example.org"
-    assert mail["subject"] == "rpg-lab"
-    text = mail.get_body(("plain",)).get_content()
-    assert "no nightly run has ended" in " ".join(text.split())
