@@ -22,12 +22,17 @@ from rpg.store.database import build, connect
 
 READY = {
     "Overview": "[data-testid=stDataFrame] canvas",
-    "Compare": "[data-testid=stVegaLiteChart] .marks",
+    "Curves": "[data-testid=stVegaLiteChart] .marks",
     "Table": "table.rpg",
     "Why": "[data-testid=stVegaLiteChart] .marks",
     "Paper": "table.rpg",
-    "Run": "[data-testid=stVegaLiteChart] .marks",
+    "One run": "[data-testid=stVegaLiteChart] .marks",
 }
+SECTIONS = {"Curves": "Compare", "Table": "Compare", "Why": "Compare", "Paper": "Compare"} | {
+    "One run": "Runs"
+}
+"""The entry of the top row that leads to a page's neighbours."""
+PATHS = {"Overview": "/", "Curves": "compare", "One run": "run"}
 
 
 def main() -> None:
@@ -57,15 +62,18 @@ def measure(page: Page, address: str, sweeps: list[str]) -> None:
     print(f"first page of a fresh server: {time.perf_counter() - begin:.1f} s")
     page.evaluate(COUNT)
     opening: dict[str, list[float]] = {name: [] for name in READY}
-    choosing: dict[str, list[float]] = {name: [] for name in READY if name != "Compare"}
+    choosing: dict[str, list[float]] = {name: [] for name in READY if name != "Curves"}
     others = itertools.cycle(sweeps[1:] + sweeps[:1])
     for name in [*READY] * 3:
+        if name in SECTIONS:
+            page.get_by_role("link", name=SECTIONS[name], exact=True).click()
+            page.get_by_role("link", name=name, exact=True).wait_for()
         page.wait_for_timeout(1000)  # nothing of the previous step is going on any more
-        ended, begin = page.evaluate("window.ended"), time.perf_counter()
+        ended = page.evaluate("window.ended")
+        begin = time.perf_counter()
         page.get_by_role("link", name=name, exact=True).click()
-        page.wait_for_function(
-            f"location.pathname.endsWith('{'/' if name == 'Overview' else name.lower()}')"
-        )
+        path = PATHS.get(name, name.lower())
+        page.wait_for_function(f"location.pathname.endsWith('{path}')")
         settle(page, name, ended)
         opening[name].append(time.perf_counter() - begin)
         if name in choosing:

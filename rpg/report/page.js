@@ -9,9 +9,13 @@ const dark = matchMedia("(prefers-color-scheme: dark)").matches;
 const shades = new Map(Object.entries(JSON.parse(document.getElementById("shades").textContent)));
 const ON_DARK = {title: {color: "#D6D6D6"}, legend: {labelColor: "#D6D6D6", titleColor: "#D6D6D6"}};
 
+const DATA = ["data", "datasets", "domain"];  // whose texts are no colours
+
 function shaded(value) {
   if (Array.isArray(value)) return value.map(shaded);
-  if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, shaded(each)]));
+  if (value && typeof value === "object") {
+    return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, DATA.includes(name) ? each : shaded(each)]));
+  }
   return shades.get(value) ?? value;
 }
 

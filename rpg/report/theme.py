@@ -52,6 +52,10 @@ ON_DARK = {
 little lighter. A variant keeps its hue."""
 
 
+DATA = ("data", "datasets", "domain")
+"""Parts of a specification whose texts are no colours, whatever they say."""
+
+
 def family(label: str) -> str:
     """The part of a label that variants along an axis share: `RPG-UFKL` of `sweep · RPG-UFKL, beta
     0.001`."""
@@ -113,8 +117,9 @@ def encodings(labels: Sequence[str], legend: bool | Sequence[str] = True) -> dic
 
 
 def on_dark(spec: Any) -> Any:
+    """A chart's specification in the colours of a dark page; its data stay as they are."""
     if isinstance(spec, dict):
-        return {name: on_dark(value) for name, value in spec.items()}
+        return {name: value if name in DATA else on_dark(value) for name, value in spec.items()}
     if isinstance(spec, list):
         return [on_dark(value) for value in spec]
     return ON_DARK.get(spec, spec) if isinstance(spec, str) else spec

@@ -237,3 +237,17 @@ def test_each_curve_gets_the_rounding_of_its_own_step():
     assert curve["mean"].tolist() == [1.0, 2.0, 3.0, 4.0]
     assert curve["noise"].tolist()[:2] == [0.1, 0.2]
     assert curve["noise"].isna().tolist() == [False, False, True, True]
+
+
+def test_on_a_dark_page_a_variant_may_be_called_like_a_colour():
+    spec = {
+        "mark": {"fill": "white"},
+        "encoding": {"color": {"scale": {"domain": ["white"], "range": ["#000000"]}}},
+        "datasets": {"rows": [{"label": "white"}]},
+    }
+
+    dark = theme.on_dark(spec)
+
+    assert dark["mark"] == {"fill": "transparent"}
+    assert dark["encoding"]["color"]["scale"] == {"domain": ["white"], "range": ["#F2F2F2"]}
+    assert dark["datasets"] == spec["datasets"]
