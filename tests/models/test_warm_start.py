@@ -1,6 +1,7 @@
 """The initial model: warm start, its cache, models of other makers, tasks of one's own."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -47,7 +48,8 @@ def test_stage_one_learns_and_stage_two_mostly_hides_it(tmp_path):
     one = {"tiers": {"one": 1}, "train_problems": 100}
     spec = spec.model_copy(update={"task": spec.task.model_copy(update=one)})
     policy = initial_policy(spec, tmp_path, lines.append)
-    reached = [float(line.split("accuracy ")[1].split()[0]) for line in lines if "held-out" in line]
+    said = [re.search(r"held-out accuracy ([\d.]+),", line) for line in lines]
+    reached = [float(found[1]) for found in said if found]
     assert reached[-1] >= 0.9
     prompts = encode_prompts(policy.tokenizer, ["a3b+4="], 16)
     u = torch.rand(200, 12, generator=torch.Generator().manual_seed(0))
