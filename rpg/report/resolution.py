@@ -46,6 +46,8 @@ def remark(data: pandas.DataFrame) -> str:
     """Which curves of a panel are below rounding from their beginning to their end; empty if none
     is."""
     below = is_below(data)
+    if not below.any():
+        return ""
     labels = dict.fromkeys(data["label"])
     whole = [label for label in labels if below[data["label"] == label].all()]
     if not whole:
