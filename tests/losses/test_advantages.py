@@ -190,12 +190,17 @@ def test_an_advantage_over_the_mean_is_maximum_likelihood_up_to_the_groups_size(
     logits = torch.tensor([-1.2, 1.0, -0.4, 0.7], dtype=torch.float64, requires_grad=True)
     groups = torch.cartesian_prod(*[torch.arange(4)] * size)
     log_pi = logits.log_softmax(-1)[groups]
-    chance = log_pi.sum(-1).exp()
+    chance = log_pi.sum(-1).exp().detach()
+
     group = torch.arange(len(groups)).repeat_interleave(size).tolist()
-    a = advantages("maxrl", rewards[groups].flatten().tolist(), group)[:, 0].view(-1, size)
-    found = oracle.gradient((chance.detach() * (a * log_pi).mean(-1)).sum(), logits)
-    right = logits.softmax(-1)[rewards > 0].sum()
-    meant = oracle.gradient(-sum((1 - right) ** k / k for k in range(1, size)), logits)
+    of_responses = advantages("maxrl", rewards[groups].flatten().tolist(), group)[:, 0]
+    a = of_responses.view(-1, size)
+    of_groups = (a * log_pi).mean(-1)
+    found = oracle.gradient((chance * of_groups).sum(), logits)
+
+    p = logits.softmax(-1)[rewards > 0].sum()
+    series = -sum((1 - p) ** k / k for k in range(1, size))
+    meant = oracle.gradient(series, logits)
     assert meant.norm() > 0.01
     assert (found - meant).norm() < 1e-7 * meant.norm()
 

@@ -101,11 +101,20 @@ def test_gmpo_clips_each_token_and_takes_their_geometric_mean(data, clip):
     A = data["advantages"]
     mask = data["response_mask"]
     log_w = data["log_prob"] - data["old_log_prob"]
-    low, high = (clip["low"], clip["high"]) if clip else (torch.inf, torch.inf)
+    low = clip["low"] if clip else torch.inf
+    high = clip["high"] if clip else torch.inf
     bounded = torch.where(A < 0, log_w.clamp(min=-low), log_w.clamp(max=high))
-    w = ((bounded * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)).exp()
-    upper, lower = (A >= 0) & (log_w > high), (A < 0) & (log_w < -low)
-    metrics = check(rpg.algorithm("gmpo", clip=clip), data, -w * A[:, :1], upper=upper, lower=lower)
+    lengths = mask.sum(-1, keepdim=True)
+    w = ((bounded * mask).sum(-1, keepdim=True) / lengths).exp()
+
+    metrics = check(
+        rpg.algorithm("gmpo", clip=clip),
+        data,
+        -w * A[:, :1],
+        upper=(A >= 0) & (log_w > high),
+        lower=(A < 0) & (log_w < -low),
+    )
+
     assert metrics["ratio_mean"] == pytest.approx(w.mean().item(), rel=1e-12)
 
 
