@@ -46,6 +46,13 @@ class Divergence:
     ] = ()  # of the RPG paper with results of it; there is released code then
 
 
+RESERVED = {
+    "none": "no divergence at all",
+    "jsd": "the Jensen-Shannon divergence of a kl of type distribution",
+}
+"""Names that stand for something else where the audit says which divergence a loss has."""
+
+
 def read(name: str) -> Any:
     """The content of one of the catalogue's YAML files."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is about ten times as fast

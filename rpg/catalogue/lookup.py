@@ -7,7 +7,7 @@ from functools import cache, partial
 from itertools import product
 from typing import Any
 
-from rpg.catalogue.components import DistributionKL, ObjectiveKL
+from rpg.catalogue.components import DistributionKL, Estimator, ObjectiveKL
 from rpg.catalogue.divergences import DIVERGENCES, Divergence, read
 from rpg.catalogue.entry import Algorithm, AlgorithmError, override
 
@@ -102,15 +102,24 @@ def algorithm(name: str, preset: str = "paper", **overrides: Any) -> Algorithm:
     return override(base, **overrides) if overrides else base
 
 
+ESTIMATED: dict[Estimator, str] = {"k1": "rkl", "k2": "rkl", "k3": "rkl"}
+"""The divergence that each estimator estimates (Schulman 2020): KL(policy || reference)."""
+
+
 def divergence_of(algo: Algorithm) -> str:
     """The KL that a loss is meant to have: a name of DIVERGENCES that is its own `normalised`,
-    `jsd`, or `none`."""
-    if algo.kl.type == "none" or not algo.beta:
+    `jsd`, or `none`. Raises AlgorithmError for an estimator that ESTIMATED does not name."""
+    kl = algo.kl
+    if kl.type == "none" or not algo.beta:
         return "none"
-    # k1, k2 and k3 are estimators of KL(policy || reference)
-    if isinstance(algo.kl, DistributionKL):
-        return algo.kl.divergence
-    return normalised(algo.kl.divergence) if isinstance(algo.kl, ObjectiveKL) else "rkl"
+    if isinstance(kl, DistributionKL):
+        return kl.divergence
+    if isinstance(kl, ObjectiveKL):
+        return normalised(kl.divergence)
+    if kl.estimator not in ESTIMATED:
+        why = f"rpg/catalogue/lookup.py does not say what estimator {kl.estimator} estimates"
+        raise AlgorithmError("kl.estimator", kl.estimator, tuple(ESTIMATED), why)
+    return ESTIMATED[kl.estimator]
 
 
 def normalised(divergence: str) -> str:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rpg.catalogue import DIVERGENCES, AlgorithmError, Divergence
+from rpg.catalogue.divergences import RESERVED
 
 # every exponent is clamped to [-20, 20]: ratios between 2e-9 and 5e8, squares finite in float32
 LIMIT = 20.0
@@ -145,6 +146,11 @@ def check(records: Mapping[str, Divergence], formulas: Mapping[str, Mathematics]
             place = "rpg/catalogue/divergences.yaml" if record is None else "rpg/losses/kl_terms.py"
             raise RuntimeError(
                 f"divergence {name!r} is missing in {place}: it needs a record there, too"
+            )
+        if name in RESERVED:
+            raise RuntimeError(
+                f"divergence {name!r}: the audit means {RESERVED[name]} by this name; "
+                "accepted: any other name"
             )
         if record.name != name or record.normalised not in records:
             raise RuntimeError(f"divergence {name!r}: its name or its `normalised` names no record")

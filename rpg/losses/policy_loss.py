@@ -201,21 +201,19 @@ def _highest(*log_probs: Tensor) -> Tensor:
 
 # --- metrics
 
-# What _measure sums over the tokens of a batch, in the order of its tensor.
-_SUMS = (
-    "loss",
-    "tokens",
+_TOTALS = ("loss", "tokens")
+_TOKEN_MEANS = (
     "kl_old_to_policy",
     "kl_policy_to_old",
     "kl_ref_to_policy",
     "kl_policy_to_ref",
-    "ratios",
-    "ratio",
-    "ratio_squared",
-    "clip_fraction_upper",
-    "clip_fraction_lower",
-    "clip_fraction_dual",
+    *(f"clip_fraction_{name}" for name in CLIPS),
 )
+"""Each becomes the metric of its name: its sum over the tokens, divided by their number."""
+_RATIO_SUMS = ("ratios", "ratio", "ratio_squared")
+"""Number, sum and sum of squares of the ratios: `ratio_count`, `ratio_mean` and `ess`."""
+_SUMS = (*_TOTALS, *_TOKEN_MEANS, *_RATIO_SUMS)
+"""What _measure sums over the tokens of a batch, in the order of its tensor."""
 
 
 def _measure(x: TokenInputs, token: TokenLoss, loss: Tensor) -> tuple[Tensor, Tensor]:
@@ -248,6 +246,7 @@ def _measure(x: TokenInputs, token: TokenLoss, loss: Tensor) -> tuple[Tensor, Te
         cut = token.cuts.get(name)
         named[f"clip_fraction_{name}"] = zero if cut is None else (cut & x.mask).sum()
 
+    assert named.keys() == set(_SUMS), "a sum is not declared, or a declared one is not measured"
     sums = torch.stack([named[name].to(loss.dtype) for name in _SUMS])
     return sums, ratio.max() if ratio.numel() else zero
 
@@ -256,9 +255,8 @@ def _metrics(sums: dict[str, float], ratio_max: float) -> dict[str, float]:
     tokens = max(sums["tokens"], 1.0)
     ratios = max(sums["ratios"], 1.0)
     metrics = {"loss": sums["loss"]}
-    for name in _SUMS:
-        if name.startswith(("kl_", "clip_")):
-            metrics[name] = sums[name] / tokens
+    for name in _TOKEN_MEANS:
+        metrics[name] = sums[name] / tokens
     metrics["clip_fraction"] = sum(metrics[f"clip_fraction_{kind}"] for kind in CLIPS)
     metrics["ratio_count"] = sums["ratios"]
     metrics["ratio_mean"] = sums["ratio"] / ratios

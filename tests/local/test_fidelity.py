@@ -1,6 +1,8 @@
 """Estimated gradients against those they should be: right where the truth is known, and on a
 checkpoint."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 
@@ -8,8 +10,9 @@ import rpg.cli.algorithms
 from rpg.auditing.gradient_agreement import agreement
 from rpg.backends.local.checkpoint_fidelity import _UNCLIPPED, Settings, _losses, fidelity
 from rpg.backends.local.training_loop import train
-from rpg.catalogue import algorithm, algorithms
-from rpg.catalogue.lookup import divergence_of
+from rpg.catalogue import AlgorithmError, algorithm, algorithms
+from rpg.catalogue.components import Estimator
+from rpg.catalogue.lookup import ESTIMATED, divergence_of
 from rpg.models.model_loading import ModelError
 from tests.tiny import make_run, make_spec
 
@@ -67,6 +70,17 @@ def test_each_loss_is_held_against_its_own_objective():
     assert found["grpo"] == found["reinforce-pp"] == "rkl"
     assert found["dapo"] == "none"
     assert divergence_of(algorithm("rpg-urkl", beta=0.0)) == "none"
+
+
+def test_an_estimator_of_an_unknown_divergence_is_refused(monkeypatch):
+    assert set(ESTIMATED) == set(get_args(Estimator))
+    monkeypatch.delitem(ESTIMATED, "k2")
+    assert divergence_of(algorithm("grpo")) == "rkl"
+    with pytest.raises(AlgorithmError, match="does not say what estimator k2 estimates"):
+        divergence_of(algorithm("grpo", kl={"estimator": "k2"}))
+
+
+def test_each_loss_with_a_limit_is_also_measured_without_it():
     made = _losses(Settings(), 0.3)
     limited = {name for name, algo in made.items() if algo.clip or algo.mask or algo.drift_penalty}
     assert limited == {name.removesuffix(_UNCLIPPED) for name in made if name.endswith(_UNCLIPPED)}

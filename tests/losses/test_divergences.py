@@ -124,5 +124,11 @@ def test_the_two_places_have_to_agree():
         RuntimeError, match=r"says prefix=False, rpg/losses/kl_terms.py declares one"
     ):
         check({**DIVERGENCES, "rkl": replace(DIVERGENCES["rkl"], prefix=False)}, MATHEMATICS)
+    for taken in ("jsd", "none"):
+        with pytest.raises(RuntimeError, match=f"'{taken}': the audit means"):
+            check(
+                {**DIVERGENCES, taken: replace(DIVERGENCES["fkl"], name=taken, normalised=taken)},
+                {**MATHEMATICS, taken: MATHEMATICS["fkl"]},
+            )
     with pytest.raises(RuntimeError, match="names no record"):
         check({**DIVERGENCES, "rkl": replace(DIVERGENCES["rkl"], normalised="kl")}, MATHEMATICS)

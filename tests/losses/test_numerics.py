@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import rpg
+from rpg.losses import policy_loss
 from rpg.losses.policy_loss import rollout_weights, token_terms
 
 NAN = float("nan")
@@ -264,6 +265,28 @@ def test_metrics_by_hand():
             rpg.algorithm(name, beta=0.0), **given | {"advantages": 0 * advantages}
         )
         assert out.metrics["clip_fraction"] == 0
+
+
+def test_every_sum_over_tokens_becomes_a_metric(monkeypatch):
+    counts = dict.fromkeys(policy_loss._TOTALS + policy_loss._RATIO_SUMS, 2.0)
+    sums = counts | dict.fromkeys([*policy_loss._TOKEN_MEANS, "surprisal"], 6.0)
+    monkeypatch.setattr(policy_loss, "_TOKEN_MEANS", (*policy_loss._TOKEN_MEANS, "surprisal"))
+    assert policy_loss._metrics(sums, ratio_max=1.0)["surprisal"] == 3.0
+
+
+def test_a_sum_that_is_not_declared_is_an_error(monkeypatch):
+    declared = tuple(name for name in policy_loss._SUMS if name != "kl_old_to_policy")
+    monkeypatch.setattr(policy_loss, "_SUMS", declared)
+    x = torch.zeros(1, 2)
+    with pytest.raises(AssertionError, match="not declared"):
+        rpg.policy_loss(
+            rpg.algorithm("grpo"),
+            log_prob=x.clone().requires_grad_(),
+            old_log_prob=x,
+            ref_log_prob=x,
+            advantages=x,
+            response_mask=torch.ones(1, 2),
+        )
 
 
 def test_small_divergences_survive_float32():
