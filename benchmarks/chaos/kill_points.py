@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -158,17 +159,36 @@ def evenly(points: Sequence[Point], count: int) -> list[Point]:
     return [points[(2 * i + 1) * len(points) // (2 * count)] for i in range(count)]
 
 
-def killed_at(point: Point, folder: Folder, truth: dict[str, Any]) -> str | None:
-    """Kill a sweep there and run it again; what is wrong then, or None."""
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a sweep that was to be killed at a point, in a few words."""
+
+    words: str
+    is_wrong: bool = False
+    was_killed: bool = True
+
+
+def killed_at(point: Point, folder: Folder, truth: dict[str, Any]) -> Outcome:
+    """Kill a sweep there and run it again."""
     killed = folder.sweep(point)
-    if killed.returncode == 0:
-        return None  # it has not come to this point: the order of processes differs
-    again = folder.sweep()
-    if again.returncode != 0:
-        return f"the rerun ended with {again.returncode}: {(again.stdout + again.stderr)[-600:]}"
+    was_killed = killed.returncode == -signal.SIGKILL
+    if not was_killed and killed.returncode != 0:
+        said = (killed.stdout + killed.stderr)[-600:]
+        return Outcome(f"the sweep ended with {killed.returncode}: {said}", True, was_killed)
+    if was_killed:
+        again = folder.sweep()
+        if again.returncode != 0:
+            said = (again.stdout + again.stderr)[-600:]
+            return Outcome(f"the rerun ended with {again.returncode}: {said}", is_wrong=True)
+
     now = results(folder.home)
     wrong = [name for name in truth if now[name] != truth[name]]
-    return f"{', '.join(wrong)} differ" if wrong else None
+    if wrong:
+        return Outcome(f"{', '.join(wrong)} differ", is_wrong=True, was_killed=was_killed)
+    if not was_killed:
+        # The same events came in another order, or fewer times.
+        return Outcome("it did not come to this point; the same bits", was_killed=False)
+    return Outcome("the same bits")
 
 
 @contextmanager
@@ -191,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--real", action="store_true")
     parser.add_argument("--port", type=int, default=48213)
     options = parser.parse_args(arguments)
-    faults = 0
+    outcomes = []
     with tempfile.TemporaryDirectory(prefix="kill-points-") as place:
         root = Path(place)
         with server(root, options.port) as api:
@@ -208,11 +228,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 folder = Folder(root / str(number), api, options.real)
                 if options.real:  # data and initial model are not what is killed here
                     shutil.copytree(whole.home / "cache", folder.home / "cache")
-                wrong = killed_at(point, folder, truth)
-                faults += wrong is not None
-                print(f"{number + 1:3} {point}: {wrong or 'the same bits'}", flush=True)
+                outcome = killed_at(point, folder, truth)
+                outcomes.append(outcome)
+                print(f"{number + 1:3} {point}: {outcome.words}", flush=True)
                 shutil.rmtree(folder.root, ignore_errors=True)
-    print(f"{faults} of {len(points)} kills left something wrong")
+
+    faults = sum(outcome.is_wrong for outcome in outcomes)
+    kills = sum(outcome.was_killed for outcome in outcomes)
+    print(f"{faults} of {len(points)} kills left something wrong; {kills} happened")
     return 1 if faults else 0
 
 
