@@ -18,7 +18,7 @@ from rpg.store.ingest_files import NO_RUN, Rows, Source, insert_rows, run_key, t
 from rpg.store.layout import Layout
 from rpg.store.notes import FILE as NOTES
 from rpg.store.notes import read_marks
-from rpg.store.run_folder import IMPORTED, UNREADABLE, RunFolder, step_name
+from rpg.store.run_folder import IMPORTED, UNREADABLE, Inspection, RunFolder, step_name
 from rpg.store.schema import KEYS, VERSION, create_views
 
 Key = tuple[str, str]
@@ -44,18 +44,22 @@ def ingest(
     for table in ("samples", "evals", "warnings"):
         db.execute(f"DELETE FROM {table} WHERE sweep = ''")
     hand = ingest_files.by_hand(layout)
-    folders = [source.folder for source in sources if source.state != UNREADABLE]
+    readable = [source for source in sources if source.state != UNREADABLE]
+    folders = [source.folder for source in readable]
     replaced = [source.key for source in sources]
     replaced += dict.fromkeys(("", file["run"]) for file in hand)
     forget(db, replaced)
     warnings: Rows = []
     _runs(db, sources, warnings)
-    damaged = _damaged(folders, warnings)
+    inspections = [source.folder.inspect(seen=source.files) for source in readable]
+    damaged = _damaged(folders, inspections, warnings)
     ingest_files.ingest_metrics(db, folders, damaged, warnings)
     _attempts(db, folders, warnings)
-    ingest_files.ingest_samples(db, folders, hand, warnings)
+    evaluations = ingest_files.evaluations_of(readable, inspections)
+    ingest_files.ingest_samples(db, hand + [each.samples for each in evaluations], warnings)
     ingest_files.summarise_evaluations(db)
-    ingest_files.ingest_drift(db, folders, warnings)
+    drift = [each.drift for each in evaluations if each.drift]
+    ingest_files.ingest_drift(db, drift, warnings)
     _scores(db, folders, warnings)
     _sweeps_and_audits(db, layout, warnings)
     _notes(db, layout, warnings)
@@ -117,11 +121,11 @@ def _runs(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) 
     insert_rows(db, "runs", rows)
 
 
-def _damaged(folders: list[RunFolder], warnings: Rows) -> set[Path]:
+def _damaged(folders: list[RunFolder], inspections: list[Inspection], warnings: Rows) -> set[Path]:
     """Files that are not as they were when their run ended: nothing of them is read."""
     damaged = set()
-    for folder in folders:
-        for name, why in folder.damage().items():
+    for folder, inspection in zip(folders, inspections, strict=True):
+        for name, why in inspection.damage.items():
             path = folder.path / name
             damaged.add(path)
             # The reader of the manifest has its own words for it.

@@ -19,7 +19,7 @@ from rpg.store.file_records import FileRecord, Records, contents, records_of
 from rpg.store.layout import Layout
 from rpg.store.live_status import EVALUATION, TRAINING
 from rpg.store.notes import FILE as NOTES
-from rpg.store.run_folder import UNREADABLE, RunFolder
+from rpg.store.run_folder import UNREADABLE, Inspection, RunFolder, eval_name
 from rpg.store.samples import (
     CLUSTER,
     DRIFT,
@@ -27,7 +27,6 @@ from rpg.store.samples import (
     MARK,
     SECOND,
     UNREAD,
-    drift_path,
 )
 from rpg.store.schema import KEYS, TABLES, quote
 
@@ -294,20 +293,37 @@ def _measurements(
     return files, names
 
 
-def ingest_samples(
-    db: duckdb.DuckDBPyConnection, folders: list[RunFolder], hand: Rows, warnings: Rows
-) -> None:
-    files = hand + [
-        {
-            "filename": str(folder.eval_path(name, step)),
-            "benchmark": name,
-            "step": step,
-            **run_key(folder),
-        }
-        for folder in folders
-        for name in folder.benchmarks()
-        for step in folder.eval_steps(name)
-    ]
+@dataclass(frozen=True)
+class EvaluationFiles:
+    """Of one evaluation of a run: its samples, and the KL to the initial model where it was
+    measured. Each is a file with the key of its rows."""
+
+    samples: dict[str, Any]
+    drift: dict[str, Any] | None
+
+
+def evaluations_of(
+    sources: Iterable[Source], inspections: Iterable[Inspection]
+) -> list[EvaluationFiles]:
+    """The evaluations of runs that are not damaged; `inspections` are those of the sources'
+    folders."""
+    found = []
+    for source, inspection in zip(sources, inspections, strict=True):
+        place = str(source.folder.path)
+        for benchmark, steps in inspection.evaluations.steps.items():
+            for step in steps:
+                name = eval_name(benchmark, step)
+                key = {"benchmark": benchmark, "step": step, **run_key(source.folder)}
+                drift_name = f"{name.removesuffix('.parquet')}{DRIFT}"
+                drift = None
+                if drift_name in source.files:
+                    drift = {"filename": f"{place}/{drift_name}", **key}
+                found.append(EvaluationFiles({"filename": f"{place}/{name}", **key}, drift))
+    return found
+
+
+def ingest_samples(db: duckdb.DuckDBPyConnection, files: Rows, warnings: Rows) -> None:
+    """`files` of graded samples, each with the key of its rows."""
     key = ("sweep", "run", "benchmark", "step")
     db.execute(
         "CREATE OR REPLACE TEMP TABLE graded (sweep VARCHAR, run VARCHAR, benchmark "
@@ -415,16 +431,9 @@ _DRIFT_KEYS = ("sweep", "run", "benchmark", "step", "direction")
 _DRIFT = tuple(name for name in TABLES["drift"] if name not in _DRIFT_KEYS)
 
 
-def ingest_drift(db: duckdb.DuckDBPyConnection, folders: list[RunFolder], warnings: Rows) -> None:
+def ingest_drift(db: duckdb.DuckDBPyConnection, files: Rows, warnings: Rows) -> None:
     """KL between policy and initial model, of the evaluations that measured it. Files of older
     versions do not name their estimator; it was biased, so they are left out."""
-    files = [
-        {"filename": str(path), "benchmark": name, "step": step, **run_key(folder)}
-        for folder in folders
-        for name in folder.benchmarks()
-        for step in folder.eval_steps(name)
-        if (path := drift_path(folder.eval_path(name, step))).exists()
-    ]
     if not files:
         return
     temporary_table(db, "files", files, ("filename", "sweep", "run", "benchmark", "step"))

@@ -14,6 +14,7 @@ from rpg.store.atomic_files import StoreError, read_json_object, readable
 from rpg.store.file_records import (
     CHANGED,
     DIGEST,
+    FileRecord,
     Records,
     changed,
     is_as_written,
@@ -56,7 +57,7 @@ def step_name(step: int) -> str:
     return f"step-{step:06d}"
 
 
-def _eval_name(benchmark: str, step: int) -> str:
+def eval_name(benchmark: str, step: int) -> str:
     """The file of an evaluation within the run's folder."""
     return f"evals/{benchmark}/{step_name(step)}.parquet"
 
@@ -229,7 +230,7 @@ class RunFolder:
         return [
             step
             for step in self._steps_with_a_file(benchmark)
-            if self._damage_of(_eval_name(benchmark, step), recorded) is None
+            if self._damage_of(eval_name(benchmark, step), recorded, seen={}) is None
         ]
 
     def _steps_with_a_file(self, benchmark: str) -> list[int]:
@@ -240,7 +241,7 @@ class RunFolder:
         names = self._files_of_attempts()
         for benchmark in self.benchmarks():
             for step in self._steps_with_a_file(benchmark):
-                names.append(_eval_name(benchmark, step))
+                names.append(eval_name(benchmark, step))
         return names
 
     def _files_of_attempts(self) -> list[str]:
@@ -268,9 +269,11 @@ class RunFolder:
         when the run ended, or cannot be read at all."""
         return self.inspect().damage
 
-    def inspect(self, manifest_is_sound: bool = False) -> Inspection:
+    def inspect(
+        self, manifest_is_sound: bool = False, seen: Mapping[str, FileRecord] = {}
+    ) -> Inspection:
         """What is there of the run's results, and what of it is damaged. `manifest_is_sound`: the
-        caller has just read the manifest."""
+        caller has just read the manifest; `seen`: files that it has just looked at."""
         damage = {}
         if not manifest_is_sound:
             manifest = read_judged(self.manifest_path)
@@ -281,20 +284,23 @@ class RunFolder:
             damage[self.done_path.name] = done.why
 
         recorded = self._recorded_by(done)
-        evaluations = self.evaluations(recorded)
+        evaluations = self.evaluations(recorded, seen)
         for benchmark, damaged in evaluations.damaged.items():
-            damage |= {_eval_name(benchmark, step): why for step, why in damaged.items()}
+            damage |= {eval_name(benchmark, step): why for step, why in damaged.items()}
         present = {
-            _eval_name(name, step) for name in evaluations.steps for step in evaluations.steps[name]
+            eval_name(name, step) for name in evaluations.steps for step in evaluations.steps[name]
         }
         for name in {*recorded, *self._files_of_attempts()} - present - set(damage):
-            why = self._damage_of(name, recorded)
+            why = self._damage_of(name, recorded, seen)
             if why:
                 damage[name] = why
         return Inspection(evaluations, dict(sorted(damage.items())))
 
-    def evaluations(self, recorded: Records | None = None) -> Evaluations:
-        """All evaluations on disk. `recorded`: the caller has just read it."""
+    def evaluations(
+        self, recorded: Records | None = None, seen: Mapping[str, FileRecord] = {}
+    ) -> Evaluations:
+        """All evaluations on disk. `recorded`: the caller has just read it; `seen`: files that it
+        has just looked at."""
         if recorded is None:
             recorded = self.recorded()
         steps: dict[str, list[int]] = {}
@@ -303,18 +309,20 @@ class RunFolder:
             steps[benchmark] = []
             damaged[benchmark] = {}
             for step in self._steps_with_a_file(benchmark):
-                why = self._damage_of(_eval_name(benchmark, step), recorded)
+                why = self._damage_of(eval_name(benchmark, step), recorded, seen)
                 if why:
                     damaged[benchmark][step] = why
                 else:
                     steps[benchmark].append(step)
         return Evaluations(steps, damaged)
 
-    def _damage_of(self, name: str, recorded: Records) -> str | None:
-        path = self.path / name
-        if name in recorded:
-            return changed(recorded[name], path)
-        return "is cut off" if name.endswith(".parquet") and is_cut_off(path) else None
+    def _damage_of(self, name: str, recorded: Records, seen: Records) -> str | None:
+        record = recorded.get(name)
+        if record is not None:
+            if name in seen and seen[name].sha256 == record.sha256:
+                return None
+            return changed(record, self.path / name)
+        return "is cut off" if name.endswith(".parquet") and is_cut_off(self.path / name) else None
 
     def lease(self) -> dict[str, Any] | None:
         return leases.read_lease(self.lease_path)

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -16,7 +17,7 @@ import pyarrow.parquet
 import pytest
 
 from benchmarks.synthetic import Shape, write_run, write_sweep
-from rpg.store import Layout, StoreError, database, queries
+from rpg.store import Layout, StoreError, database, queries, run_folder
 from rpg.store.database import KEEP, STORAGE, build, connect, current, open_file
 from rpg.store.run_writer import append_metrics, write_failed
 from rpg.store.samples import write_eval
@@ -63,6 +64,29 @@ def content(path):
 
 def rounded(value):
     return round(value, 12) if isinstance(value, float) else value
+
+
+def test_a_build_reads_what_a_run_recorded_as_often_for_many_benchmarks_as_for_one(
+    tmp_path, monkeypatch
+):
+    reads = []
+    read = run_folder.read_json_object
+
+    def counted(path):
+        if path.name == "DONE.json":
+            reads.append(path)
+        return read(path)
+
+    monkeypatch.setattr(run_folder, "read_json_object", counted)
+
+    def reads_with(*benchmarks):
+        shape = replace(SMALL, benchmarks=benchmarks)
+        layout = write_sweep(tmp_path / str(len(benchmarks)), "demo", ("grpo",), (0,), shape)
+        reads.clear()
+        build(layout)
+        return len(reads)
+
+    assert reads_with("easy", "hard", "odd", "even") == reads_with("easy")
 
 
 def test_metrics_are_those_that_the_run_folder_reads(layout):
