@@ -296,6 +296,10 @@ class RunSpec(Section):
 
         Runs that were stored with such a setting stay readable.
         """
+        unread = self._unread_by_other_backend()
+        if unread:
+            return unread
+
         kl = self.algorithm.kl
         compares_old = getattr(kl, "at", "old") == "old" and self.algorithm.beta > 0
         is_zero = compares_old and self.algorithm.reference.type == "old"
@@ -324,6 +328,23 @@ class RunSpec(Section):
                     f"training.keep_checkpoints {step}: only evaluated steps are kept, "
                     f"every {every} and {steps}"
                 )
+        return None
+
+    def _unread_by_other_backend(self) -> str | None:
+        """Which setting of the embedded trainer another back end would not read."""
+        if self.backend.is_embedded:
+            return None
+        name = self.backend.type
+        if self.training.fidelity_every:
+            return (
+                f"training.fidelity_every {self.training.fidelity_every}: backend {name} does not "
+                "measure the exact gradient; accepted: 0, or backend.type local"
+            )
+        if self.rollout.rows_at_once:
+            return (
+                f"rollout.rows_at_once {self.rollout.rows_at_once}: the servers of backend {name} "
+                "bound their own memory; accepted: null, or backend.type local"
+            )
         return None
 
     def task_benchmarks(self) -> tuple[str, ...]:

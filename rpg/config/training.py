@@ -112,7 +112,8 @@ class Training(Section):
     epochs: Annotated[Positive, ROUNDS] = 1
     """Passes over each rollout."""
     micro_batch_rows: Annotated[Positive, OPERATES, ROWS_AT_ONCE] = 128
-    """Responses per forward and backward pass; affects memory, never the gradient."""
+    """Responses per forward and backward pass; affects memory, never the gradient. With verl,
+    `backend.max_tokens_per_gpu` takes the place of this and of `micro_batch_tokens`."""
     micro_batch_tokens: Annotated[Positive | None, OPERATES, TOKENS_AT_ONCE] = None
     """Tokens per pass, where a prompt counts once for all its responses. Default: chosen by the
     size of the model."""

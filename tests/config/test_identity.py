@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import pytest
-import yaml
 from pydantic import BaseModel, create_model
 
 from rpg.catalogue import Algorithm
@@ -31,62 +30,11 @@ from rpg.config.run_spec import RunSpec
 from rpg.config.section import ADDS, BY_CONTENT, EVALUATES, OPERATES, TRAINS, Kind
 from rpg.config.sweep_spec import load_file
 from rpg.config.task import ChainTask
+from tests.config.every_field import FIELDS, changed, with_field
 from tests.config.pin_identities import shipped_sweeps
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 PINNED = Path(__file__).with_name("identities.json")
-
-EVERY = yaml.safe_load(Path(__file__).with_name("every_kind.yaml").read_text("utf-8"))
-RUNS = EVERY["runs"]
-OTHER = EVERY["other"]
-
-
-def _changed(leaf):
-    """The value of a field, changed."""
-    if leaf.dotted in OTHER and OTHER[leaf.dotted] != leaf.value:
-        return OTHER[leaf.dotted]
-    value = leaf.value
-    if isinstance(value, bool):
-        return not value
-    if isinstance(value, int):
-        return value + 1
-    if isinstance(value, float):
-        return value / 2 if value else 0.25
-    if isinstance(value, dict):
-        return {**value, "another": 2}
-    if isinstance(value, list):
-        return (
-            [0.5, 0.75] if len(value) == 2 and isinstance(value[0], float) else [*value, "another"]
-        )
-    return 0.5 if value is None else f"{value}x"
-
-
-def _with(spec, dotted, value):
-    """The same run with one field changed, and without the checks that tie fields to each other."""
-    first, _, rest = dotted.partition(".")
-    if isinstance(spec, tuple):  # a list of sections, whose parts are numbered
-        number = int(first)
-        return (*spec[:number], _with(spec[number], rest, value), *spec[number + 1 :])
-    if not rest:
-        return spec.model_copy(update={first: value})
-    return spec.model_copy(update={first: _with(getattr(spec, first), rest, value)})
-
-
-def _every_field() -> Iterator[tuple[str, RunSpec, object]]:
-    seen = set()
-    for name, data in RUNS.items():
-        spec = resolve(data, name)
-        for leaf in leaves(spec):
-            if (
-                leaf.place not in seen
-                and not leaf.dotted.endswith(".type")
-                and leaf.value != "section"
-            ):
-                seen.add(leaf.place)
-                yield leaf.place, spec, leaf
-
-
-FIELDS = {place: (spec, leaf) for place, spec, leaf in _every_field()}
 
 
 @pytest.mark.parametrize("place", FIELDS)
@@ -94,10 +42,10 @@ def test_a_field_that_trains_makes_another_run_and_every_other_keeps_it(place):
     spec, leaf = FIELDS[place]
     if place == "algorithm.name":
         return  # another algorithm: test_the_shipped_configurations_keep_their_identities
-    other = _with(spec, leaf.dotted, _changed(leaf))
+    other = with_field(spec, leaf.dotted, changed(leaf))
     same = identity(spec, "d") == identity(other, "d")
     assert same is (leaf.kind is not TRAINS), (
-        f"{place} {leaf.kind.name}: {leaf.value!r}, {_changed(leaf)!r}"
+        f"{place} {leaf.kind.name}: {leaf.value!r}, {changed(leaf)!r}"
     )
     evaluated_alike = evaluation_identity(spec) == evaluation_identity(other)
     assert evaluated_alike is (leaf.kind is not EVALUATES)
