@@ -66,14 +66,31 @@ def test_the_locked_releases_are_those_of_the_constraints():
     assert {name: locked[name] for name in both} == {name: constrained[name] for name in both}
 
 
+def asked_for(project, extras):
+    """The names of what the project asks for with these extras."""
+    asked = list(project["dependencies"])
+    for name in extras:
+        asked += project["optional-dependencies"][name]
+    return {normal(re.split(r"[\[<>=!; ]", text)[0]) for text in asked}
+
+
 def test_what_make_setup_installs_is_locked():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    asked = [*project["dependencies"], *(text for name in LOCK["EXTRAS"] for text in extras[name])]
-    names = {normal(re.split(r"[\[<>=!]", text)[0]) for text in asked}
-    assert (
-        names - pins("requirements.lock").keys() - pins("requirements-torch.lock").keys() == set()
+    locked = pins("requirements.lock").keys() | pins("requirements-torch.lock").keys()
+    assert asked_for(project, LOCK["EXTRAS"]) - locked == set()
+
+
+def test_the_image_installs_nothing_but_locked_releases_of_the_pins_for_gpus():
+    locked = pins("requirements-gpu.lock")
+    pinned = pins("constraints-gpu.txt")
+    assert {name: pinned.get(name) for name in locked} == locked
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert asked_for(project, LOCK["GPU_EXTRAS"]) - locked.keys() == set()
+    dockerfile = (ROOT / "Dockerfile").read_text("utf-8")
+    assert "pip install --no-cache-dir --no-deps --require-hashes -r requirements-gpu.lock" in (
+        dockerfile
     )
+    assert "pip install --no-cache-dir --no-deps .\n" in dockerfile
 
 
 def test_a_build_of_torch_for_cpus_needs_nothing_of_cuda():
