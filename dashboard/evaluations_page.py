@@ -7,14 +7,14 @@ import streamlit as st
 from dashboard import samples
 from dashboard.view import View
 from dashboard.widgets import Nothing, choose_many, choose_row
+from rpg.errors import plural
 from rpg.next_steps import command
-from rpg.report.format import plural
 from rpg.store import Layout
 from rpg.store.sample_texts import samples_path
 
 SHARES = {
     "accuracy": "mean@k",
-    "standard_error": "± (s.e.)",
+    "standard_error": "standard error",
     "pass_at_k": "pass@k",
     "maj_at_k": "maj@k",
     "truncated": "cut off",

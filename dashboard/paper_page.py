@@ -9,7 +9,8 @@ import streamlit as st
 import rpg.report.paper
 from dashboard.view import View, choose_sweep
 from dashboard.widgets import choose, show_grid
-from rpg.report.tables import Cell, Grid, plus_minus, signed
+from rpg.report.format import points, with_interval
+from rpg.report.tables import Cell, Grid
 
 Row = dict[str, Any]
 
@@ -68,7 +69,7 @@ def grid(entries: pandas.DataFrame, results: dict[tuple[str, str], Row]) -> Grid
     header = ["Published row"]
     for name in benchmarks:
         header += [f"{name} last", f"{name} best"]
-        header += [f"{name} ours", "ours − last"] * (name in with_ours)
+        header += [f"{name} ours", "points over last"] * (name in with_ours)
     rows = []
     for row in dict.fromkeys(entries["row"]):
         cells = [Cell(row)]
@@ -89,5 +90,6 @@ def _ours(entry: Any, result: Row | None) -> list[Cell]:
     half = (
         max(result["last"] - result["low"], result["high"] - result["last"]) ** 2 + error**2
     ) ** 0.5
-    text = plus_minus(result["last"], result["low"], result["high"])
-    return [Cell(text), Cell(plus_minus(difference, difference - half, difference + half, signed))]
+    text = with_interval(result["last"], result["low"], result["high"])
+    ahead = with_interval(difference, difference - half, difference + half, points)
+    return [Cell(text), Cell(ahead)]

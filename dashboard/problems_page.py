@@ -9,7 +9,8 @@ import streamlit as st
 
 from dashboard import samples as stored
 from dashboard.view import View, choose_sweep
-from dashboard.widgets import Nothing, choose, choose_row, notice, share_column, show_text
+from dashboard.widgets import Nothing, accuracy_column, choose, choose_row, notice, show_text
+from rpg.report.format import accuracy
 from rpg.store import StoreError
 
 SAME = "the same"
@@ -61,8 +62,8 @@ def page(view: View) -> None:
     st.text(
         f"{sides[0].label} does better on {won} of {len(table)} problems, worse on {lost}, "
         "and the same on "
-        f"{len(table) - won - lost}: {table['mine'].mean():.3f} against "
-        f"{table['other'].mean():.3f}."
+        f"{len(table) - won - lost}: {accuracy(table['mine'].mean())} against "
+        f"{accuracy(table['other'].mean())}."
     )
     if sides[0] == sides[1]:
         notice(
@@ -71,10 +72,11 @@ def page(view: View) -> None:
         )
     shown = {
         "problem_id": "problem",
-        "mine": share_column(sides[0].label),
-        "other": share_column(sides[1].label),
+        "mine": accuracy_column(sides[0].label),
+        "other": accuracy_column(sides[1].label),
     }
-    shown["difference"] = st.column_config.NumberColumn("difference", format="%+.3f")
+    table = table.assign(difference=100 * table["difference"])
+    shown["difference"] = st.column_config.NumberColumn("points", format="%+.1f")
     ids = table["problem_id"].tolist()
     problem = ids[choose_row(table, ids, "problem", shown | {"samples": "samples each"})]
     _responses(view, sweep, sides, benchmark, problem)

@@ -18,8 +18,8 @@ from dashboard.widgets import (
     share_column,
     show_table,
 )
+from rpg.errors import plural
 from rpg.report import labels
-from rpg.report.format import plural
 from rpg.store.current import flat
 
 ANY = "all runs"

@@ -219,6 +219,11 @@ def share_column(label: str) -> Any:
     return st.column_config.ProgressColumn(label, format="percent", min_value=0, max_value=1)
 
 
+def accuracy_column(label: str) -> Any:
+    """A column of accuracies, as bars."""
+    return st.column_config.ProgressColumn(label, format="%.3f", min_value=0, max_value=1)
+
+
 def show_table(
     frame: pandas.DataFrame, most: int, columns: Mapping[str, Any] | None = None, **options: Any
 ) -> Any:

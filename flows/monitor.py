@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from rpg.report import format as written
 from rpg.report.diagnostics import OFTEN, of_training
 from rpg.store import RunFolder, StoreError
 from rpg.store.current import how_it_came
@@ -201,8 +202,8 @@ def table(views: Sequence[RunView], most: int = 30) -> Group:
     said: dict[tuple[str, str], list[str]] = {}
     for v in shown:
         bar = ProgressBar(total=max(v.steps, 1), completed=v.step, width=16)
-        number = "" if v.reward is None else f"{v.reward:+.3f}"
-        accuracy = "" if v.accuracy is None else f"{v.accuracy:.3f}"
+        number = "" if v.reward is None else f"{v.reward:+.3f}".replace("-", "−")
+        accuracy = written.accuracy(v.accuracy)
         left = (v.steps - v.step) / v.rate if v.rate else None
         evals = f"{v.evals}/{v.evals_due}" if v.evals_due else str(v.evals or "")
         out.add_row(

@@ -17,9 +17,9 @@ from benchmarks.documented import below
 from rpg import stats
 from rpg.report import frontier as frontier_report
 from rpg.report import theme
+from rpg.report.format import with_interval
 from rpg.report.selection import MEAN
 from rpg.report.summary import Summary, summarise
-from rpg.report.tables import plus_minus
 from rpg.stats.comparisons import MINIMUM_MOVING, TOO_FEW_MOVE
 
 ROOT = Path(__file__).parents[2]
@@ -176,7 +176,7 @@ def plain(table: pandas.DataFrame) -> str:
     for row in table.itertuples():
         difference, p, verdict = "baseline", "", ""
         if isinstance(row.verdict, str) and row.verdict:
-            difference = plus_minus(
+            difference = with_interval(
                 row.difference, row.difference_low, row.difference_high, "{:+.3f}".format
             )
             p, verdict = below(row.p_corrected), row.verdict

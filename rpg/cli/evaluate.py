@@ -9,6 +9,7 @@ import typer
 from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse, require_named, say
 from rpg.cli.recorded import result
 from rpg.errors import plural, see
+from rpg.report.format import amount, with_interval
 from rpg.store import Layout
 
 if TYPE_CHECKING:
@@ -254,11 +255,11 @@ def _show_results(results: list["Result"]) -> None:
                     _share(s.mean_at_k),
                     _share(s.pass_at_k),
                     _share(s.majority_at_k),
-                    f"{tokens.mean:.0f} ± {tokens.standard_error:.0f}",
+                    with_interval(tokens.mean, tokens.low, tokens.high, amount),
                     _share(s.truncation_rate),
                 )
     console.print(table)
-    say("[low, high] is a 95 % interval over problems; ± of tokens is one standard error.", "dim")
+    say("[low, high] is a 95 % interval over problems.", "dim")
     rules = dict.fromkeys(each.rules or "unrecorded rules" for each in results)
     console.print(f"Graded by {', '.join(rules)}{see('grading')}.", style="dim")
     lines: list[str] = []
@@ -271,7 +272,7 @@ def _show_results(results: list["Result"]) -> None:
 
 
 def _share(estimate: "Estimate") -> str:
-    return f"{estimate.mean:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
+    return with_interval(estimate.mean, estimate.low, estimate.high)
 
 
 def _checked(evaluated: "Result") -> list[str]:

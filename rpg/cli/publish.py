@@ -9,7 +9,7 @@ import typer
 
 from rpg.cli.app import Home, app, layout_at, refuse, require_named, say, size_text
 from rpg.cli.recorded import result
-from rpg.report.format import plural
+from rpg.errors import plural
 
 if TYPE_CHECKING:
     from rpg.report.publishing import Publication

@@ -10,7 +10,8 @@ import numpy as np
 import pandas
 
 from rpg.report import alternative_text
-from rpg.report.curves import interval_tooltips
+from rpg.report.curves import INTERVAL, interval_expression
+from rpg.report.format import ACCURACY, MEASURED, accuracy, measured, points, with_interval
 from rpg.report.summary import Summary
 from rpg.report.theme import COLOURS, encodings, line_styles
 from rpg.report.verdicts import REAL
@@ -33,9 +34,12 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
     data = summary.judged.sort_values("difference", ascending=False)
     if data.empty:
         return None
-    points = (data["difference"] * 100).map("{:+.1f}".format).str.replace("-", "−")
-    verdicts = [f"{x}, {verdict}" for x, verdict in zip(points, data["verdict"], strict=True)]
-    data = data.assign(real=data["verdict"].isin(REAL), words=verdicts)
+    verdicts = [f"{points(row.difference)}, {row.verdict}" for row in data.itertuples()]
+    sizes = [
+        with_interval(row.difference, row.difference_low, row.difference_high, points)
+        for row in data.itertuples()
+    ]
+    data = data.assign(real=data["verdict"].isin(REAL), words=verdicts, points=sizes)
     if links:
         data["link"] = data["label"].map(links)
     styles = line_styles(list(summary.series.values()))
@@ -44,9 +48,8 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
     y = alt.Y("label:N", sort=data["label"].tolist(), title=None, axis=None)
     tooltip = [
         alt.Tooltip("label:N", title="variant"),
-        alt.Tooltip("difference:Q", title="difference", format="+.4f"),
-        *interval_tooltips("difference_low", "difference_high", "+.4f"),
-        alt.Tooltip("p_corrected:Q", title="p, corrected", format=".3g"),
+        alt.Tooltip("points:N", title="points, 95 % interval"),
+        alt.Tooltip("p_corrected:Q", title="p, corrected", format=".3f"),
         alt.Tooltip("verdict:N"),
         alt.Tooltip("seed_accuracies:N", title="accuracy of each seed"),
     ]
@@ -129,10 +132,10 @@ def frontier(data: pandas.DataFrame, labels: Sequence[str], *, name: str, x: str
     tooltip = [
         alt.Tooltip("label:N", title="variant"),
         alt.Tooltip("place:Q", title=name, format="~g"),
-        alt.Tooltip("x:Q", title="KL, nats", format=".4g"),
-        alt.Tooltip("accuracy:Q", format=".4f"),
-        alt.Tooltip("lowest:Q", title="lowest seed", format=".4f"),
-        alt.Tooltip("highest:Q", title="highest seed", format=".4f"),
+        alt.Tooltip("x:Q", title="KL, nats", format=MEASURED),
+        alt.Tooltip("accuracy:Q", format=ACCURACY),
+        alt.Tooltip("lowest:Q", title="lowest seed", format=ACCURACY),
+        alt.Tooltip("highest:Q", title="highest seed", format=ACCURACY),
         alt.Tooltip("seeds:Q"),
     ]
     seeds = alt.Chart().mark_rule(opacity=0.35, strokeWidth=1.2)
@@ -144,7 +147,7 @@ def frontier(data: pandas.DataFrame, labels: Sequence[str], *, name: str, x: str
     points = base.mark_point(filled=True, size=48, opacity=1).encode(tooltip=tooltip)
     apart = _far_apart(data, 0.06 * (ends[1] - ends[0]), 0.06 * (scale.domain[1] - scale.domain[0]))
     words = base.properties(data=data[apart]).mark_text(dx=6, dy=-7, align="left", fontSize=10)
-    told = alternative_text.lines("Accuracy", data, y="accuracy", across=x)
+    told = alternative_text.lines("Accuracy", data, y="accuracy", across=x, show=accuracy)
     names = _names_at_ends(data, across, up, encoded["color"], column) if named else []
     return alt.layer(
         spread,
@@ -220,13 +223,14 @@ def over_k(
         y=alt.Y("low:Q", scale=scale, title=None), y2="high:Q"
     )
     line = base.mark_line(strokeWidth=1.6).encode(y=up, strokeDash=encoded["strokeDash"])
-    tooltip = [alt.Tooltip("label:N", title="variant"), "k:Q", alt.Tooltip("mean:Q", format=".4f")]
-    tooltip += [*interval_tooltips("low", "high", ".4f"), "seeds:Q"]
-    points = base.mark_point(filled=True, size=30, opacity=1).encode(y=up, tooltip=tooltip)
+    tooltip = [alt.Tooltip("label:N", title="variant"), "k:Q"]
+    tooltip += [alt.Tooltip("mean:Q", format=ACCURACY), INTERVAL, "seeds:Q"]
+    marks = base.transform_calculate(interval=interval_expression("low", "high", ACCURACY))
+    marks = marks.mark_point(filled=True, size=30, opacity=1).encode(y=up, tooltip=tooltip)
     title = alt.Title(heading, anchor="start", frame="group")
-    told = alternative_text.lines(heading, data, x="k", across="k")
+    told = alternative_text.lines(heading, data, x="k", across="k", show=accuracy)
     return alt.layer(
-        band, line, points, data=data, width=400, height=260, title=title, description=told
+        band, line, marks, data=data, width=400, height=260, title=title, description=told
     )
 
 
@@ -252,9 +256,7 @@ def histogram(tokens: Mapping[str, Sequence[float]], labels: Sequence[str], name
     data = pandas.DataFrame(rows, columns=["label", "x", "share"])
     line = alt.Chart(data).mark_line(interpolate="step-after", strokeWidth=1.6)
     middles = [
-        f"{label} {alternative_text.number(float(np.median(part)))}"
-        for label, part in values.items()
-        if len(part)
+        f"{label} {measured(float(np.median(part)))}" for label, part in values.items() if len(part)
     ]
     told = alternative_text.sentence(f"Distribution of {title} over tokens, medians", middles)
     encoded = line.encode(x=x, y=y, **encodings(labels, False))

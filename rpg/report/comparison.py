@@ -11,6 +11,7 @@ import pandas
 
 from rpg import stats
 from rpg.report import earlier_looks, problem_scores, verdicts
+from rpg.report import format as written
 from rpg.report.problem_scores import Pairs, ProblemScores
 from rpg.report.selection import MEAN, Selection
 from rpg.report.verdicts import Difference
@@ -379,7 +380,7 @@ def _add_collapses(
         gone = seeds.get(variant, [])
         low, high = stats.share_collapsed(len(gone), len(runs))
         table.loc[place, "seed_accuracies"] = ", ".join(
-            f"{seed}: {accuracy:.4f}" for seed, accuracy in sorted(accuracies.items())
+            f"{seed}: {written.accuracy(value)}" for seed, value in sorted(accuracies.items())
         )
         table.loc[place, "collapsed"] = ", ".join(map(str, gone))
         table.loc[place, ["collapsed_low", "collapsed_high"]] = [low, high]
@@ -411,24 +412,23 @@ def _collapse_notes(
     table: pandas.DataFrame, selection: Selection, collapses: Sequence[stats.Collapse]
 ) -> list[str]:
     """A line for each collapsed seed, and one for each comparison that is another without them."""
-    notes = [
-        f"{selection.labels[each.variant]}: seed {each.seed} collapsed, at {each.accuracy:.3f} "
-        f"beside {each.siblings:.3f} of its siblings"
-        for each in collapses
-    ]
+    notes = []
+    for each in collapses:
+        own = written.accuracy(each.accuracy)
+        others = written.accuracy(each.siblings)
+        notes.append(
+            f"{selection.labels[each.variant]}: seed {each.seed} collapsed, at {own} beside "
+            f"{others} of its siblings"
+        )
     if not collapses:
         return []
     headline = table[
         table["benchmark"] == (MEAN if MEAN in selection.parts else selection.judged[0])
     ]
     for row in headline[headline["without_verdict"] != ""].itertuples():
-        interval = ""
-        if not math.isnan(row.without_low):
-            interval = f" [{100 * row.without_low:+.1f}, {100 * row.without_high:+.1f}]"
-        notes.append(
-            f"{row.label} without collapsed seeds: {100 * row.without_difference:+.1f} points"
-            f"{interval}, {row.without_verdict}"
-        )
+        bounds = written.interval(row.without_low, row.without_high, written.points)
+        difference = f"{written.points(row.without_difference)} points {bounds}".rstrip()
+        notes.append(f"{row.label} without collapsed seeds: {difference}, {row.without_verdict}")
     return notes
 
 

@@ -7,11 +7,13 @@ import altair as alt
 import numpy as np
 import pandas
 
+from rpg.report import format as written
 from rpg.report import study_charts
 from rpg.report.curves import X_TITLES
+from rpg.report.format import accuracy, with_interval
 from rpg.report.selection import MEAN
 from rpg.report.sweep_report import Section
-from rpg.report.tables import Grid, grid_of, number, plus_minus
+from rpg.report.tables import Grid, grid_of
 from rpg.stats.saturating_curves import Bounds, ComputeFit, fit
 from rpg.store import queries
 from rpg.store.queries import Database
@@ -77,12 +79,12 @@ def grid(fitted: Mapping[str, ComputeFit], x: str) -> Grid:
         if not each.refusal:
             far = Bounds(*map(float, each.at(FAR * each.budget)))
             texts = [
-                plus_minus(*each.asymptote),
+                with_interval(*each.asymptote),
                 _range(each.midpoint),
                 _range(each.slope),
-                plus_minus(*far),
+                with_interval(*far),
             ]
-        rows.append([label, str(each.seeds), *texts, number(each.held_out)])
+        rows.append([label, str(each.seeds), *texts, accuracy(each.held_out)])
     return grid_of(f"Accuracy over {X_TITLES[x]}", "compute", [*header, "Held-out error"], rows)
 
 
@@ -101,8 +103,8 @@ def section(data: pandas.DataFrame, shown: Sequence[str], labels: Sequence[str],
 
 
 def _range(bounds: Bounds) -> str:
-    texts = [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in bounds]
-    return f"{texts[0]} [{texts[1]}, {texts[2]}]"
+    show = written.amount if min(bounds) >= 100 else written.measured
+    return with_interval(*bounds, show)
 
 
 def chart(

@@ -5,6 +5,7 @@ import math
 
 import pandas
 
+from rpg.report.format import accuracy, amount, interval, points, with_interval
 from rpg.report.selection import MEAN
 from rpg.report.spending import UNEQUAL
 from rpg.report.summary import Summary
@@ -46,7 +47,7 @@ def collapse_sentence(summary: Summary) -> str:
         return f"{len(found)} seeds collapsed, of {', '.join(variants)}."
     parts = [
         f"seed {each.seed} of {summary.labels[each.variant]} collapsed "
-        f"({each.accuracy:.2f}; its siblings reach {each.siblings:.2f})"
+        f"({accuracy(each.accuracy)}; its siblings reach {accuracy(each.siblings)})"
         for each in found
     ]
     text = "; ".join(parts)
@@ -120,13 +121,8 @@ def _size(summary: Summary, row: pandas.Series, table: pandas.DataFrame) -> str:
 
 def _difference(row: pandas.Series) -> str:
     """In points of accuracy, as in the figure beside it."""
-    columns = ["difference", "difference_low", "difference_high"]
-    value, low, high = (f"{100 * number:+.1f}".replace("-", "−") for number in row[columns])
-    return (
-        f"{value} points"
-        if math.isnan(row["difference_low"])
-        else f"{value} points [{low}, {high}]"
-    )
+    bounds = interval(row["difference_low"], row["difference_high"], points)
+    return f"{points(row['difference'])} points {bounds}".rstrip()
 
 
 def _alone(table: pandas.DataFrame, measured: str) -> str:
@@ -134,18 +130,19 @@ def _alone(table: pandas.DataFrame, measured: str) -> str:
     it cannot say."""
     row = table.loc[table["last"].idxmax()]
     of = "mean accuracy" if measured == MEAN else f"accuracy on {measured}"
-    interval = "" if math.isnan(row["low"]) else f" [{row['low']:.2f}, {row['high']:.2f}]"
     count = int(row["seeds"])
     units = {"tokens": "tokens", "seconds": "s"}
-    spent = [f"{row[name]:,.0f} {unit}" for name, unit in units.items() if pandas.notna(row[name])]
+    spent = [
+        f"{amount(row[name])} {unit}" for name, unit in units.items() if pandas.notna(row[name])
+    ]
     cost = ""
     if spent:
         cost = f", for {' and '.join(spent)}"
         if count > 1:
             cost += " a seed"
     rose = (
-        f"{of} {row['first']:.2f} at step {row['first_step']}, {row['last']:.2f}{interval} at "
-        f"step {row['step']}{cost}"
+        f"{of} {accuracy(row['first'])} at step {row['first_step']}, "
+        f"{with_interval(row['last'], row['low'], row['high'])} at step {row['step']}{cost}"
     )
     seeds = (
         f"{_words(count)} seeds"

@@ -3,7 +3,7 @@ out."""
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import pandas
 
 from rpg.metrics import BELOW_ROUNDING, METRICS, Metric
 from rpg.report import alternative_text, resolution
+from rpg.report import format as written
 from rpg.report.selection import MEAN
 from rpg.report.theme import THEME, encodings
 from rpg.store.queries import WHOLE
@@ -42,6 +43,21 @@ def title(panel: str) -> str:
     if reference:
         return f"{metric.heading} · reference: {_estimated(reference)}"
     return metric.heading
+
+
+def is_share(panel: str) -> bool:
+    """Whether a panel shows an accuracy: that of a benchmark, their mean, or one of training."""
+    return metric_of(panel) is None or panel.endswith("accuracy")
+
+
+def number_text(panel: str) -> Callable[[float], str]:
+    """How a panel's numbers are written."""
+    return written.accuracy if is_share(panel) else written.measured
+
+
+def number_format(panel: str) -> str:
+    """The same for charts."""
+    return written.ACCURACY if is_share(panel) else written.MEASURED
 
 
 def _estimated(reference: str) -> str:
@@ -84,7 +100,7 @@ def folded(
         low, high = np.nanmin(part), np.nanmax(part)
         if high - low <= 1e-4 * max(abs(high), abs(low)) or max(abs(low), abs(high)) < 1e-9:
             rows = data[data["name"] == name]
-            number = resolution.remark(rows) or f"{np.nanmedian(part):.3g}"
+            number = resolution.remark(rows) or number_text(name)(float(np.nanmedian(part)))
             constants[name] = f"{title(name).replace(' · ', ', ')}: {number}"
     drawn = [name for name in present if name not in constants]
     if not constants or not drawn:
@@ -156,14 +172,14 @@ def panel(
     if not points:
         place = data.groupby("label", sort=False).cumcount()
         data["hover"] = place % (place.max() // HOVERED + 1) == 0
-    layers.append(_dots(data, axes, points, style.zoom))
+    layers.append(_dots(data, axes, points, style.zoom, name))
     heading, _, reference = title(name).partition(" · ")
     subtitle = " · ".join(filter(None, [reference, resolution.remark(data)]))
     shown = alt.Title(
         heading, subtitle=subtitle or alt.Undefined, anchor="start", frame="group", limit=300
     )
     # The data once, at the top, and not in every layer.
-    told = alternative_text.lines(title(name), data, across=X_TITLES[x])
+    told = alternative_text.lines(title(name), data, across=X_TITLES[x], show=number_text(name))
     return alt.layer(
         *layers, data=data, width=240, height=style.height, title=shown, description=told
     )
@@ -237,18 +253,20 @@ def _lines(axes: _Axes, each: pandas.DataFrame | None) -> alt.Chart:
     )
 
 
-def _dots(data: pandas.DataFrame, axes: _Axes, points: bool, zoom: bool) -> alt.Chart:
+def _dots(data: pandas.DataFrame, axes: _Axes, points: bool, zoom: bool, name: str) -> alt.Chart:
     """The points; or wide invisible ones for the pointer to find, so that hovering needs no steady
     hand: a few of each curve suffice."""
     marks = {"opacity": 1.0, "size": 22} if points else {"opacity": 0.0, "size": 90}
     dots = alt.Chart().mark_point(filled=True, clip=True, **marks)
     if not points:
         dots = dots.transform_filter("datum.hover")
+    shown = number_format(name)
+    dots = dots.transform_calculate(interval=interval_expression("low", "high", shown))
     tooltip = [
         alt.Tooltip("label:N", title="variant"),
         alt.Tooltip("step:Q", title="step", format=",.0f"),
-        _number(data),
-        *interval_tooltips("low", "high", ".4g"),
+        _number(data, shown),
+        INTERVAL,
         alt.Tooltip("seeds:Q", title="seeds"),
     ]
     link = {"href": alt.Href("link:N")} if "link" in data else {}
@@ -260,12 +278,12 @@ def _dots(data: pandas.DataFrame, axes: _Axes, points: bool, zoom: bool) -> alt.
     return dots
 
 
-def _number(data: pandas.DataFrame) -> alt.Tooltip:
+def _number(data: pandas.DataFrame, shown: str) -> alt.Tooltip:
     """The mean, in words where it is below rounding (then a column of `data`)."""
     below = resolution.is_below(data)
     if not below.any():
-        return alt.Tooltip("mean:Q", title="mean", format=".4g")
-    numbers = data["mean"].map(lambda mean: f"{mean:.4g}")
+        return alt.Tooltip("mean:Q", title="mean", format=shown)
+    numbers = data["mean"].map(written.measured)
     data["shown"] = numbers.mask(below, BELOW_ROUNDING)
     return alt.Tooltip("shown:N", title="mean")
 
@@ -369,12 +387,15 @@ def undrawn(data: pandas.DataFrame, labels: Sequence[str], x: str) -> str:
     return f"No point after step 0 over {X_TITLES[x]}: {', '.join(missing)}." if missing else ""
 
 
-def interval_tooltips(low: str, high: str, number_format: str) -> list[alt.Tooltip]:
-    titles = {low: "95 % interval from", high: "to"}
-    return [
-        alt.Tooltip(f"{name}:Q", title=title, format=number_format)
-        for name, title in titles.items()
-    ]
+INTERVAL = alt.Tooltip("interval:N", title="95 % interval")
+"""Of a chart that calculates `interval` by `interval_expression`."""
+
+
+def interval_expression(low: str, high: str, number_format: str) -> str:
+    """An expression of Vega that writes two columns as rpg.report.format.interval does."""
+    bounds = [f"format(datum.{name}, '{number_format}')" for name in (low, high)]
+    known = f"isValid(datum.{low}) && isValid(datum.{high})"
+    return f"{known} ? '[' + {bounds[0]} + ', ' + {bounds[1]} + ']' : ''"
 
 
 def _is_log(data: pandas.DataFrame, name: str) -> bool:

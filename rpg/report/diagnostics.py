@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from rpg.errors import see
 from rpg.metrics import BELOW_ROUNDING, METRICS, is_below_rounding
+from rpg.report import format as written
 
 Rows = Sequence[Mapping[str, Any]]
 """Metrics of one run: a mapping per step, in ascending order."""
@@ -87,7 +88,7 @@ def of_answers(
     if missing >= SILENT:
         yield Finding(
             f"no answers: {benchmark}",
-            f"no answer is found in {missing:.0%} {where}",
+            f"no answer is found in {written.percent(missing)} {where}",
             "does the template ask for the form that the verifier looks "
             f"for{see('grading')}, and is there room for it "
             "within rollout.max_response_tokens?",
@@ -95,7 +96,8 @@ def of_answers(
     if repeated >= REPEATED and accuracy < SOLVED:
         yield Finding(
             f"one on {benchmark}",
-            f"{repeated:.0%} {where} answer {answer!r}, which earns an accuracy of {accuracy:.2f}",
+            f"{written.percent(repeated)} {where} answer {answer!r}, which earns an accuracy of "
+            f"{written.accuracy(accuracy)}",
             "a gain may be this answer's alone, however small its p-value; look at samples "
             "(dashboard, Problems), and at "
             "how often the training problems have this answer",
@@ -116,12 +118,15 @@ def of_unread(
         return
     accuracy, second = accuracies
     most = sorted(forms.items(), key=lambda item: (-item[1], item[0]))[:10]
-    instead = f" (with a second reader mean@k is {second or 0:.1%} instead of {accuracy:.1%})"
-    told = "" if second is None else instead
     evidence = (
-        f"{share:.1%} of the answers to {benchmark} at step {step} could not be read and count "
-        f"as wrong{told}"
+        f"{written.percent(share)} of the answers to {benchmark} at step {step} could not be read "
+        "and count as wrong"
     )
+    if second is not None:
+        evidence += (
+            f" (with a second reader mean@k is {written.accuracy(second)} instead of "
+            f"{written.accuracy(accuracy)})"
+        )
     yield Finding(
         f"unread: {benchmark}", evidence, "; ".join(f"{form} ({count})" for form, count in most)
     )
@@ -146,8 +151,8 @@ def of_held_out(
     yield Finding(
         f"reward apart: {benchmark}",
         f"from step {steps[0]} to {steps[1]} the training reward rose from {before.value:+.3f} to "
-        f"{after.value:+.3f} and the accuracy on {benchmark} fell from {best.value:.3f} to "
-        f"{last.value:.3f}",
+        f"{after.value:+.3f} and the accuracy on {benchmark} fell from "
+        f"{written.accuracy(best.value)} to {written.accuracy(last.value)}",
         "the reward pays for something else than right answers, or the training problems are "
         "learnt by heart; read the responses with the highest rewards (dashboard, Run)",
     )
@@ -318,7 +323,8 @@ def _entropy_collapsed(rows: Rows) -> Iterator[Finding]:
     if now < COLLAPSED * before and not sure and not varied:
         yield Finding(
             "entropy collapsed",
-            f"the entropy fell from {before:.3g} to {now:.3g} nats, {now / before:.1%} of it",
+            f"the entropy fell from {before:.3g} to {now:.3g} nats, "
+            f"{written.percent(now / before)} of it",
             "the policy has stopped trying anything else; a larger beta, a wider upper "
             "clip, or a smaller learning rate",
         )

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 import pandas
 
 from rpg import stats
-from rpg.report.format import plural
+from rpg.errors import plural
+from rpg.report.format import accuracy, amount, p_sentence
 from rpg.stats.times import Times, compare_times, median_time
 from rpg.store import queries
 from rpg.store.queries import Database
@@ -44,17 +45,17 @@ def _times(runs: pandas.DataFrame, labels: Mapping[str, str], baseline: str | No
         goal = runs.loc[runs["variant"] == variant, "accuracy"].iloc[0]
         total = len(times.reached) + len(times.unfinished)
         line = (
-            f"{labels[variant]}: training accuracy {goal:g} reached in {len(times.reached)} of "
-            f"{plural(total, 'run')}"
+            f"{labels[variant]}: training accuracy {accuracy(goal)} reached in "
+            f"{len(times.reached)} of {plural(total, 'run')}"
         )
         median = median_time(times)
         if median is not None:
             line += f", median {median:.0f} steps"
             spent = median_time(tokens[variant])
-            line += f" and {spent:,.0f} tokens" if spent is not None else ""
+            line += f" and {amount(spent)} tokens" if spent is not None else ""
             line += " (Kaplan-Meier; unfinished runs are censored)" if times.unfinished else ""
         if variant in compared:
-            line += f"; log-rank against the baseline: p = {compared[variant]:.3f}, corrected"
+            line += f"; log-rank against the baseline: {p_sentence(compared[variant])}, corrected"
         lines.append(line)
     return lines
 

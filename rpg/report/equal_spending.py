@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rpg.report import problem_scores, verdicts
+from rpg.report.format import size_in_points
 from rpg.report.problem_scores import Place, ProblemScores, Runs
 from rpg.report.verdicts import Difference
 
@@ -68,7 +69,7 @@ class Around:
         if self.change > CLOSE:
             widest = max(apart, key=lambda bracket: bracket.after - bracket.before)
             return (
-                f"accuracy changes by {100 * self.change:.1f} points between steps "
+                f"accuracy changes by {size_in_points(self.change)} points between steps "
                 f"{widest.before} and {widest.after}"
             )
         return ""

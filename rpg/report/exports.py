@@ -7,6 +7,7 @@ import pandas
 import vl_convert
 
 from rpg.report.csv_text import csv_text
+from rpg.report.format import measured
 from rpg.report.tables import PREAMBLE, Grid, grid_of, latex_table
 from rpg.report.theme import THEME
 
@@ -25,7 +26,7 @@ def grid_of_frame(title: str, frame: pandas.DataFrame) -> Grid:
 
 def _text(value: Any) -> str:
     if isinstance(value, float):
-        return "" if pandas.isna(value) else f"{value:.4g}"
+        return measured(value)
     return "" if value is None else str(value)
 
 

@@ -2,6 +2,7 @@
 
 import json
 
+from rpg.report import format as written
 from rpg.store.run_folder import RunFolder
 from rpg.store.samples import read_eval
 
@@ -33,7 +34,7 @@ def model_card(folder: RunFolder, step: int, title: str) -> str:
     if scores:
         lines += ["## Scores", "", "| benchmark | mean@k | k | problems |", "|---|---|---|---|"]
         lines += [
-            f"| {name} | {accuracy:.3f} | {k} | {problems} |"
+            f"| {name} | {written.accuracy(accuracy)} | {k} | {problems} |"
             for name, accuracy, k, problems in scores
         ]
         lines.append("")

@@ -12,6 +12,7 @@ import pandas
 
 from rpg.metrics import METRICS
 from rpg.report import alternative_text
+from rpg.report import format as written
 from rpg.report.nightly_bands import Number, comparable
 from rpg.report.run_digests import is_settled
 
@@ -72,17 +73,14 @@ def called(name: str) -> str:
 
 
 def told(change: Change) -> str:
-    """`chain · grpo · reward: 0.5 before, 0.9 tonight (+0.4); band 0.44 to 0.56`."""
+    """`chain · grpo · reward: 0.5 before, 0.9 tonight (+0.4); band [0.44, 0.56]`."""
     number = change.number
-    now = "missing tonight" if number.value is None else f"{number.value:.4g} tonight"
-    parts = [now] if change.before is None else [f"{change.before:.4g} before", now]
+    now = "missing tonight" if number.value is None else f"{number.shown} tonight"
+    parts = [now] if change.before is None else [f"{number.text(change.before)} before", now]
     text = f"{called(number.name)}: {', '.join(parts)}"
     if change.difference is not None:
-        text += f" ({change.difference:+.4g})"
-    if number.low is not None and number.high is not None:
-        low = "" if math.isinf(number.low) else f"{number.low:.4g} to "
-        text += f"; band {low or 'up to '}{number.high:.4g}"
-    return text
+        text += f" ({number.change(change.difference)})"
+    return f"{text}; band {number.band}" if number.band else text
 
 
 def sentences(night: Night, moved: Sequence[Change]) -> list[str]:
@@ -220,7 +218,8 @@ def chart(name: str, nights: Sequence[Night], judged: Sequence[Number]) -> alt.L
     ends = (
         frame.dropna(subset=["value"]).iloc[[0, -1]] if frame["value"].notna().any() else frame[:0]
     )
-    words = [f"{end.value:.4g} in {end.night}" for end in ends.itertuples()]
+    show = written.accuracy if name.endswith("accuracy") else written.measured
+    words = [f"{show(end.value)} in {end.night}" for end in ends.itertuples()]
     heading = alt.Title(called(name), anchor="start", frame="group", limit=700)
     line = base.mark_line(color="#7F7F7F")
     return alt.layer(*layers, line, points).properties(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rpg.report.exports import grid_of_frame
+from rpg.report.format import measured
 from rpg.report.night_charts import (
     Change,
     Night,
@@ -55,5 +56,5 @@ def _numbers(moved: Sequence[Change]) -> Grid:
 
 def _text(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return measured(value)
     return "" if value is None else str(value)

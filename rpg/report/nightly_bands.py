@@ -21,6 +21,7 @@ from typing import Any
 
 from rpg.errors import UserError
 from rpg.metrics import METRICS, Band
+from rpg.report import format as written
 from rpg.report.run_digests import is_settled, named_as, verdict
 from rpg.store import RunFolder, StoreError, atomic_write_json, locks
 from rpg.store.atomic_files import read_json_object
@@ -66,13 +67,38 @@ class Number:
         if self.value is None:
             return f"{self.name}: missing tonight"
         if self.off is None or self.low is None or self.high is None:
-            return f"{self.name}: {self.value:.4g} (no band yet)"
-        where = (
-            "inside"
-            if not self.off
-            else f"{abs(self.off):.4g} {'above' if self.off > 0 else 'below'}"
-        )
-        return f"{self.name}: {self.value:.4g}, band {self.low:.4g} .. {self.high:.4g}, {where}"
+            return f"{self.name}: {self.shown} (no band yet)"
+        where = "inside"
+        if self.off:
+            distance = self.change(self.off)
+            where = f"{distance[1:]} {'above' if self.off > 0 else 'below'}"
+        return f"{self.name}: {self.shown}, band {self.band}, {where}"
+
+    @property
+    def is_accuracy(self) -> bool:
+        return self.name.endswith("accuracy")
+
+    @property
+    def shown(self) -> str:
+        """Tonight's value."""
+        return "missing" if self.value is None else self.text(self.value)
+
+    @property
+    def band(self) -> str:
+        """`[0.44, 0.56]`, or `at most 9.5`; "" without a band."""
+        if self.high is not None and self.low == -math.inf:
+            return f"at most {self.text(self.high)}"
+        return written.interval(self.low, self.high, self.text)
+
+    def text(self, value: float) -> str:
+        """A value of this number."""
+        return written.accuracy(value) if self.is_accuracy else written.measured(value)
+
+    def change(self, difference: float) -> str:
+        """A difference of two values of this number."""
+        if self.is_accuracy:
+            return f"{written.points(difference)} points"
+        return written.change(difference)
 
 
 def measure(runs: Mapping[str, Sequence[RunFolder]]) -> tuple[dict[str, float], dict[str, float]]:
@@ -250,12 +276,8 @@ def markdown(
         "|---|---|---|---|---|",
     ]
     for number in numbers:
-        shown = "missing" if number.value is None else f"{number.value:.4g}"
-        has_band = number.low is not None and number.high is not None
-        bounds = f"{number.low:.4g} .. {number.high:.4g}" if has_band else "none yet"
         name = number.name.replace("|", "\\|")
-        off = f"{number.off:+.4g}" if number.outside else ""
-        lines.append(
-            f"| {'RED' if number.red else number.mark} | {name} | {shown} | {bounds} | {off} |"
-        )
+        off = number.change(number.off) if number.off else ""
+        mark = "RED" if number.red else number.mark
+        lines.append(f"| {mark} | {name} | {number.shown} | {number.band or 'none yet'} | {off} |")
     return "\n".join(lines) + "\n"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rpg.report.format import plural
+from rpg.errors import plural
 from rpg.report.sweep_report import json_element, packaged, rendered
 from rpg.store import Layout, queries
 from rpg.store.queries import Database

@@ -14,16 +14,16 @@ from typing import Any
 
 import pandas
 
-from rpg.errors import UserError
+from rpg.errors import UserError, plural
 from rpg.report.csv_text import csv_text
-from rpg.report.format import plural
+from rpg.report.format import accuracy
 from rpg.report.night_charts import Night
 from rpg.report.night_charts import table as night_table
 from rpg.report.night_page import night_sections
 from rpg.report.published_samples import Samples, collect, samples_page
 from rpg.report.summary import Summary
 from rpg.report.sweep_report import Section, document, sweep_curves, sweep_section
-from rpg.report.tables import Grid, grid_of, number
+from rpg.report.tables import Grid, grid_of
 from rpg.store import Layout, atomic_write_text, queries
 from rpg.store.queries import Database
 
@@ -72,10 +72,10 @@ def _runs(db: Database, summary: Summary) -> Grid:
     rows = []
     for run in queries.runs(db, summary.sweep).itertuples():
         name = summary.labels.get(run.variant, run.variant or "")
-        accuracy = number(last[run.run]) if run.run in last else ""
+        score = accuracy(last.get(run.run))
         step = "" if pandas.isna(run.step) else f"{run.step:.0f}"
         seed = "" if pandas.isna(run.seed) else f"{run.seed:.0f}"
-        rows.append([run.run, name, seed, run.state, step, accuracy])
+        rows.append([run.run, name, seed, run.state, step, score])
     header = ["Run", "Variant", "Seed", "State", "Step", "Accuracy"]
     return grid_of(plural(len(rows), "run"), "runs", header, rows)
 

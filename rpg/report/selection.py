@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas
 
-from rpg.report.format import plural
+from rpg.errors import plural
 from rpg.report.labels import labels
 from rpg.report.problem_scores import Checkpoints, Sampled
 from rpg.store import StoreError, queries

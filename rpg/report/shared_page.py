@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 import altair as alt
 
 from rpg.report import curves, tables
+from rpg.report.format import accuracy, with_interval
 from rpg.report.spending import refusals, unequal
 from rpg.report.summary import Summary, history, summarise
 from rpg.report.sweep_report import POINTS, Section, curve_data, document, score_names, section
@@ -116,14 +117,14 @@ def _overview(summaries: Sequence[Summary]) -> tables.Grid:
         names = summary.benchmarks
         benchmarks = ", ".join(names) if len(names) < 4 else f"{len(names)} benchmarks"
         for row in summary.table[summary.table["benchmark"] == summary.headline].itertuples():
-            last = tables.plus_minus(row.last, row.low, row.high)
+            last = with_interval(row.last, row.low, row.high)
             texts = (
                 summary.sweep,
                 row.label,
                 str(row.seeds),
                 str(row.step),
                 last,
-                tables.number(row.best),
+                accuracy(row.best),
             )
             rows.append([*texts, benchmarks])
     header = ["Sweep", "Variant", "Seeds", "Step", "Last", "Best", "Accuracy on"]

@@ -8,11 +8,12 @@ import numpy as np
 import pandas
 
 from rpg import stats
+from rpg.errors import plural
 from rpg.next_steps import command
 from rpg.report import earlier_looks, equal_spending, problem_scores
 from rpg.report.comparison import SPENT, UNTESTED, Comparison, mean_curve
 from rpg.report.equal_spending import Around, Curve
-from rpg.report.format import plural
+from rpg.report.format import amount
 from rpg.report.problem_scores import Checkpoints
 from rpg.report.selection import Selection
 from rpg.report.verdicts import NOT_MEASURED, Difference
@@ -125,10 +126,10 @@ def short_of(
         places = [(run, step) for run in runs.values()]
         least = spent["tokens"].reindex(places).astype(float).min()
         if least < planned:
-            short.append(f"{labels[variant]} ({least:,.0f})")
+            short.append(f"{labels[variant]} ({amount(least)})")
     if not short:
         return []
-    return [f"runs ended before the budget of {planned:,.0f} tokens: {', '.join(short)}"]
+    return [f"runs ended before the budget of {amount(planned)} tokens: {', '.join(short)}"]
 
 
 def unequal(table: pandas.DataFrame, labels: Mapping[str, str]) -> str:
@@ -144,7 +145,7 @@ def unequal(table: pandas.DataFrame, labels: Mapping[str, str]) -> str:
             least = labels[str(values.idxmin())]
             return (
                 f"Unequal spending: {most} has spent {factor:.1f} times as many {name} as {least} "
-                f"({values.max():,.0f} and {values.min():,.0f})."
+                f"({amount(values.max())} and {amount(values.min())})."
             )
     return ""
 

@@ -8,6 +8,8 @@ import altair as alt
 import pandas
 
 from rpg.report import alternative_text
+from rpg.report.curves import INTERVAL, interval_expression
+from rpg.report.format import ACCURACY, MEASURED, accuracy
 from rpg.report.theme import encodings
 
 SHAPES = {"finished": "circle", "pruned": "cross", "failed": "triangle-down", "pending": "square"}
@@ -44,7 +46,7 @@ def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> list[alt.Layer
     if data["link"].notna().any():
         encoded["href"] = alt.Href("link:N")
     height = {"shorthand": "objective:Q", "title": "accuracy", "scale": _scale(scores, False)}
-    accuracy = alt.Tooltip("objective:Q", title="accuracy", format=".4f")
+    objective = alt.Tooltip("objective:Q", title="accuracy", format=ACCURACY)
     # The numbers of a logarithmic axis would touch, and its many lines hide the points.
     apart = alt.Axis(labelSeparation=5, grid=False)
     panels = []
@@ -65,11 +67,11 @@ def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> list[alt.Layer
             size=190, strokeWidth=2, color="#D55E00"
         )
         tooltip = [
-            alt.Tooltip(f"{name}:Q", title=field, format=".4~g") for field, name in names.items()
+            alt.Tooltip(f"{name}:Q", title=field, format=MEASURED) for field, name in names.items()
         ]
         points = base.mark_point(filled=True, size=62, opacity=0.95, invalid=None, clip=True)
         points = points.encode(
-            **encoded, tooltip=["variant:N", "trial:Q", "state:N", accuracy, *tooltip]
+            **encoded, tooltip=["variant:N", "trial:Q", "state:N", objective, *tooltip]
         )
         part = part[["variant", "trial", "objective", "state", "best", "link", *names]].rename(
             columns=names
@@ -88,7 +90,7 @@ def _best_trials(trials: pandas.DataFrame) -> list[str]:
     """How many there are, and the best of them."""
     parts = [f"{len(trials)} trials"]
     for row in trials[trials["best"]].itertuples():
-        parts.append(f"best: trial {row.trial}, accuracy {alternative_text.number(row.objective)}")
+        parts.append(f"best: trial {row.trial}, accuracy {accuracy(row.objective)}")
     return parts
 
 
@@ -139,8 +141,9 @@ def curves(
     band = base.transform_filter("isValid(datum.low)")
     band = band.mark_area(opacity=0.1, clip=True, interpolate=interpolate)
     tooltip = [alt.Tooltip("label:N", title="variant"), alt.Tooltip("x:Q", title=x, format=",.3~s")]
-    tooltip += [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("mean", "low", "high")]
-    line = base.mark_line(clip=True, interpolate=interpolate)
+    tooltip += [alt.Tooltip("mean:Q", format=ACCURACY), INTERVAL]
+    line = base.transform_calculate(interval=interval_expression("low", "high", ACCURACY))
+    line = line.mark_line(clip=True, interpolate=interpolate)
     width = alt.StrokeWidth(
         "beyond:N", scale=alt.Scale(domain=[False, True], range=[1.9, 0.8]), legend=None
     )
@@ -152,7 +155,7 @@ def curves(
     if points is not None:
         small = alt.Chart(points).mark_point(filled=True, size=20, opacity=0.45, clip=True)
         layers.append(small.encode(x=across, y=alt.Y("mean:Q", **up), color=encoded["color"]))
-    told = alternative_text.lines(y, data, across=x)
+    told = alternative_text.lines(y, data, across=x, show=accuracy)
     return alt.layer(*layers).properties(
         width=620, height=280 + 10 * len(present), description=told
     )

@@ -8,7 +8,7 @@ test.
 import math
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from pylatexenc.latexencode import RULE_DICT, UnicodeToLatexConversionRule, UnicodeToLatexEncoder
@@ -20,6 +20,7 @@ from rich.text import Text
 from rpg.errors import see, visible
 from rpg.report.comparison import SPENT
 from rpg.report.conclusion import caution_sentence, conclusion
+from rpg.report.format import accuracy, amount, p_value, percent, points, with_interval
 from rpg.report.selection import MEAN
 from rpg.report.spending import Equal
 from rpg.report.summary import Summary
@@ -49,6 +50,8 @@ BOLD_NOTE = (
     "clearly best."
 )
 
+POINTS = "Points over baseline"
+"""The heading of paired differences."""
 WRAPPED = 160  # characters of a line that is as wide as a figure of four panels
 
 
@@ -88,12 +91,13 @@ def main_table(summary: Summary) -> Grid:
     unread = bool((data["unread"] > 0).any())
     header += ["Unread"] * unread
     compared = bool(data["verdict"].ne("").any())
-    header += ["Last − baseline", "p", "Verdict"] * compared
+    header += [POINTS, "p", "Verdict"] * compared
     rows = []
     for row in data.itertuples():
-        cells = [Cell(row.label), Cell(str(row.seeds)), Cell(number(row.first))]
-        cells += [Cell(plus_minus(row.last, row.low, row.high), row.leads), Cell(number(row.best))]
-        cells += [Cell(f"{row.unread:.1%}" if row.unread >= 0 else "")] * unread
+        cells = [Cell(row.label), Cell(str(row.seeds)), Cell(accuracy(row.first))]
+        cells.append(Cell(with_interval(row.last, row.low, row.high), row.leads))
+        cells.append(Cell(accuracy(row.best)))
+        cells += [Cell(percent(row.unread) if row.unread >= 0 else "")] * unread
         rows.append(
             cells + _difference(summary, row, row.difference_low, row.difference_high) * compared
         )
@@ -106,20 +110,20 @@ def collapse_table(summary: Summary) -> Grid | None:
     if not summary.collapses:
         return None
     data = summary.table[summary.table["benchmark"] == summary.headline]
-    header = ["Variant", "Collapsed", "Share", "With", "Verdict", "Without", "Verdict without"]
+    header = ["Variant", "Collapsed", "Share", POINTS, "Verdict", "Without", "Verdict without"]
     rows = []
     for row in data.itertuples():
         gone = row.collapsed.split(", ") if row.collapsed else []
-        share = plus_minus(len(gone) / row.seeds, row.collapsed_low, row.collapsed_high)
+        share = with_interval(len(gone) / row.seeds, row.collapsed_low, row.collapsed_high)
         cells = [row.label, " ".join(["seed", ", ".join(gone)]) if gone else "none", share]
         if row.verdict:
             bounds = row.difference_low, row.difference_high
-            cells += [plus_minus(row.difference, *bounds, signed), row.verdict]
+            cells += [with_interval(row.difference, *bounds, points), row.verdict]
         else:
             cells += ["baseline" if row.variant == summary.baseline else "", ""]
         if row.without_verdict:
             bounds = row.without_low, row.without_high
-            cells += [plus_minus(row.without_difference, *bounds, signed), row.without_verdict]
+            cells += [with_interval(row.without_difference, *bounds, points), row.without_verdict]
         else:
             cells += ["", ""]
         rows.append(cells)
@@ -138,9 +142,9 @@ def benchmark_table(summary: Summary) -> Grid | None:
         data = summary.table[summary.table["benchmark"] == name].set_index("variant").reindex(shown)
         leads = data["leads"].eq(True).tolist()
         columns.append(
-            [Cell(number(value), lead) for value, lead in zip(data["last"], leads, strict=True)]
+            [Cell(accuracy(value), lead) for value, lead in zip(data["last"], leads, strict=True)]
         )
-        columns.append([Cell(number(value)) for value in data["best"]])
+        columns.append([Cell(accuracy(value)) for value in data["best"]])
     first = [Cell(summary.labels[variant]) for variant in shown]
     rows = [list(cells) for cells in zip(first, *columns, strict=True)]
     return Grid("Accuracy per benchmark", header, rows, "benchmarks")
@@ -151,7 +155,7 @@ def spending_table(summary: Summary) -> Grid | None:
     each = summary.table.drop_duplicates("variant")
     names = [name for name in SPENT if each[name].notna().any()]
     header = ["Variant", "Steps", *(name.capitalize() for name in names)]
-    amounts = each[names].map(_amount).assign(step=each["step"].map(str), label=each["label"])
+    amounts = each[names].map(amount).assign(step=each["step"].map(str), label=each["label"])
     rows = amounts[["label", "step", *names]].to_numpy().tolist()
     return grid_of("Spent, mean over seeds", "spent", header, rows) if names else None
 
@@ -160,19 +164,18 @@ def _difference(summary: Summary, row: Any, low: float, high: float) -> list[Cel
     """Difference, p and verdict of a row."""
     if not row.verdict:
         return [Cell("baseline" if row.variant == summary.baseline else ""), Cell(""), Cell("")]
-    p = row.p_corrected
-    shown = "" if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
-    return [Cell(plus_minus(row.difference, low, high, signed)), Cell(shown), Cell(row.verdict)]
+    difference = with_interval(row.difference, low, high, points)
+    return [Cell(difference), Cell(p_value(row.p_corrected)), Cell(row.verdict)]
 
 
 def equal_table(summary: Summary, equal: Equal) -> Grid:
     """Accuracy and differences where all variants have spent the same."""
-    header = ["Variant", "Seeds", "Accuracy", "Difference", "p", "Verdict"]
+    header = ["Variant", "Seeds", "Accuracy", POINTS, "p", "Verdict"]
     rows = []
     for row in equal.table.itertuples():
-        cells = [Cell(row.label), Cell(str(row.seeds)), Cell(number(row.accuracy))]
+        cells = [Cell(row.label), Cell(str(row.seeds)), Cell(accuracy(row.accuracy))]
         rows.append(cells + _difference(summary, row, row.low, row.high))
-    title = f"At {_amount(equal.budget)} {equal.axis} each, interpolated between checkpoints"
+    title = f"At {amount(equal.budget)} {equal.axis} each, interpolated between checkpoints"
     return Grid(title, header, rows, f"equal-{equal.axis}")
 
 
@@ -191,10 +194,6 @@ def grids(summary: Summary) -> list[Grid]:
     return [grid for grid in candidates if grid]
 
 
-def _amount(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:,.{0 < value < 10:d}f}"
-
-
 def significant(summary: Summary) -> list[str]:
     """The differences that the paired test calls real, for the heading of a figure; empty if
     nothing was tested."""
@@ -205,7 +204,7 @@ def significant(summary: Summary) -> list[str]:
     parts = []
     for verdict in ("better", "worse"):
         rows = data[data["verdict"] == verdict].itertuples()
-        names = [f"{row.label} {signed(row.difference)}" for row in rows]
+        names = [f"{row.label} {points(row.difference)} points" for row in rows]
         if names:
             parts.append(f"{verdict}: {', '.join(names)}")
     verdicts = "; ".join(parts) or "no difference is significant"
@@ -229,7 +228,7 @@ def caption(summary: Summary) -> list[str]:
             f"This is look {summary.look.number} at these differences, with "
             f"{len(summary.look.runs)} finished runs of "
             f"{summary.look.planned} planned at first: new verdicts were given at a level "
-            f"of {summary.look.level:.2%}."
+            f"of {percent(summary.look.level)}."
         )
     if not summary.table.empty:
         lines += _measurement(summary)
@@ -429,30 +428,8 @@ def _bold(cell: Cell) -> str:
 def _digits(text: str) -> float:
     """About how many digits are as wide as a cell; what LaTeX lacks is written as its code
     point."""
-    capitals, unknown = (len(re.findall(kind, text)) for kind in ("[A-Z]", "[^\x00-\u024f±−]"))
+    capitals, unknown = (len(re.findall(kind, text)) for kind in ("[A-Z]", "[^\x00-\u024f−]"))
     return 1.5 + len(text) + 0.45 * capitals + 8 * unknown
-
-
-def number(value: float) -> str:
-    return "" if value is None or math.isnan(value) else f"{value:.3f}"
-
-
-def signed(value: float) -> str:
-    return "" if value is None or math.isnan(value) else f"{value:+.3f}".replace("-", "−")
-
-
-def plus_minus(value: float, low: float, high: float, show: Callable[[float], str] = number) -> str:
-    """A value ± half its interval, or [low, high] for an asymmetric interval (that of a share ends
-    at 0 or 1)."""
-    if math.isnan(low) or math.isnan(high):
-        return show(value)
-    below = number(value - low)
-    above = number(high - value)
-    return (
-        f"{show(value)} ± {below}"
-        if below == above
-        else f"{show(value)} [{show(low)}, {show(high)}]"
-    )
 
 
 def _md(text: str) -> str:

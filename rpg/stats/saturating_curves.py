@@ -149,17 +149,17 @@ def _refusal(fitted: ComputeFit, y: np.ndarray) -> str:
     )
     if gains.mean() <= needed:
         return (
-            f"accuracy does not clearly rise ({gains.mean():+.3f} from the first third of the "
-            "checkpoints to the last)"
+            f"accuracy does not clearly rise ({100 * gains.mean():+.1f} points from the first "
+            "third of the checkpoints to the last)"
         )
     reached = fitted.reached()
     rise_at_least = fitted.parameters[1] - _half(fitted.deviations[:, 1])
     if reached.value < REACHED or reached.low < REACHED_AT_LEAST or rise_at_least <= 0:
         return (
             "no saturation is in sight: at the end of the budget the curve has made "
-            f"{reached.value:.0%} of its rise, and "
-            f"could have made as little as {reached.low:.0%} ({REACHED:.0%} and "
-            f"{REACHED_AT_LEAST:.0%} would do)"
+            f"{100 * reached.value:.0f} % of its rise, and "
+            f"could have made as little as {100 * reached.low:.0f} % ({100 * REACHED:.0f} % and "
+            f"{100 * REACHED_AT_LEAST:.0f} % would do)"
         )
     if fitted.held_out > TOLERATED:
         error = f"{fitted.held_out:.3f} ({TOLERATED} would do)"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from rpg.report.format import accuracy, measured
 from rpg.store import Layout
 from rpg.study.registration import registration
 from rpg.study.trials import read_study, tried, tuned, tunings_from
@@ -25,9 +26,9 @@ def state(layout: Layout, study: str) -> Iterator[list[str]]:
         else:
             settings = []
             for name, value in best.settings.items():
-                text = f"{value:.3g}" if isinstance(value, float) else str(value)
+                text = measured(value) if isinstance(value, float) else str(value)
                 settings.append(f"{name}={text}")
-            row += [f"{best.objective:.3f}", ", ".join(settings)]
+            row += [accuracy(best.objective), ", ".join(settings)]
         yield row
 
 

@@ -14,12 +14,13 @@ import vl_convert
 
 from rpg.config.variant_names import value_text
 from rpg.report import compute_curves, frontier, study_charts, tables
+from rpg.report import format as written
 from rpg.report.csv_text import csv_text
 from rpg.report.published_samples import collect
 from rpg.report.publishing import Publication
 from rpg.report.summary import history, summarise
 from rpg.report.sweep_report import Section, document, section
-from rpg.report.tables import grid_of, number, plus_minus, signed
+from rpg.report.tables import POINTS, grid_of
 from rpg.report.theme import specification, themed
 from rpg.stats import accuracy, over_problems, searches
 from rpg.store import Layout, atomic_write_bytes, atomic_write_text, queries
@@ -78,8 +79,8 @@ def registered(material: Material) -> Section:
     benchmarks = ", ".join(plan.benchmarks)
     lines = [
         f"Registered {when}, digest {plan.digest}{changed}.",
-        f"Seeds {seeds} on {benchmarks}; differences of {plan.matters:g} matter; looks: "
-        f"{plan.looks}; sweep {plan.sweep}.",
+        f"Seeds {seeds} on {benchmarks}; differences of {written.size_in_points(plan.matters)} "
+        f"points matter; looks: {plan.looks}; sweep {plan.sweep}.",
     ]
     fields = list(dict.fromkeys(field for settings in plan.variants.values() for field in settings))
     rows = []
@@ -132,11 +133,11 @@ def _best(
     row = [variant, str(len(part))]
     for state in ("pruned", "failed"):
         row.append(str((part["state"] == state).sum()))
-    row.append(number(best["objective"].mean()))
+    row.append(written.accuracy(best["objective"].mean()))
     for name in names:
         row.append(_text(sorted(best[name], key=str)) if name in space else "")
     share = analysis.good_share(part, space, material.matters)
-    row.append("" if math.isnan(share) else f"{share:.0%}")
+    row.append("" if math.isnan(share) else written.percent(share))
     return row
 
 
@@ -167,9 +168,9 @@ def fewer_trials(material: Material) -> Section:
     rows = []
     for k in frontier.tries(count):
         first, lead, half = effort.lead(k)
-        ahead = plus_minus(lead, lead - half, lead + half, signed)
-        rows.append([str(k), variants[first], number(effort.best[first, k - 1]), ahead])
-    header = ["Trials", "Variant", "Expected best", "Ahead of the next"]
+        ahead = written.with_interval(lead, lead - half, lead + half, written.points)
+        rows.append([str(k), variants[first], written.accuracy(effort.best[first, k - 1]), ahead])
+    header = ["Trials", "Variant", "Expected best", "Points ahead of the next"]
     grid = grid_of("Best with k trials", "effort", header, rows)
     labels = _in_colours(variants, material.baseline)
     chart = study_charts.curves(data, labels, x="trials", y="expected best accuracy")
@@ -187,13 +188,15 @@ def verdicts_over_levels(
         return Section("Verdicts", ["No seed has been evaluated at all levels of the factors yet."])
     apart, _ = looked
     of_variants = np.mean([array.mean(axis=(1, 2)) for array in scores.strata], axis=0)
-    means = {name: number(mean) for name, mean in zip(scores.variants, of_variants, strict=True)}
+    means = dict(zip(scores.variants, map(written.accuracy, of_variants), strict=True))
     rows = [[plan.baseline, means[plan.baseline], "baseline", ""]]
     for name, result in apart.items():
-        difference = plus_minus(result.difference, result.low, result.high, signed)
+        difference = written.with_interval(
+            result.difference, result.low, result.high, written.points
+        )
         rows.append([name, means[name], difference, result.verdict])
     title = f"Mean accuracy, over the levels of {', '.join(plan.factors)}"
-    header = ["Variant", "Accuracy", "Difference", "Verdict"]
+    header = ["Variant", "Accuracy", POINTS, "Verdict"]
     lines = [f"{plan.caution}."] if plan.caution else []
     return Section(
         "Verdicts", lines, [grid_of(title, "levels", header, rows)], caption=[NOTES["levels"]]
@@ -214,10 +217,11 @@ def problems(scores: analysis.Reported, baseline: str) -> Section:
         chance = "baseline"
         if baseline in together and variant != baseline:
             improved = over_problems.probability_of_improvement(values, together[baseline])
-            chance = plus_minus(improved.mean, improved.low, improved.high)
+            chance = written.with_interval(improved.mean, improved.low, improved.high)
         middle = over_problems.interquartile_mean(values)
         place = f"{rank.place} [{rank.low}, {rank.high}]"
-        rows.append([variant, place, plus_minus(middle.mean, middle.low, middle.high), chance])
+        middle_text = written.with_interval(middle.mean, middle.low, middle.high)
+        rows.append([variant, place, middle_text, chance])
         for above in thresholds:
             share = accuracy([values > above + 1e-8])
             shares.append((variant, above, share.mean, share.low, share.high, False))
@@ -241,7 +245,7 @@ def variance(scores: analysis.Reported, factors: Sequence[str]) -> Section:
     components = analysis.components(scores, factors)
     if components.empty:
         return Section(title, ["This takes two seeds, two problems and two levels of each factor."])
-    deviations = components.clip(lower=0).pow(0.5).map(number).to_numpy().tolist()
+    deviations = components.clip(lower=0).pow(0.5).map(written.accuracy).to_numpy().tolist()
     rows = []
     for name, cells in zip(scores.variants, deviations, strict=True):
         rows.append([name, *cells])
@@ -306,7 +310,7 @@ def cost(db: Database, material: Material) -> Section:
         header += [f"Tokens, {stage}", f"Seconds, {stage}"]
     rows = []
     for variant, *amounts in table.astype(float).itertuples(name=None):
-        cells = ["" if math.isnan(amount) else f"{amount:,.0f}" for amount in amounts]
+        cells = [written.amount(value) for value in amounts]
         rows.append([str(variant), *cells])
     return Section("Cost", (), [grid_of("What it took", "cost", header, rows)])
 
@@ -374,7 +378,7 @@ def write_study_report(layout: Layout, study: str) -> None:
 def _text(value: Any) -> str:
     """A setting; of several searches the lowest and the highest, or all if they are no numbers."""
     if not isinstance(value, list):
-        return f"{value:.3g}" if isinstance(value, float) else value_text(value)
+        return written.measured(value) if isinstance(value, float) else value_text(value)
     texts = list(dict.fromkeys(map(_text, value)))
     if len(texts) > 1 and all(isinstance(each, int | float) for each in value):
         return f"{_text(min(value))} to {_text(max(value))}"

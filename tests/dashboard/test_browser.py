@@ -14,8 +14,8 @@ from benchmarks import synthetic_study
 from benchmarks.browser import CHROMIUM, IDLE, QUICK_FLAGS, dashboard
 from benchmarks.synthetic import Shape, write_sweep
 from dashboard.view import REFRESH
+from rpg.report.format import with_interval
 from rpg.report.summary import summarise
-from rpg.report.tables import plus_minus
 from rpg.store.database import KEEP, build, connect
 from rpg.store.notes import change, place, read_marks
 from rpg.store.run_writer import append_metrics
@@ -183,7 +183,7 @@ def rows_of_table(tab):
 def lines(table):
     mean = table[table["benchmark"] == "mean"]
     return [
-        (row.label, plus_minus(row.last, row.low, row.high), row.verdict)
+        (row.label, with_interval(row.last, row.low, row.high), row.verdict)
         for row in mean.itertuples()
     ]
 

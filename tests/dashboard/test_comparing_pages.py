@@ -11,9 +11,9 @@ from benchmarks.synthetic import Shape, write_sweep
 from dashboard import paper_page
 from rpg.metrics import METRICS, groups
 from rpg.report import compute_curves
+from rpg.report.format import points, with_interval
 from rpg.report.paper import frame as published
 from rpg.report.summary import summarise
-from rpg.report.tables import plus_minus
 from rpg.store import atomic_write_json, queries
 from rpg.store.database import build, connect
 from rpg.store.samples import drift_path
@@ -25,7 +25,7 @@ def test_the_table_follows_baseline_and_benchmarks_of_the_url(demo):
     with connect(demo) as db:
         found = summarise(db, "demo", "rpg-urkl", ["hard"]).table
     for row in found.itertuples():
-        assert plus_minus(row.last, row.low, row.high) in markup(
+        assert with_interval(row.last, row.low, row.high) in markup(
             app
         ) and f">{row.best:.3f}<" in markup(app)
     assert app.selectbox(key="baseline").value == "RPG-URKL"
@@ -167,7 +167,7 @@ def test_paper_puts_our_numbers_next_to_the_published(layout):
         table = summarise(db, "ours").table
     mine = table[(table["variant"] == "rpg-ufkl") & (table["benchmark"] == "aime24")].iloc[0]
     assert f"{mine['last']:.3f} " in html
-    assert f"{mine['last'] - 0.5938:+.3f}".replace("-", "−") in html
+    assert points(mine["last"] - 0.5938) in html
     without_interval = {"last": 0.5, "low": math.nan, "high": math.nan}  # one imported seed
     assert "±" not in paper_page._ours(next(published().itertuples()), without_interval)[1].text
 

@@ -80,7 +80,7 @@ def test_an_interval_that_ends_where_accuracies_do_has_both_of_its_bounds():
     shown = plain(pandas.DataFrame([row | tested | bounds]))
     assert "| +0.200 [+0.170, +0.220] | < 0.01 | better |" in shown
     even = {"difference_low": 0.17, "difference_high": 0.23}
-    assert "| +0.200 ± 0.030 |" in plain(pandas.DataFrame([row | tested | even]))
+    assert "| +0.200 [+0.170, +0.230] |" in plain(pandas.DataFrame([row | tested | even]))
 
 
 def test_the_tables_of_clips_are_those_of_the_kept_results():

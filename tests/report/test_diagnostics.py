@@ -100,7 +100,7 @@ CASES = [
         "an importance ratio was above 1000 in 8 of the last 8 steps, 5e+04",
         "clipping",
     ),
-    ({"entropy": 0.01}, "the entropy fell from 0.6 to 0.01 nats, 1.7%", "stopped trying"),
+    ({"entropy": 0.01}, "the entropy fell from 0.6 to 0.01 nats, 1.7 %", "stopped trying"),
     (
         {"loss": math.nan},
         "loss is not a finite number at step 13",
@@ -164,7 +164,7 @@ def test_problems_that_teach_nothing_from_the_start_on_are_too_easy():
 
 def test_answers_that_are_not_found():
     [finding] = diagnostics.of_answers("aime24", 40, 0.97, "1", 0.02, 0.01)
-    assert "no answer is found in 97% of the responses to aime24 at step 40" in finding.evidence
+    assert "no answer is found in 97 % of the responses to aime24 at step 40" in finding.evidence
     assert "template" in finding.advice and not [
         *diagnostics.of_answers("aime24", 40, 0.5, "1", 0.1, 0.5)
     ]
@@ -198,7 +198,7 @@ def test_findings_are_in_status_and_in_the_report(ill):
 
 
 @pytest.mark.parametrize(
-    ("answer", "words"), [(None, "no answer is found in 100%"), ("1", "100% of the responses to")]
+    ("answer", "words"), [(None, "no answer is found in 100 %"), ("1", "100 % of the responses to")]
 )
 def test_silent_responses_and_one_answer_to_everything_are_in_the_report(ill, answer, words):
     run = ill.run("demo", "grpo-seed0")
@@ -219,8 +219,8 @@ def test_answers_that_could_not_be_read():
         f"not read: {word}": count for word, count in zip("abcdefghijkl", range(1, 13), strict=True)
     }
     [finding] = diagnostics.of_unread("aime24", 40, 0.03, forms, (0.5, 0.52))
-    assert "3.0% of the answers to aime24 at step 40 could not be read" in str(finding)
-    assert "52.0% instead of 50.0%" in str(finding)
+    assert "3 % of the answers to aime24 at step 40 could not be read" in str(finding)
+    assert "0.520 instead of 0.500" in str(finding)
     assert (
         finding.advice.startswith("not read: l (12); not read: k (11)")
         and finding.advice.count(";") == 9

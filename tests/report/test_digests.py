@@ -195,7 +195,7 @@ FAULTS = {
     "the power of a design": (stats, "detectable", lambda real: lambda *a: real(*a) + 1e-6),
     "mean accuracy": (stats, "accuracy", lambda real: lambda a: real(a)._replace(mean=0.5)),
     "a curve's interval": (measured, "t_quantile", lambda real: lambda df: real(df) * 1.01),
-    "a printed number": (tables, "number", lambda real: lambda value: f"{value:.2f}"),
+    "a printed number": (tables, "accuracy", lambda real: lambda value: f"{value:.2f}"),
     "the last checkpoint": (
         selection,
         "_complete",

@@ -55,6 +55,8 @@ def test_runs_that_did_not_reach_the_accuracy_are_censored(tmp_path):
     grpo, dapo = [note for note in early_notes(summary(layout)) if "training accuracy" in note]
     if grpo.startswith("DAPO"):
         grpo, dapo = dapo, grpo
-    assert grpo == "GRPO: training accuracy 0.5 reached in 1 of 3 runs"
-    assert dapo.startswith("DAPO: training accuracy 0.5 reached in 3 of 3 runs, median 3 steps and")
+    assert grpo == "GRPO: training accuracy 0.500 reached in 1 of 3 runs"
+    assert dapo.startswith(
+        "DAPO: training accuracy 0.500 reached in 3 of 3 runs, median 3 steps and"
+    )
     assert dapo.endswith("; log-rank against the baseline: p = 0.100, corrected")

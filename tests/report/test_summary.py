@@ -513,7 +513,7 @@ def test_a_collapsed_seed_is_named_and_compared_with_and_without(tmp_path):
     answered(layout.run("demo", "dapo-seed1"), 8, right=lambda problem, sample: False)
     found = summary(layout)
     one = row(found, "dapo", "mean")
-    assert (one["collapsed"], "1: 0.0000" in one["seed_accuracies"]) == ("1", True)
+    assert (one["collapsed"], "1: 0.000" in one["seed_accuracies"]) == ("1", True)
     assert (one["collapsed_low"], one["collapsed_high"]) == stats.share_collapsed(1, 3)
     kept = [array(layout, "dapo", name, 8, (0, 2)).mean() for name in ("easy", "hard")]
     base = [array(layout, "grpo", name, 8).mean() for name in ("easy", "hard")]
@@ -529,7 +529,7 @@ def test_a_collapsed_seed_is_named_and_compared_with_and_without(tmp_path):
     assert shown["DAPO"][:2] == ["seed 1", "0.333 [0.008, 0.906]"]
     assert shown["DAPO"][2] != shown["DAPO"][4] and shown["RPG-URKL"][0] == "none"
     hover = json.dumps(charts.differences(found).to_dict())
-    assert "accuracy of each seed" in hover and "1: 0.0000" in hover
+    assert "accuracy of each seed" in hover and "1: 0.000" in hover
 
 
 @pytest.mark.parametrize("width", [320, 640])

@@ -9,6 +9,7 @@ import numpy as np
 from rpg import stats
 from rpg.errors import plural
 from rpg.interop.compare.pairing import Benchmark, Paired
+from rpg.report.format import size_in_points
 
 MEAN = "mean"
 
@@ -246,12 +247,12 @@ def _power(paired: Paired, matters: float) -> str:
         )
     found = (
         f"{plural(problems, 'problem')} x {_samples_text(benchmarks)} find differences of "
-        f"{100 * smallest:.1f} points or more {stats.OTHERS} (power 80 %)"
+        f"{size_in_points(smallest)} points or more {stats.OTHERS} (power 80 %)"
     )
     several = paired.trainings == 1 and _several_samples(benchmarks)
     if several:
         here = float(stats.smallest_found(family, stats.THESE).max())
-        found += f", {100 * here:.1f} {stats.THESE}"
+        found += f", {size_in_points(here)} {stats.THESE}"
     if smallest <= matters:
         return f"{found}."
     needed = int(stats.problems_needed(family, problems, matters).max())

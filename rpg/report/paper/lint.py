@@ -20,7 +20,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from scipy import special
 
-from rpg.report.format import plural
+from rpg.errors import plural
 from rpg.report.paper.published import Entry, published
 
 DECIMALS = 4

@@ -90,7 +90,7 @@ def tables() -> RenderableType:
     error = sampling_error(1 / 3, 30, 32)
     note = (
         "One seed each. Sampling alone moves a Mean@32 of 1/3 over 30 problems by about "
-        f"±{error:.3f} "
+        f"{error:.3f} "
         "(one standard error); other problems and seeds move it further."
     )
     return Group(*parts, Text(note, style="dim"))
