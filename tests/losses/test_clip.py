@@ -60,27 +60,47 @@ GRID = [
 ]
 
 
+BOUNDS = {"upper": 1 + HIGH, "lower": 1 - LOW, "dual": C}
+
+
+def bound_that_cuts(w, A):
+    """The bound that silences a token of ratio w and regularised advantage A, or None."""
+    if A >= 0:
+        return "upper" if w >= 1 + HIGH else None
+    if w >= C:
+        return "dual"
+    return "lower" if w <= 1 - LOW else None
+
+
 @pytest.mark.parametrize("log_ref", [None, -1.4])
 @pytest.mark.parametrize("divergence", oracle.DIVERGENCES)
 def test_algorithm_2_on_a_grid(divergence, log_ref):
     """What is silent reports its bound times R and C_KL = w (A - R), which has no bound."""
+    old = torch.tensor(-1.0, dtype=torch.float64)
+    ref = old if log_ref is None else torch.tensor(log_ref, dtype=torch.float64)
     seen = set()
     for w, r in GRID:
-        lp = torch.tensor(-1.0 + math.log(w), dtype=torch.float64)
-        ref = torch.tensor(-1.0 if log_ref is None else log_ref, dtype=torch.float64)
-        A = oracle.regularised_advantage(divergence, lp, torch.tensor(-1.0), ref, r, BETA).item()
-        alive = w < 1 + HIGH if A >= 0 else 1 - LOW < w < C
+        lp = old + math.log(w)
+        A = oracle.regularised_advantage(divergence, lp, old, ref, r, BETA).item()
+        cut = bound_that_cuts(w, A)
+        seen.add((cut, A >= 0))
+
         value, grad, metrics = one(rpg_clip(divergence, "reinforce"), w, r, log_ref=log_ref)
-        assert grad == pytest.approx(-w * A if alive else 0.0, abs=1e-12)
-        cut = None if alive else "upper" if A >= 0 else "dual" if w >= C else "lower"
-        bound = {None: w, "upper": 1 + HIGH, "lower": 1 - LOW, "dual": C}[cut]
-        assert value == pytest.approx(-(bound * r + w * (A - r)) * lp.item(), abs=1e-12)
-        assert metrics["clip_fraction"] == (not alive)
-        assert all(
-            metrics[f"clip_fraction_{name}"] == (name == cut) for name in ("upper", "lower", "dual")
-        )
-        seen.add((A >= 0, w >= 1 + HIGH, w <= 1 - LOW, w >= C))
-    assert len(seen) >= 7  # every branch was visited
+
+        assert grad == pytest.approx(-w * A if cut is None else 0.0, abs=1e-12)
+        bounded_reward = BOUNDS.get(cut, w) * r
+        kl = w * (A - r)
+        assert value == pytest.approx(-(bounded_reward + kl) * lp.item(), abs=1e-12)
+        assert metrics["clip_fraction"] == (cut is not None)
+        for name in BOUNDS:
+            assert metrics[f"clip_fraction_{name}"] == (name == cut)
+    assert seen == {
+        (None, True),
+        (None, False),
+        ("upper", True),
+        ("lower", False),
+        ("dual", False),
+    }
 
 
 @pytest.mark.parametrize("log_ref", [None, -1.4])
@@ -88,17 +108,20 @@ def test_algorithm_2_on_a_grid(divergence, log_ref):
 @pytest.mark.parametrize("divergence", oracle.DIVERGENCES)
 def test_algorithm_1_on_a_grid(divergence, mode, log_ref):
     """Autograd through `max(-wA, -clip(w) A)` and `-cA`: literally, with A constant, and exact."""
+    old = torch.tensor(-1.0, dtype=torch.float64)
+    ref = old if log_ref is None else torch.tensor(log_ref, dtype=torch.float64)
     for w, r in GRID:
-        lp = torch.tensor(-1.0 + math.log(w), dtype=torch.float64, requires_grad=True)
-        old = torch.tensor(-1.0, dtype=torch.float64)
-        ref = old if log_ref is None else torch.tensor(log_ref, dtype=torch.float64)
+        lp = (old + math.log(w)).requires_grad_()
         A = oracle.regularised_advantage(divergence, lp, old, ref, r, BETA)
-        A = A.detach() if mode == "detached" else A
-        loss = oracle.plain_dual_clip((lp - old).exp(), A, LOW, HIGH, C)
-        alive = w < 1 + HIGH if A >= 0 else 1 - LOW < w < C
-        if mode == "exact" and alive:
+        if mode == "detached":
+            A = A.detach()
+        if mode == "exact" and bound_that_cuts(w, A) is None:
             loss = oracle.plain_rpg(divergence, "differentiable", lp, old, ref, r, BETA)
+        else:
+            loss = oracle.plain_dual_clip((lp - old).exp(), A, LOW, HIGH, C)
+
         value, grad, _ = one(rpg_clip(divergence, "differentiable", mode), w, r, log_ref=log_ref)
+
         assert grad == pytest.approx(oracle.gradient(loss, lp).item(), abs=1e-12)
         assert value == pytest.approx(loss.item(), abs=1e-12)
 

@@ -74,32 +74,37 @@ WEIGHTS = torch.tensor([[0.5, 2.0, 9.0], [0.0, 1.5, 2.0]], dtype=torch.float64)
 COUNTED = torch.tensor([[1, 1, 0], [1, 1, 1]])
 
 
+TRUNCATE = {"type": "truncate", "cap": 2.0}
+MASK = {"type": "mask", "low": 0.5, "high": 2.0}
+OF_SEQUENCES = {"level": "sequence"}
+
+
 @pytest.mark.parametrize(
     ("setting", "weights", "kept", "bounded"),
     [
-        ({"type": "truncate", "cap": 2.0}, WEIGHTS, [0.5, 2.0, 0.0, 1.5, 2.0], 2 / 5),
-        ({"type": "mask", "low": 0.5, "high": 2.0}, WEIGHTS, [0.5, 2.0, 0.0, 1.5, 2.0], 1 / 5),
-        ({"type": "truncate", "cap": 2.0, "level": "sequence"}, WEIGHTS[:, 1:2], [2.0, 1.5], 1 / 2),
-        (
-            {"type": "mask", "low": 0.5, "high": 2.0, "level": "sequence"},
-            WEIGHTS[:, :1],
-            [0.5, 0.0],
-            1 / 2,
-        ),
-        ({"type": "mask", "low": 0.5, "high": 2.0}, 0 * WEIGHTS, [0.0] * 5, 1.0),
+        (TRUNCATE, WEIGHTS, [0.5, 2.0, 0.0, 1.5, 2.0], 2 / 5),
+        (MASK, WEIGHTS, [0.5, 2.0, 0.0, 1.5, 2.0], 1 / 5),
+        (TRUNCATE | OF_SEQUENCES, WEIGHTS[:, 1:2], [2.0, 1.5], 1 / 2),
+        (MASK | OF_SEQUENCES, WEIGHTS[:, :1], [0.5, 0.0], 1 / 2),
+        (MASK, 0 * WEIGHTS, [0.0] * 5, 1.0),
     ],
 )
 def test_metrics_of_rollout_weights_by_hand(setting, weights, kept, bounded):
     correction = rpg.algorithm("grpo", rollout_correction=setting).rollout_correction
     squares = sum(weight * weight for weight in kept)
-    assert weight_metrics(correction, weights, COUNTED) == pytest.approx(
+    effective = sum(kept) ** 2 / squares if squares else 0.0
+
+    metrics = weight_metrics(correction, weights, COUNTED)
+
+    assert metrics == pytest.approx(
         {
             "rollout_weight_mean": sum(kept) / len(kept),
-            "rollout_weight_ess": sum(kept) ** 2 / (len(kept) * squares) if squares else 0.0,
+            "rollout_weight_ess": effective / len(kept),
             "rollout_weight_bounded": bounded,
         }
     )
-    assert set(weight_metrics(correction, weights, 0 * COUNTED).values()) == {0.0}
+    without_tokens = weight_metrics(correction, weights, 0 * COUNTED)
+    assert set(without_tokens.values()) == {0.0}
 
 
 def test_rollout_weights_keep_their_bounds_and_forget_what_is_masked():

@@ -31,6 +31,15 @@ def night(name, digests, code="c0", pins=PINS, **more):
     return {"night": name, "code": code, "environment": pins, "digests": digests} | bare | more
 
 
+AS_BEFORE = {"a": digest()}
+CHANGED = {"a": digest(weights="v")}
+
+
+def is_red(tonight, nights):
+    _, red = verdict(tonight, nights)
+    return red
+
+
 def test_the_earliest_step_and_its_metric_are_named():
     later = {"reward": "aaaaaaaabbbbbbbb", "grad_norm": "ccccccccXXXXXXXX"}
     early = {"reward": "aaaaaaaabbbbbbbb", "grad_norm": "XXXXXXXXXXXXXXXX"}
@@ -50,71 +59,112 @@ def test_the_earliest_step_and_its_metric_are_named():
 
 
 def test_a_change_is_red_until_it_is_accepted_or_taken_back():
-    good, bad = {"a": digest()}, {"a": digest(weights="v")}
-    nights = [night("1", good)]
-    said, red = verdict(night("2", bad, code="c1"), nights)
-    assert red and "the code" in said
+    nights = [night("1", AS_BEFORE)]
+
+    said, red = verdict(night("2", CHANGED, code="c1"), nights)
+    assert red
+    assert "the code" in said
     assert said.startswith("bits changed since commit 0123456789 code c0: 1 of 1 runs")
-    nights.append(night("2", bad, code="c1", bits=True))
-    assert verdict(night("3", bad, code="c1"), nights)[1], "not accepted"
-    assert not verdict(night("3", good, code="c2"), nights)[1], "taken back"
+
+    nights.append(night("2", CHANGED, code="c1", bits=True))
+    assert is_red(night("3", CHANGED, code="c1"), nights), "not accepted"
+    assert not is_red(night("3", AS_BEFORE, code="c2"), nights), "taken back"
+
     nights[-1]["accepted"] = {"why": "meant"}
-    assert not verdict(night("3", bad, code="c1"), nights)[1]
-    assert verdict(night("3", good, code="c2"), nights)[1]
+    assert not is_red(night("3", CHANGED, code="c1"), nights)
+    assert is_red(night("3", AS_BEFORE, code="c2"), nights)
 
 
 def test_other_pins_or_another_processor_are_named_and_excuse_no_change():
-    good, bad = {"a": digest()}, {"a": digest(weights="v")}
-    said, red = verdict(night("2", bad, pins=PINS | {"torch": "2.10.0"}), [night("1", good)])
-    assert red and "torch (2.9.0 to 2.10.0)" in said and "the code" not in said
-    assert not verdict(night("2", good, pins=PINS | {"torch": "2.10.0"}), [night("1", good)])[1]
-    said, red = verdict(night("2", bad), [night("1", good)])
-    assert red and "not deterministic" in said
-    said, red = verdict(night("2", {"a": digest(weights="v", spec="t")}), [night("1", good)])
-    assert red and "the configuration" in said
-    here = environment({"torch": "1", "prefect": "3"}, {"processor": "A", "host": "h"})
-    assert here == {"torch": "1", "processor": "A"}
+    other = PINS | {"torch": "2.10.0"}
+    nights = [night("1", AS_BEFORE)]
+
+    said, red = verdict(night("2", CHANGED, pins=other), nights)
+    assert red
+    assert "torch (2.9.0 to 2.10.0)" in said
+    assert "the code" not in said
+    assert not is_red(night("2", AS_BEFORE, pins=other), nights)
 
 
-FULL = {"s / grpo / seed 0": digest(spec="0"), "s / rloo / seed 0": digest(spec="1", loss="rloo")}
+def test_a_change_without_a_cause_is_called_not_deterministic():
+    said, red = verdict(night("2", CHANGED), [night("1", AS_BEFORE)])
+    assert red
+    assert "not deterministic" in said
+
+
+def test_a_change_of_the_configuration_is_named():
+    configured = {"a": digest(weights="v", spec="t")}
+    said, red = verdict(night("2", configured), [night("1", AS_BEFORE)])
+    assert red
+    assert "the configuration" in said
+
+
+def test_the_environment_is_what_changes_bits():
+    versions = {"torch": "1", "prefect": "3"}
+    machine = {"processor": "A", "host": "h"}
+    assert environment(versions, machine) == {"torch": "1", "processor": "A"}
+
+
+GRPO = digest(spec="0")
+RLOO = digest(spec="1", loss="rloo")
+FULL = {"s / grpo / seed 0": GRPO, "s / rloo / seed 0": RLOO}
 REPORTED = {"s / table": {"p": "1", "verdict": "2"}}
 
 
-@pytest.mark.parametrize(
-    ("lost", "named"),
-    [
-        (
-            {"digests": {"s / grpo / seed 0": digest(spec="0")}},
-            "no more runs: s / rloo / seed 0; no more losses: rloo",
-        ),
-        ({"digests": {f"t / {name}": digest(spec="2") for name in "ab"}}, "compared 0 of 2 runs"),
-        ({"digests": {}}, "compared 0 of 2 runs, 0 of 2 metrics, 0 of 2 losses, 0 of 1 back ends"),
-        (
-            {
-                "digests": {
-                    name: run | {"metrics": {"reward": run["metrics"]["reward"]}}
-                    for name, run in FULL.items()
-                }
-            },
-            "no more metrics: grad_norm",
-        ),
-        (
-            {"statistics": {"s / table": {"p": "1"}}},
-            "no more report statistics: s / table: verdict",
-        ),
-    ],
-)
-def test_a_night_that_compares_less_is_red_and_no_reference_until_it_is_accepted(lost, named):
-    nights = [night("1", FULL, statistics=REPORTED)]
-    tonight = night("2", FULL, statistics=REPORTED) | lost
-    said, red = verdict(tonight, nights)
-    assert red and "less compared since commit 0123456789" in said and named in said
-    nights.append(tonight | {"bits": red})
-    again, _ = verdict(night("3", FULL, statistics=REPORTED), nights)
-    assert again.startswith("bits are the same as in night 1")
-    if tonight["digests"]:
-        nights[-1]["accepted"] = {"why": "meant"}
-        assert not verdict(tonight | {"night": "3"}, nights)[1]
+def without_metric(run, name):
+    kept = {metric: value for metric, value in run["metrics"].items() if metric != name}
+    return run | {"metrics": kept}
+
+
+LESS = {
+    "a run and its loss": (
+        {"digests": {"s / grpo / seed 0": GRPO}},
+        "no more runs: s / rloo / seed 0; no more losses: rloo",
+    ),
+    "every run": (
+        {"digests": {"t / a": digest(spec="2"), "t / b": digest(spec="2")}},
+        "compared 0 of 2 runs",
+    ),
+    "everything": (
+        {"digests": {}},
+        "compared 0 of 2 runs, 0 of 2 metrics, 0 of 2 losses, 0 of 1 back ends",
+    ),
+    "a metric": (
+        {"digests": {name: without_metric(run, "grad_norm") for name, run in FULL.items()}},
+        "no more metrics: grad_norm",
+    ),
+    "a statistic": (
+        {"statistics": {"s / table": {"p": "1"}}},
+        "no more report statistics: s / table: verdict",
+    ),
+}
+"""What a night no longer has -> its fields, and how it is named."""
+
+
+@pytest.mark.parametrize("lost", LESS)
+def test_a_night_that_compares_less_is_red(lost):
+    fields, named = LESS[lost]
+    tonight = night("2", FULL, statistics=REPORTED) | fields
+
+    said, red = verdict(tonight, [night("1", FULL, statistics=REPORTED)])
+
+    assert red
+    assert "less compared since commit 0123456789" in said
+    assert named in said
+
+
+@pytest.mark.parametrize("lost", LESS)
+def test_a_night_that_compared_less_is_no_reference_until_it_is_accepted(lost):
+    fields, _ = LESS[lost]
+    less = night("2", FULL, statistics=REPORTED) | fields
+    nights = [night("1", FULL, statistics=REPORTED), less | {"bits": True}]
+
+    said, _ = verdict(night("3", FULL, statistics=REPORTED), nights)
+    assert said.startswith("bits are the same as in night 1")
+
+    nights[-1]["accepted"] = {"why": "meant"}
+    compares_nothing = not less["digests"]
+    assert is_red(less | {"night": "3"}, nights) == compares_nothing
 
 
 def test_new_runs_metrics_and_tables_are_noted_and_do_not_make_a_night_red():
@@ -124,18 +174,16 @@ def test_new_runs_metrics_and_tables_are_noted_and_do_not_make_a_night_red():
     }
     more["new / grpo / seed 0"] = digest()
     reported = {"s / table": {**REPORTED["s / table"], "new": "3"}, "new / table": {}}
+
     said, red = verdict(
         night("2", more, statistics=reported), [night("1", FULL, statistics=REPORTED)]
     )
-    assert (
-        not red
-        and "2 of 2 runs, 2 of 2 metrics, 2 of 2 losses, 1 of 1 back ends, 2 of 2 report" in said
-    )
-    words = (
-        "new runs: new / grpo / seed 0; new metrics: brand_new; new report statistics: s / "
-        "table: new"
-    )
-    assert words in said
+
+    assert not red
+    assert "2 of 2 runs, 2 of 2 metrics, 2 of 2 losses, 1 of 1 back ends, 2 of 2 report" in said
+    assert "new runs: new / grpo / seed 0; " in said
+    assert "new metrics: brand_new; " in said
+    assert "new report statistics: s / table: new" in said
 
 
 def test_a_report_statistic_that_changed_is_red():
@@ -143,7 +191,9 @@ def test_a_report_statistic_that_changed_is_red():
     said, red = verdict(
         night("2", FULL, statistics=changed), [night("1", FULL, statistics=REPORTED)]
     )
-    assert red and said.startswith("report statistics changed since") and "s / table: p" in said
+    assert red
+    assert said.startswith("report statistics changed since")
+    assert "s / table: p" in said
 
 
 def test_a_sweep_whose_file_was_renamed_is_the_same_sweep_its_bands_included():
@@ -268,23 +318,42 @@ def test_the_speed_of_runs_is_no_part_of_the_digests(tmp_path):
 
 
 def test_a_night_whose_runs_failed_is_no_reference():
-    broken = night("2", {}, failed={"a": "no space"})
-    assert not verdict(night("3", {"a": digest()}), [night("1", {"a": digest()}), broken])[1]
-    assert verdict(night("3", {"a": digest(weights="v")}), [night("1", {"a": digest()}), broken])[1]
+    nights = [night("1", AS_BEFORE), night("2", {}, failed={"a": "no space"})]
+    assert not is_red(night("3", AS_BEFORE), nights)
+    assert is_red(night("3", CHANGED), nights)
 
 
-def test_a_band_is_as_wide_as_seeds_scatter_and_begins_anew_when_a_change_is_accepted():
-    low, high = band("reward", [1.0], [0.1])
-    assert (low, high) == pytest.approx((1 - 4 * 0.1 * 2**0.5, 1 + 4 * 0.1 * 2**0.5))
-    name = "s / v / reward"
-    assert not compare({name: 1.4}, [{name: 1.0}], [{name: 0.1}])[0].red
-    assert compare({name: 1.6}, [{name: 1.0}], [{name: 0.1}])[0].red
-    nights = [night(str(i), {}, values={name: 0.0}, spread={name: 0.01}) for i in range(5)]
-    nights.append(night("6", {}, values={name: 1.0}, spread={name: 0.01}, bits=True))
-    tonight = night("7", {}, values={name: 1.0})
-    assert judge(tonight, nights)[0][0].red
+REWARD = "s / v / reward"
+
+
+def rewarded(name, value, **more):
+    """A night with one number, whose seeds scatter by 0.01."""
+    return night(name, {}, values={REWARD: value}, spread={REWARD: 0.01}, **more)
+
+
+def test_a_band_is_as_wide_as_seeds_scatter():
+    half = 4 * 0.1 * 2**0.5
+    assert band("reward", [1.0], [0.1]) == pytest.approx((1 - half, 1 + half))
+
+    def red(value):
+        (number,) = compare({REWARD: value}, [{REWARD: 1.0}], [{REWARD: 0.1}])
+        return number.red
+
+    assert not red(1.4)
+    assert red(1.6)
+
+
+def test_a_band_begins_anew_when_a_change_is_accepted():
+    nights = [rewarded(str(number), 0.0) for number in range(5)]
+    nights.append(rewarded("6", 1.0, bits=True))
+
+    def red():
+        (number,), _, _ = judge(rewarded("7", 1.0), nights)
+        return number.red
+
+    assert red()
     nights[-1]["accepted"] = {"why": "meant"}
-    assert not judge(tonight, nights)[0][0].red
+    assert not red()
 
 
 def test_the_digest_of_a_run_sees_numbers_weights_and_samples_and_no_clock(tmp_path):

@@ -27,6 +27,11 @@ def seeds_only(rng, variants, seeds, problems=20):
     return (0.5 + 0.03 * rng.standard_normal((1, variants, seeds, 1))) + of_problems
 
 
+def without_rows_and_columns(table):
+    """What a table (R, C) has beside the means of its rows and its columns."""
+    return table - table.mean(1, keepdims=True) - table.mean(0) + table.mean()
+
+
 def test_one_seed_is_a_t_test_over_problems():
     rng = np.random.default_rng(0)
     differences = rng.normal(0.1, 0.3, (1, 20))
@@ -49,13 +54,14 @@ def test_variances_of_seeds_are_moderated_towards_their_mean():
     """Seven variants with three seeds: a prior of 2 degrees of freedom, of 0.5 for the baseline."""
     scores = seeds_only(np.random.default_rng(2), 7, 3)
     found = stats.family([scores])
-    means = scores[0].mean(axis=2)
-    rest = means - means.mean(1, keepdims=True) - means.mean(0) + means.mean()
+
+    rest = without_rows_and_columns(scores[0].mean(axis=2))
     own = (rest**2).sum(axis=1) / (2 * 6 / 7)
     baseline = (0.5 * own[1:].mean() + 2 * own[0]) / 2.5 / 3
     others = (2 * own.mean() + 2 * own[1:]) / 4 / 3
     assert comparisons.prior_df(6, seeds=3) == 2
     assert found.of_seeds.variance[0] == pytest.approx(baseline + others)
+
     spread = baseline**2 / 2.5 + others**2 / 4
     spread += 2 * baseline * others / 36 / math.sqrt(2.5 * 4)
     df = (baseline + others) ** 2 / spread
@@ -72,20 +78,21 @@ def test_the_prior_has_more_weight_with_more_variants(differences, seeds, df):
 
 def test_problems_add_their_variance_without_what_answers_make_of_it():
     rng = np.random.default_rng(3)
-    apart = (
-        rng.normal(0.1, 0.2, (1, 30)) + rng.normal(0, 0.05, (10, 1)) + rng.normal(0, 0.3, (10, 30))
-    )
+    of_problems = rng.normal(0.1, 0.2, (1, 30))
+    of_seeds = rng.normal(0, 0.05, (10, 1))
+    of_answers = rng.normal(0, 0.3, (10, 30))
+    apart = of_problems + of_seeds + of_answers
     found = stats.family(of(0.5 - apart / 2, 0.5 + apart / 2))
-    rest = apart - apart.mean(0) - apart.mean(1, keepdims=True) + apart.mean()
-    answers = (rest**2).sum() / (9 * 29) / (10 * 30)
+
+    answers = (without_rows_and_columns(apart) ** 2).sum() / (9 * 29) / (10 * 30)
     seeds = max(apart.mean(1).var(ddof=1) / 10, answers)
     problems = apart.mean(0).var(ddof=1) / 30 - answers
     error = found.error()
     assert error.variance.item() == pytest.approx(seeds + problems)
+
     share = seeds / (seeds + problems)
     assert error.df.item() == pytest.approx(1 / (share / 9 + (1 - share) / 29))
-    these = found.error(stats.THESE)
-    assert these.variance.item() == pytest.approx(seeds)
+    assert found.error(stats.THESE).variance.item() == pytest.approx(seeds)
 
 
 def test_further_seeds_of_the_baseline_count_as_far_as_seeds_are_not_shared():
@@ -94,14 +101,16 @@ def test_further_seeds_of_the_baseline_count_as_far_as_seeds_are_not_shared():
     shared = rng.standard_normal((1, 1, 40, 1)) * 0.2
     problems = np.zeros(4)
     more = 0.5 + 0.05 * rng.standard_normal((1, 80, 1)) + problems
+    baseline, *variants = 0.5 + alone[0, :, :, 0]
+    of_variants = np.mean(variants, axis=1)
+
     apart = stats.family([0.5 + alone + problems], [more])
-    together = stats.family([0.5 + shared + alone + problems], [more])
-    means = (0.5 + alone)[0, :, :, 0]
-    everyone = np.concatenate([means[0], more[0, :, 0]]).mean()
-    assert apart.difference[0] == pytest.approx(means[1:].mean(1) - everyone, abs=2e-3)
-    paired = means[1:].mean(1) - means[0].mean()
-    assert together.difference[0] == pytest.approx(paired, abs=3e-3)
+    everyone = np.concatenate([baseline, more[0, :, 0]])
+    assert apart.difference[0] == pytest.approx(of_variants - everyone.mean(), abs=2e-3)
     assert apart.correlation == 40 / 160
+
+    together = stats.family([0.5 + shared + alone + problems], [more])
+    assert together.difference[0] == pytest.approx(of_variants - baseline.mean(), abs=3e-3)
 
 
 @dataclass(frozen=True)
@@ -144,19 +153,25 @@ def test_further_seeds_weigh_as_the_mean_squares_say(of_further):
 
 
 def test_further_seeds_add_an_error_of_their_own(of_further):
+    """The variance of a difference: of the baseline's own seeds, the variant's and the further."""
     weight = of_further.weight
-    rows = of_further.means * np.array([1 - weight, 1, 1])[:, None]
-    rows = rows - rows.mean(1, keepdims=True) - rows.mean(0) + rows.mean()
-    own = (rows**2).sum(axis=1) / (2 * 2 / 3)
+    weighted = of_further.means * np.array([1 - weight, 1, 1])[:, None]
+    own = (without_rows_and_columns(weighted) ** 2).sum(axis=1) / (2 * 2 / 3)
+
+    # Two degrees of freedom of their own, and those of the prior; a quarter of it for the baseline.
     prior = comparisons.prior_df(2, seeds=3)
-    baseline = (prior / 4 * own[1:].mean() + 2 * own[0]) / (prior / 4 + 2) / 3
-    variant = (prior * own.mean() + 2 * own[1:]) / (prior + 2) / 3
+    df_baseline = prior / 4 + 2
+    df_variant = prior + 2
+    baseline = (prior / 4 * own[1:].mean() + 2 * own[0]) / df_baseline / 3
+    variant = (prior * own.mean() + 2 * own[1:]) / df_variant / 3
+
     everyone = np.concatenate([of_further.means[0], of_further.further])
     further = weight**2 * everyone.var(ddof=1) / 4
     expected = baseline + variant + further
     assert of_further.found.of_seeds.variance[0] == pytest.approx(expected)
-    spread = baseline**2 / (prior / 4 + 2) + variant**2 / (prior + 2) + further**2 / 6
-    spread += 2 * baseline * variant / 4 / math.sqrt((prior / 4 + 2) * (prior + 2))
+
+    spread = baseline**2 / df_baseline + variant**2 / df_variant + further**2 / 6
+    spread += 2 * baseline * variant / 4 / math.sqrt(df_baseline * df_variant)
     assert of_further.found.of_seeds.df[0] == pytest.approx(expected**2 / spread)
 
 
@@ -198,7 +213,8 @@ def test_dunnetts_quantiles_of_1964():
 def test_better_and_worse_are_where_the_interval_excludes_zero_in_ten_thousand_tables():
     rng = np.random.default_rng(7)
     seen = set()
-    for share, seeds, further in ((0.5, 3, 0), (0.02, 3, 2), (0.97, 5, 0), (0.2, 4, 3)):
+    designs = [(0.5, 3, 0), (0.02, 3, 2), (0.97, 5, 0), (0.2, 4, 3)]
+    for share, seeds, further in designs:
         cell = error_rates.Cell(
             variants=5,
             seeds=seeds,
@@ -211,14 +227,17 @@ def test_better_and_worse_are_where_the_interval_excludes_zero_in_ten_thousand_t
         tables = error_rates.draw(rng, cell, 2500, moved=0.7)
         found = stats.family(tables.scores, tables.further)
         low, high = found.intervals(0.05, comparisons=8)
-        p = found.together(comparisons=8)
         verdicts = [stats.verdict(*bounds) for bounds in zip(low.flat, high.flat, strict=True)]
-        excludes = (low > 0) | (high < 0)
-        assert ((p <= 0.05) == excludes).all()
-        assert [verdict != "within noise" for verdict in verdicts] == excludes.ravel().tolist()
-        assert (low <= found.difference).all() and (found.difference <= high).all()
-        assert (low >= -found.baseline - 1e-12).all() and (high <= 1 - found.baseline + 1e-12).all()
         seen |= set(verdicts)
+
+        excludes = (low > 0) | (high < 0)
+        assert ((found.together(comparisons=8) <= 0.05) == excludes).all()
+        assert [verdict != "within noise" for verdict in verdicts] == excludes.ravel().tolist()
+
+        assert (low <= found.difference).all()
+        assert (found.difference <= high).all()
+        assert (low >= -found.baseline - 1e-12).all()
+        assert (high <= 1 - found.baseline + 1e-12).all()
     assert seen == {"better", "worse", "within noise"}
 
 
@@ -226,8 +245,9 @@ def test_clusters_are_the_units():
     rng = np.random.default_rng(8)
     scores = rng.random((3, 4, 4, 12))
     labels = [place % 4 for place in range(12)]
-    means = np.stack([scores[..., place::4].mean(axis=-1) for place in range(4)], axis=-1)
-    clustered, plain = stats.family([scores], clusters=[labels]), stats.family([means])
+    of_clusters = [scores[..., place::4].mean(axis=-1) for place in range(4)]
+    clustered = stats.family([scores], clusters=[labels])
+    plain = stats.family([np.stack(of_clusters, axis=-1)])
     assert clustered.difference == pytest.approx(plain.difference)
     assert clustered.p_values() == pytest.approx(plain.p_values())
     uneven = comparisons.units(scores, ["a"] * 7 + ["b", "b", "c", "d", "e"])
@@ -260,20 +280,20 @@ def test_the_mixed_model_is_that_of_the_expected_mean_squares():
     scores = rng.random((1, 4, 3, 10)) + 0.3 * rng.random((1, 4, 1, 10)) + rng.random((1, 4, 3, 1))
     found = stats.family([scores])
     y = scores[0]
-    of_seeds, of_problems = y.mean(2), y.mean(1)
+    of_seeds = y.mean(axis=2)
+    of_problems = y.mean(axis=1)
 
     def interaction(table):
-        rest = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
-        return (rest**2).sum() / ((table.shape[0] - 1) * (table.shape[1] - 1))
+        df = (table.shape[0] - 1) * (table.shape[1] - 1)
+        return (without_rows_and_columns(table) ** 2).sum() / df
 
-    rest = y - y.mean(0) - (of_seeds - of_seeds.mean(0))[:, :, None]
-    rest = (
-        rest
-        - (of_problems - of_problems.mean(0))[:, None]
-        + (y.mean((1, 2)) - y.mean())[:, None, None]
-    )
+    rest = y - y.mean(0)
+    rest = rest - (of_seeds - of_seeds.mean(0))[:, :, None]
+    rest = rest - (of_problems - of_problems.mean(0))[:, None]
+    rest = rest + (y.mean((1, 2)) - y.mean())[:, None, None]
     answers = (rest**2).sum() / (3 * 2 * 9)
-    seeds, problems = 10 * interaction(of_seeds), 3 * interaction(of_problems)
+    seeds = 10 * interaction(of_seeds)
+    problems = 3 * interaction(of_problems)
     expected = 2 * (seeds + max(problems - answers, 0.0)) / 30
     assert found.mixed.variance.item() == pytest.approx(expected)
     spread = (2 / 30) ** 2 * (seeds**2 / 6 + problems**2 / 27 + answers**2 / 54)
@@ -324,15 +344,17 @@ def test_the_mixed_model_is_that_of_restricted_maximum_likelihood():
 
 
 def test_verdicts_also_where_nothing_varies():
-    cases = {(0.1, 0.2): "better", (-0.2, -0.1): "worse", (-0.1, 0.1): "within noise"}
-    assert all(stats.verdict(*case) == words for case, words in cases.items())
+    assert stats.verdict(0.1, 0.2) == "better"
+    assert stats.verdict(-0.2, -0.1) == "worse"
+    assert stats.verdict(-0.1, 0.1) == "within noise"
     assert stats.verdict(math.nan, math.nan) == "not testable"
-    same = stats.family(of(np.full((3, 5), 0.5), np.full((3, 5), 0.5)))
-    assert same.p_values().item() == 1
-    other = stats.family(of(np.zeros((3, 5)), np.ones((3, 5))))
-    assert other.p_values().item() == 0
-    single = stats.family(of(np.full((3, 1), 0.5), np.full((3, 1), 0.7)))
-    assert math.isnan(single.p_values().item())
+
+    def p_value(baseline, variant):
+        return stats.family(of(baseline, variant)).p_values().item()
+
+    assert p_value(np.full((3, 5), 0.5), np.full((3, 5), 0.5)) == 1
+    assert p_value(np.zeros((3, 5)), np.ones((3, 5))) == 0
+    assert math.isnan(p_value(np.full((3, 1), 0.5), np.full((3, 1), 0.7)))
 
 
 def test_holm_by_hand():
