@@ -249,7 +249,7 @@ def _judged(families: list[Family]) -> tuple[Array, Array, Array, Array]:
     p, mixed = [], []
     for each in families:
         moves = each.moving[:, None] >= MINIMUM_MOVING
-        p.append(np.where(moves, each.together(comparisons=comparisons), 1.0))
+        p.append(np.where(moves, each.familywise_p(comparisons=comparisons), 1.0))
         mixed.append(each.mixed_p(comparisons))
     difference = np.concatenate([each.difference for each in families], axis=1)
     moving = np.stack([each.moving for each in families], axis=1)
@@ -315,7 +315,7 @@ def looked_at(cell: Cell, most: int, sweeps: int) -> tuple[float, float]:
             runs = [str(run) for run in range(seeds * cell.variants)]
             _, planned, level = next_look(looks, "", runs, len(runs))
             looks.append(Look("", tuple(runs), planned, seeds, level, (), None, {}))
-            p = family([array[:, :, :seeds] for array in scores]).together().min(axis=1)
+            p = family([array[:, :, :seeds] for array in scores]).familywise_p().min(axis=1)
             ever |= np.stack([p <= level, p <= ERROR])
         false += ever.sum(axis=1)
     return float(false[0] / sweeps), float(false[1] / sweeps)

@@ -1,5 +1,8 @@
-"""The dashboard: `streamlit run dashboard/app.py`, with the data folder $RPG_HOME. It only reads
-and needs no network."""
+"""The dashboard: `streamlit run dashboard/app.py`, with the data folder $RPG_HOME.
+
+It needs no network. It reads results; all that it writes are people's marks and notes, and that
+verdicts were looked at.
+"""
 
 import os
 import sys

@@ -65,6 +65,7 @@ class View(NamedTuple):
     ) -> summary.Summary:
         past = summary.history(self.layout, sweep)
         made: summary.Summary = self.compute(summary.summarise, sweep, baseline, benchmarks, past)
+        summary.record_look(self.layout, made, past)
         return made._replace(notes=[*made.notes, *remedy(self.layout, made)])
 
     def shared_page(self, *chosen: Any) -> str:
@@ -124,13 +125,11 @@ def with_results(page: Callable[[View], None], title: str = "") -> Callable[[], 
                 for part in (page, _show_left_out):
                     _show(part, view)
             except duckdb.Error as error:
-                if isinstance(
-                    error, duckdb.ProgrammingError | duckdb.DataError
-                ):  # a mistake in our query
+                a_mistake_of_ours = duckdb.ProgrammingError | duckdb.DataError
+                if isinstance(error, a_mistake_of_ours):
                     raise
-                build(
-                    view.layout, damaged=Path(view.version)
-                )  # of which the line below shows the page
+                # The database is damaged: a new one is built, and the page is shown from that.
+                build(view.layout, damaged=Path(view.version))
         exporting.offer()
         _entitle(title, heading)
         rerun_when_changed(lambda: str(usable(Layout.at()) or ""), view.version if view else "")

@@ -40,11 +40,11 @@ COLUMNS = (
     "pass_at_k",
     "maj_at_k",
     "unread",  # share of the answers at `step` that could not be read, and count as wrong
-    "difference",  # last minus the baseline's last, paired by seed and problem
-    "difference_low",  # its 95 % interval, which holds for all differences of the table together
-    "difference_high",
+    "difference",  # from the baseline at the last step that both have, paired by seed and problem
+    "difference_low",  # its 95 % interval, which holds for all differences of its family together
+    "difference_high",  # and is narrowed by those of earlier looks
     "p",
-    "p_corrected",  # for all differences of the table together, and for earlier looks
+    "p_corrected",  # for all differences of its family together, and by what this look may spend
     "verdict",  # for other problems like them, by the interval
     "p_mixed",  # as p_corrected, of a plain crossed mixed model
     "these_low",  # as difference_low, for the problems at hand (seeds alone vary)
@@ -273,16 +273,18 @@ def _test(
     parts: Mapping[str, Sequence[str]],
     looks: Sequence[stats.Look],
 ) -> _Verdicts:
-    """Differences and verdicts, family by family, with this look at them and those before it."""
+    """Differences and verdicts of both families (of the mean, of single benchmarks), with this look
+    at them and those before it."""
     if not pairs:
         return _Verdicts({})
 
     # What this look is at: the same name and the same finished runs are the same look again.
-    steps = dict(sorted(problem_scores.checkpoints(pairs)))
-    places = sorted({step for _, step in problem_scores.checkpoints(pairs)})
+    checkpoints = problem_scores.checkpoints(pairs)
+    last_steps = dict(sorted(checkpoints))  # of a run with several steps the last one stays
+    places = sorted({step for _, step in checkpoints})
     name = json.dumps([selection.baseline, sorted(pairs), places, sorted(parts)])
     runs = selection.runs
-    reached = runs["run"].map(steps)
+    reached = runs["run"].map(last_steps)
     is_finished = runs["state"].eq("done") | (reached >= runs["steps"])
     finished = sorted(runs["run"][reached.notna() & is_finished])
     grown = list(earlier_looks.grown(looks, name, pairs, set(finished)))
@@ -290,7 +292,8 @@ def _test(
 
     results: dict[tuple[str, str], Difference] = {}
     for of_mean in (True, False):
-        results |= verdicts.compare(problems, pairs, _family(parts, of_mean), level)
+        family = _tested_together(parts, of_mean)
+        results |= verdicts.compare(problems, pairs, family, level)
     results = earlier_looks.looked_at(results, earlier)
     if all(result.verdict in verdicts.NO_VERDICT for result in results.values()):
         return _Verdicts(results)
@@ -307,7 +310,7 @@ def _test(
     return _Verdicts(results, look, earlier)
 
 
-def _family(parts: Mapping[str, Sequence[str]], of_mean: bool) -> dict[str, Sequence[str]]:
+def _tested_together(parts: Mapping[str, Sequence[str]], of_mean: bool) -> dict[str, Sequence[str]]:
     """The benchmarks that are tested together: the mean accuracies, or all single ones."""
     return {
         benchmark: names for benchmark, names in parts.items() if (benchmark == MEAN) == of_mean
@@ -323,7 +326,8 @@ def _leads(
 ) -> list[bool]:
     """Whether a row is the best of its benchmark and better than every other by the paired test.
 
-    What the table says of the baseline is said here, too.
+    The highest is tested against every other variant as if it were the baseline. Its difference
+    from the baseline itself is the table's, so that both say the same.
     """
     against: dict[tuple[str, bool], dict[tuple[str, str], Difference]] = {}
     leads = pandas.Series(False, index=table.index)
@@ -333,7 +337,7 @@ def _leads(
         of_mean = benchmark == MEAN
         if (leader, of_mean) not in against:
             pairs = problem_scores.at_last(selection.chosen, selection.samples, leader)
-            family = _family(parts, of_mean)
+            family = _tested_together(parts, of_mean)
             against[leader, of_mean] = verdicts.compare(problems, pairs, family, level)
         others = {
             variant: result.verdict
@@ -345,8 +349,8 @@ def _leads(
         if leader == baseline:
             others = in_table.drop(leader).to_dict()
         elif baseline is not None and baseline in in_table:
-            others[baseline] = "worse" if in_table[leader] == "better" else ""
-        all_worse = all(verdict == "worse" for verdict in others.values())
+            others[baseline] = stats.WORSE if in_table[leader] == stats.BETTER else ""
+        all_worse = all(verdict == stats.WORSE for verdict in others.values())
         leads[place] = len(others) == len(part) - 1 > 0 and all_worse
     return [bool(lead) for lead in leads]
 
@@ -399,7 +403,8 @@ def _add_without(
         return
     pairs = problem_scores.without(without.pairs, selection.baseline, without.collapses)
     for of_mean in (True, False):
-        results = verdicts.compare(problems, pairs, _family(parts, of_mean), without.level)
+        family = _tested_together(parts, of_mean)
+        results = verdicts.compare(problems, pairs, family, without.level)
         for (variant, benchmark), result in results.items():
             here = (table["variant"] == variant) & (table["benchmark"] == benchmark)
             table.loc[here, "without_difference"] = result.difference

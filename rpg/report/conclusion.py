@@ -7,7 +7,7 @@ import pandas
 
 from rpg.report.format import accuracy, amount, interval, points, with_interval
 from rpg.report.selection import MEAN
-from rpg.report.spending import UNEQUAL
+from rpg.report.spending import UNEQUAL, not_measured
 from rpg.report.summary import Summary
 from rpg.report.verdicts import NOT_MEASURED, REAL, TOO_FEW, TOO_FEW_MOVE
 from rpg.stats import MINIMUM_SEEDS
@@ -113,7 +113,7 @@ def _size(summary: Summary, row: pandas.Series, table: pandas.DataFrame) -> str:
             continue
         same = match.iloc[0].rename({"low": "difference_low", "high": "difference_high"})
         if same["verdict"] == NOT_MEASURED:
-            text += f"; {NOT_MEASURED} at equal tokens"
+            text += f"; {not_measured('tokens')}"
         else:
             text += f"; at equal tokens {_difference(same)}, {same['verdict']}"
     return text

@@ -15,7 +15,7 @@ from rpg.catalogue import algorithms
 from rpg.metrics import shown as shown_metrics
 from rpg.report import charts, curves, tables
 from rpg.report.selection import MEAN
-from rpg.report.summary import Summary, history, summarise
+from rpg.report.summary import Summary, history, record_look, summarise
 from rpg.report.sweep_report import POINTS as POINTS_PER_CURVE
 from rpg.report.sweep_report import sweep_curves
 from rpg.report.theme import specification, themed
@@ -43,7 +43,9 @@ def write_paper(layout: Layout, sweep: str, folder: Path, columns: int = 2) -> l
     Vector graphics with their fonts inside. Raises StoreError: a file cannot be written.
     """
     with connect(layout) as db:
-        summary = summarise(db, sweep, past=history(layout, sweep))
+        past = history(layout, sweep)
+        summary = summarise(db, sweep, past=past)
+        record_look(layout, summary, past)
         curve_data = sweep_curves(db, summary, POINTS_PER_CURVE)
         runs = queries.manifests(db, sweep).values()
         files: dict[str, str | bytes] = {

@@ -22,6 +22,8 @@ from rpg.store.queries import Database
 
 UNEQUAL = 1.1
 """Spending that differs by more than this factor is reported as unequal."""
+LATE = "first evaluated when more had been spent"
+EQUAL_COLUMNS = ["variant", "label", "seeds", "accuracy", *Difference._fields]
 
 
 class Equal(NamedTuple):
@@ -42,7 +44,7 @@ class Equal(NamedTuple):
 
 
 class _Summarised(Protocol):
-    """Of a summary, what says where something was not measured."""
+    """The part of a summary that `remedy` needs."""
 
     @property
     def sweep(self) -> str: ...
@@ -82,10 +84,6 @@ def price(
         budget = _budget(selection, curves, axis, planned if axis == "tokens" else None)
         if budget is None or selection.baseline not in selection.chosen:
             continue
-        if budget.late and budget.amount > 0:
-            late = ", ".join(selection.labels[variant] for variant in budget.late)
-            reason = "first evaluated when more had been spent"
-            notes.append(f"{not_measured(axis)}{late} ({reason})")
         part = _at_budget(db, selection, comparison, curves, budget)
         if part is None:
             continue
@@ -152,12 +150,11 @@ def unequal(table: pandas.DataFrame, labels: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class _Budget:
-    """What all compared runs have spent at least, and the variants that were evaluated before
-    it."""
+    """What all compared runs have spent at least, and which variants were evaluated before it."""
 
     axis: str
     amount: float
-    variants: list[str]
+    evaluated: list[str]
     late: list[str]
     """Variants of which a run was first evaluated when it had spent more."""
 
@@ -198,7 +195,7 @@ def _budget(
     return _Budget(
         axis=axis,
         amount=budget,
-        variants=[variant for variant in totals if variant not in late],
+        evaluated=[variant for variant in totals if variant not in late],
         late=late,
     )
 
@@ -210,12 +207,15 @@ def _at_budget(
     curves: Mapping[str, Curve],
     budget: _Budget,
 ) -> Equal | None:
-    """The variants' accuracies and differences where their runs had spent the budget; None if only
-    the baseline was evaluated before it, or not even that."""
+    """The variants' accuracies and differences where their runs had spent the budget; None if
+    nothing had been spent, or nobody knows what the baseline had."""
     baseline = selection.baseline
-    variants = budget.variants
-    only_baseline = bool(budget.late) and variants == [baseline]
-    if baseline is None or baseline not in variants or budget.amount <= 0 or only_baseline:
+    nothing_to_compare = budget.late == [baseline] and not budget.evaluated
+    if baseline is None or budget.amount <= 0 or nothing_to_compare:
+        return None
+    if baseline in budget.late:
+        return _without_baseline(selection, budget)
+    if baseline not in budget.evaluated:
         return None
 
     means = mean_curve(selection.scores, selection.judged).groupby("run")
@@ -226,7 +226,7 @@ def _at_budget(
         variant: equal_spending.around(
             selection.chosen[variant][1], curves, accuracies, budget.amount
         )
-        for variant in variants
+        for variant in budget.evaluated
     }
     problems = problem_scores.ProblemScores(db, selection.sweep, equal_spending.checkpoints(around))
     measured, refused = equal_spending.compare(
@@ -252,17 +252,43 @@ def _at_budget(
                 **difference._asdict(),
             }
         )
+    rows += [_unmeasured(selection, variant) for variant in budget.late]
+    reasons = refused | dict.fromkeys(budget.late, LATE)
     spacings = [side.spacing() for name in refused for side in (around[name], around[baseline])]
-    columns = ["variant", "label", "seeds", "accuracy", *Difference._fields]
     return Equal(
         axis=budget.axis,
         budget=budget.amount,
-        table=pandas.DataFrame(rows, columns=columns),
-        refused={selection.labels[name]: reason for name, reason in refused.items()},
+        table=pandas.DataFrame(rows, columns=EQUAL_COLUMNS),
+        refused={selection.labels[name]: reason for name, reason in reasons.items()},
         spacing=min((steps for steps in spacings if steps), default=None),
         between=_between(around) if refused else {},
         results={_key(name, budget.axis): each for name, each in differences.items()},
     )
+
+
+def _without_baseline(selection: Selection, budget: _Budget) -> Equal:
+    """No variant is measured where the baseline was first evaluated later."""
+    others = [name for name in budget.evaluated + budget.late if name != selection.baseline]
+    return Equal(
+        axis=budget.axis,
+        budget=budget.amount,
+        table=pandas.DataFrame(
+            [_unmeasured(selection, name) for name in others], columns=EQUAL_COLUMNS
+        ),
+        refused={selection.labels[name]: f"baseline: {LATE}" for name in others},
+    )
+
+
+def _unmeasured(selection: Selection, variant: str) -> dict[str, object]:
+    """The row of a variant that was first evaluated when more had been spent."""
+    _, runs = selection.chosen[variant]
+    return {
+        "variant": variant,
+        "label": selection.labels[variant],
+        "seeds": len(runs),
+        "accuracy": np.nan,
+        **UNTESTED._replace(verdict=NOT_MEASURED)._asdict(),
+    }
 
 
 def _key(variant: str, axis: str) -> tuple[str, str]:
@@ -290,8 +316,8 @@ def _between(around: Mapping[str, Around]) -> dict[str, tuple[int, int]]:
 
 
 def not_measured(axis: str) -> str:
-    """How a note begins that says who was not measured at equal spending."""
-    return f"not measured at equal {axis}: "
+    """What is said of variants whose checkpoints do not carry a comparison at equal spending."""
+    return f"{NOT_MEASURED} at equal {axis}"
 
 
 def refusals(equal: Equal) -> list[str]:
@@ -299,7 +325,7 @@ def refusals(equal: Equal) -> list[str]:
     if not equal.refused:
         return []
     reasons = "; ".join(f"{label} ({reason})" for label, reason in equal.refused.items())
-    note = f"{not_measured(equal.axis)}{reasons}"
+    note = f"{not_measured(equal.axis)}: {reasons}"
     if equal.spacing:
         note += f"; evaluate every {plural(equal.spacing, 'step').removeprefix('1 ')}"
     return [note]

@@ -162,7 +162,7 @@ def _functions() -> dict[str, str]:
     votes = (["1", "2", "2", None], [False, True, True, False]), (["1", "2"], [False, True])
     values = {
         "family": [
-            [family.difference, *family.intervals(0.05), family.together(), family.mixed_p()]
+            [family.difference, *family.intervals(0.05), family.familywise_p(), family.mixed_p()]
             for family in families
         ],
         "holm": stats.holm(np.array([0.04, 0.01, np.nan, 0.02])),

@@ -117,6 +117,14 @@ def summarise(
     )
 
 
+def record_look(layout: Layout, summary: Summary, past: History) -> None:
+    """Write down that these verdicts are shown, unless that is on record: later looks have what is
+    left of the level. Whoever shows a summary to a person calls this."""
+    look = summary.look
+    if look and (look.compared, look.runs) not in [seen[:2] for seen in past.looks]:
+        layout.add_look(summary.sweep, look._asdict())
+
+
 def history(layout: Layout, sweep: str) -> History:
     """Read the looks, and what the sweep's file says, from the sweep's folder."""
     looks = [stats.Look(**fields) for fields in layout.read_looks(sweep)]

@@ -24,7 +24,7 @@ from rpg.report.conclusion import conclusion
 from rpg.report.csv_text import csv_text
 from rpg.report.selection import MEAN
 from rpg.report.spending import remedy
-from rpg.report.summary import Summary, history, summarise
+from rpg.report.summary import Summary, history, record_look, summarise
 from rpg.report.theme import ON_DARK, specification, themed
 from rpg.store import Layout, StoreError, atomic_write_bytes, atomic_write_text, queries, user_cache
 from rpg.store.current import current_runs
@@ -39,7 +39,7 @@ def print_report(layout: Layout, sweep: str, console: Console, at: str = "tokens
     """Print the tables and notes of a sweep; `at` equal tokens or equal seconds. Returns what was
     printed. Raises StoreError: the database does not hold it."""
     with connect(layout) as db:
-        summary = _summary(layout, db, sweep)._replace(at=at)
+        summary = _summarise_and_record(layout, db, sweep)._replace(at=at)
     console.print(tables.terminal(summary))
     return summary
 
@@ -61,14 +61,12 @@ def as_values(summary: Summary) -> dict[str, Any]:
     }
 
 
-def _summary(layout: Layout, db: Database, sweep: str) -> Summary:
+def _summarise_and_record(layout: Layout, db: Database, sweep: str) -> Summary:
     """The summary, with the notes on the sweep's data among its notes. A new look at its
     differences is recorded."""
-    earlier = history(layout, sweep)
-    summary = summarise(db, sweep, past=earlier)
-    look = summary.look
-    if look and (look.compared, look.runs) not in [past[:2] for past in earlier.looks]:
-        layout.add_look(sweep, look._asdict())
+    past = history(layout, sweep)
+    summary = summarise(db, sweep, past=past)
+    record_look(layout, summary, past)
     damage = damage_notes(current_runs(layout, sweep))
     notes = [*summary.notes, *remedy(layout, summary), *damage, *layout.read_data_notes(sweep)]
     return summary._replace(notes=notes)
@@ -83,7 +81,7 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
     """
     folder = layout.reports(sweep)
     with connect(layout) as db:
-        summary = _summary(layout, db, sweep)
+        summary = _summarise_and_record(layout, db, sweep)
         data = sweep_curves(db, summary, POINTS)
         every_step = sweep_curves(db, summary)
     written = []
@@ -244,7 +242,7 @@ def section(summary: Summary, curves: Mapping[str, Any] | None = None, title: st
 def sweep_section(layout: Layout, db: Database, sweep: str) -> tuple[Summary, Section]:
     """The summary of a sweep, and the part of a page about it. A new look at its differences is
     recorded. Raises StoreError: the database does not hold it."""
-    summary = _summary(layout, db, sweep)
+    summary = _summarise_and_record(layout, db, sweep)
     figure = _curves_figure(summary, sweep_curves(db, summary, POINTS))
     return summary, section(summary, figure)
 

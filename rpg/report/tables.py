@@ -24,8 +24,8 @@ from rpg.report.format import accuracy, amount, p_value, percent, points, with_i
 from rpg.report.selection import MEAN
 from rpg.report.spending import Equal
 from rpg.report.summary import Summary
-from rpg.report.verdicts import NO_VERDICT, TOO_FEW
-from rpg.stats import ERROR
+from rpg.report.verdicts import NO_VERDICT, REAL, TOO_FEW
+from rpg.stats import BETTER, ERROR, WITHIN_NOISE, WORSE
 
 BEST_NOTE = (
     "Best is the maximum over checkpoints, chosen on the same problems, and therefore optimistic."
@@ -202,7 +202,7 @@ def significant(summary: Summary) -> list[str]:
     if data.empty:
         return []
     parts = []
-    for verdict in ("better", "worse"):
+    for verdict in REAL:
         rows = data[data["verdict"] == verdict].itertuples()
         names = [f"{row.label} {points(row.difference)} points" for row in rows]
         if names:
@@ -306,7 +306,7 @@ def _rich(grid: Grid, sweep: str) -> Table:
 
 
 def _text(cell: Cell) -> Text:
-    colours = {"better": "green", "worse": "red", "within noise": "dim"}
+    colours = {BETTER: "green", WORSE: "red", WITHIN_NOISE: "dim"}
     usual = "bold" if cell.bold else ""
     return Text(visible(cell.text), style=colours.get(cell.text, usual))
 

@@ -16,7 +16,7 @@ import numpy as np
 from rpg import stats
 from rpg.report.problem_scores import Pairs, ProblemScores
 
-REAL = ("better", "worse")
+REAL = (stats.BETTER, stats.WORSE)
 TOO_FEW = stats.TOO_FEW_SEEDS
 TOO_FEW_MOVE = stats.TOO_FEW_MOVE
 NOT_MEASURED = "not measured"
@@ -27,7 +27,7 @@ NO_VERDICT = (TOO_FEW, TOO_FEW_MOVE, NOT_MEASURED, stats.NOT_TESTABLE)
 class Difference(NamedTuple):
     """A variant's difference from the baseline; without a p-value if it cannot be tested.
 
-    Bounds and `p_corrected` hold for all differences of the table together, and `verdict` says on
+    Bounds and `p_corrected` hold for all differences of its family together, and `verdict` says on
     which side of zero the bounds are: it is about other problems of the kind. `these_verdict` is
     about the problems at hand, where seeds alone vary. `p_mixed` is that of a plain crossed mixed
     model, for comparison.
@@ -45,18 +45,19 @@ class Difference(NamedTuple):
     these_verdict: str = ""
 
 
-def families(
+def with_equal_seeds(
     scores: ProblemScores, pairs: Pairs, parts: Sequence[str]
 ) -> Iterator[tuple[list[str], stats.Family]]:
-    """Variants that share the same seeds and places with the baseline and have all benchmarks, and
-    their differences. Seeds that only the baseline has count, too."""
-    alike: dict[Any, list[str]] = {}
+    """Groups of variants that share the same seeds and places with the baseline and have all
+    benchmarks, and their differences. Seeds that only the baseline has count, too."""
+    # The formulas take a table without gaps, so each group is one table of its own.
+    groups: dict[Any, list[str]] = {}
     for name, (runs, base) in pairs.items():
         if scores.block(parts, [base, runs]):
             shared = tuple((seed, base[seed]) for seed in sorted(set(runs) & set(base)))
             further = tuple((seed, base[seed]) for seed in sorted(set(base) - set(runs)))
-            alike.setdefault((shared, further), []).append(name)
-    for (shared, further), names in alike.items():
+            groups.setdefault((shared, further), []).append(name)
+    for (shared, further), names in groups.items():
         variants = [dict(shared), *(pairs[name][0] for name in names)]
         compared = scores.compared(parts, variants, dict(further))
         if compared:
@@ -73,7 +74,8 @@ def compare(
     with their parts (a mean has several)."""
     fitted = []
     for name, parts in benchmarks.items():
-        fitted += [(name, *family) for family in families(scores, pairs, parts)]
+        for variants, family in with_equal_seeds(scores, pairs, parts):
+            fitted.append((name, variants, family))
     comparisons = sum(len(variants) for _, variants, _ in fitted)
     results: dict[tuple[str, str], Difference] = {}
     for benchmark, variants, family in fitted:
@@ -86,20 +88,21 @@ def compare(
 
 
 def differences_of(family: stats.Family, comparisons: int, level: float) -> list[Difference]:
-    """The differences of one table's family, judged together with all `comparisons`.
+    """The differences of variants with equal seeds, judged together with all `comparisons`.
 
-    The verdict: too few seeds; else too few problems move; else by the interval.
+    Fewer than MINIMUM_SEEDS give no verdict, nor do problems of which too few move. Otherwise the
+    interval gives it.
     """
     low, high = family.intervals(level, comparisons)
     these_low, these_high = family.intervals(level, comparisons, stats.THESE)
     # Scaled so that it can be compared with 0.05 at every look.
-    corrected = np.minimum(family.together(comparisons=comparisons) * (stats.ERROR / level), 1.0)
+    corrected = family.familywise_p(comparisons=comparisons) * (stats.ERROR / level)
     columns = {
         "difference": family.difference,
         "low": low,
         "high": high,
         "p": family.p_values(),
-        "p_corrected": corrected,
+        "p_corrected": np.minimum(corrected, 1.0),
         "p_mixed": family.mixed_p(comparisons),
         "these_low": these_low,
         "these_high": these_high,

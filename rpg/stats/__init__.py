@@ -7,6 +7,7 @@ estimates.py, then comparisons.py.
 
 from rpg.stats.collapse import Collapse, collapsed, share_collapsed
 from rpg.stats.comparisons import (
+    BETTER,
     ERROR,
     MINIMUM_MOVING,
     MINIMUM_SEEDS,
@@ -15,6 +16,8 @@ from rpg.stats.comparisons import (
     THESE,
     TOO_FEW_MOVE,
     TOO_FEW_SEEDS,
+    WITHIN_NOISE,
+    WORSE,
     Family,
     family,
     holm,
@@ -52,6 +55,7 @@ from rpg.stats.sequential import Look, next_look
 
 __all__ = [
     "ASSUMED",
+    "BETTER",
     "ERROR",
     "MATTERS",
     "MINIMUM_MOVING",
@@ -61,6 +65,8 @@ __all__ = [
     "THESE",
     "TOO_FEW_MOVE",
     "TOO_FEW_SEEDS",
+    "WITHIN_NOISE",
+    "WORSE",
     "Answers",
     "Collapse",
     "Design",

@@ -19,7 +19,7 @@ from scipy import special
 from rpg.stats import many_to_one
 
 ERROR = 0.05
-"""Share of families of equal variants in which any is called better or worse."""
+"""Alpha: the share of families of equal variants in which any is called better or worse."""
 MINIMUM_SEEDS = 3
 """Fewer give a difference and an interval, but no verdict: two seeds do not show their spread."""
 MINIMUM_MOVING = 10.0
@@ -70,13 +70,17 @@ class Part:
 
 @dataclass(frozen=True)
 class Family:
-    """N families of m differences to the baseline, and what is known of their errors."""
+    """Differences of m variants from one baseline, and what is known of their errors.
+
+    Every array has a first axis of N such families, which simulations use; a report has one.
+    """
 
     difference: np.ndarray
+    """Of accuracies, (N, m)."""
     of_seeds: Part
-    """Seeds and sampled answers."""
+    """Variance from seeds, sampled answers included."""
     of_problems: Part
-    """What the choice of problems adds (variant by problem)."""
+    """Variance that the choice of problems adds (variant by problem)."""
     baseline: np.ndarray
     """Accuracy (N, 1) of the baseline, as `difference` takes it."""
     moving: np.ndarray
@@ -91,8 +95,8 @@ class Family:
     def comparisons(self) -> int:
         return int(self.difference.shape[1])
 
-    def error(self, scope: str = OTHERS) -> Part:
-        """The whole variance of the differences.
+    def variance(self, scope: str = OTHERS) -> Part:
+        """The variance of the differences that a verdict of this scope rests on.
 
         Degrees of freedom are the harmonic mean of the parts', weighted by their shares of the
         variance. Satterthwaite's formula has the squares of the shares; it believes a variance
@@ -108,28 +112,31 @@ class Family:
     def p_values(self, truth: np.ndarray | float = 0.0, scope: str = OTHERS) -> np.ndarray:
         """Two-sided p-values (N, m) of the hypotheses that the differences are `truth`, each by
         itself."""
-        error = self.error(scope)
+        error = self.variance(scope)
         return _two_sided(_ratio(self.difference - truth, error.variance), error.df)
 
-    def together(
+    def familywise_p(
         self,
         truth: np.ndarray | float = 0.0,
         comparisons: int | None = None,
         scope: str = OTHERS,
     ) -> np.ndarray:
-        """As `p_values`, for all differences of the family together, or for a larger family that
-        this one is a part of."""
-        p = many_to_one.together(self.p_values(truth, scope), self.comparisons, self.correlation)
-        return many_to_one.several(p, self._families(comparisons))
+        """As `p_values`, corrected (N, m): the chance that any difference of the family has a
+        p-value as small, if nothing differs. With `comparisons`, this family is a part of a larger
+        one that has so many."""
+        p = many_to_one.familywise_p(
+            self.p_values(truth, scope), self.comparisons, self.correlation
+        )
+        return many_to_one.sidak(p, self._families_like_this(comparisons))
 
     def intervals(
-        self, error: float, comparisons: int | None = None, scope: str = OTHERS
+        self, alpha: float, comparisons: int | None = None, scope: str = OTHERS
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Bounds (N, m) that hold for all differences together: the truths whose `together` is
-        above `error`, as far as accuracies between 0 and 1 allow them."""
-        within = float(many_to_one.several(error, 1 / self._families(comparisons)))
-        p = many_to_one.single(within, self.comparisons, self.correlation)
-        whole = self.error(scope)
+        """Bounds (N, m) that hold for all differences of the family together: the truths whose
+        `familywise_p` is above `alpha`, as far as accuracies between 0 and 1 allow them."""
+        alpha_of_family = float(many_to_one.sidak(alpha, 1 / self._families_like_this(comparisons)))
+        p = many_to_one.alone_p(alpha_of_family, self.comparisons, self.correlation)
+        whole = self.variance(scope)
         half = special.stdtrit(whole.df, 1 - p / 2) * np.sqrt(whole.variance)
         # Rounding must not put the estimate outside of what accuracies allow.
         lowest = np.minimum(-self.baseline, self.difference)
@@ -139,13 +146,14 @@ class Family:
         return low, high
 
     def mixed_p(self, comparisons: int | None = None) -> np.ndarray:
-        """p-values (N, m), together, of the plain crossed mixed model: variants fixed; seeds,
+        """Corrected p-values (N, m) of the plain crossed mixed model: variants fixed; seeds,
         problems, variant by seed and variant by problem random, with pooled variances."""
         t = _ratio(self.difference, self.mixed.variance)
         p = many_to_one.dunnett(t, self.mixed.df, self.comparisons, self.correlation)
-        return many_to_one.several(p, self._families(comparisons))
+        return many_to_one.sidak(p, self._families_like_this(comparisons))
 
-    def _families(self, comparisons: int | None) -> float:
+    def _families_like_this(self, comparisons: int | None) -> float:
+        """How many families of this size a larger one of so many comparisons holds."""
         return (comparisons or self.comparisons) / self.comparisons
 
 
@@ -154,7 +162,9 @@ def family(
     further: Tables = (),
     clusters: Sequence[Sequence[object] | None] = (),
 ) -> Family:
-    """From scores (N, V, S, P) per benchmark; the first of V variants is the baseline.
+    """The differences of V - 1 variants from the first, the baseline, with their variances.
+
+    `strata`: scores (N, V, S, P) per benchmark, by which accuracies are averaged.
 
     `further`: scores (N, E, P) per benchmark of the baseline's seeds that no variant shares.
     `clusters`: a label per problem and benchmark (None: every problem stands for itself).

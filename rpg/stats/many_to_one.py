@@ -19,36 +19,38 @@ _SCALES = 32
 _DEVIATES = np.linspace(0.0, 16.0, 1601)
 
 
-def together(p: ArrayLike, comparisons: int, correlation: float) -> np.ndarray:
+def familywise_p(p: ArrayLike, comparisons: int, correlation: float) -> np.ndarray:
     """The chance that any of so many comparisons has a p-value below `p`, if nothing differs."""
-    single = np.asarray(p, float)
+    alone = np.asarray(p, float)
     if comparisons == 1:
-        return single
+        return alone
     deviates, logarithms = _table(comparisons, round(float(correlation), 4))
-    deviate = -special.ndtri(np.clip(single, 1e-300, 1.0) / 2)
-    return np.asarray(
-        np.where(np.isnan(single), np.nan, np.exp(_line(deviate, deviates, logarithms)))
-    )
+    deviate = -special.ndtri(np.clip(alone, 1e-300, 1.0) / 2)
+    familywise = np.exp(_line(deviate, deviates, logarithms))
+    return np.asarray(np.where(np.isnan(alone), np.nan, familywise))
 
 
-def single(error: float, comparisons: int, correlation: float) -> float:
-    """The p-value of one comparison at which `together` is `error`."""
+def alone_p(alpha: float, comparisons: int, correlation: float) -> float:
+    """The p-value of one comparison alone at which `familywise_p` is `alpha`: its inverse."""
     if comparisons == 1:
-        return error
+        return alpha
     deviates, logarithms = _table(comparisons, round(float(correlation), 4))
-    deviate = np.interp(-np.log(error), -logarithms, deviates)
+    deviate = np.interp(-np.log(alpha), -logarithms, deviates)
     return float(2 * special.ndtr(-deviate))
 
 
-def several(p: ArrayLike, families: float) -> np.ndarray:
-    """Sidak's correction (1967) of p-values that hold within a family, for so many families."""
+def sidak(p: ArrayLike, families: float) -> np.ndarray:
+    """Sidak's correction (1967) of p-values that hold within a family, for so many families.
+
+    With 1 / families it is its own inverse: from the level of all families to that of one.
+    """
     p = np.asarray(p, float)
     below = np.minimum(p, 1 - 1e-12)
     return np.asarray(np.where(p >= 1, 1.0, -np.expm1(families * np.log1p(-below))))
 
 
 def dunnett(t: ArrayLike, df: ArrayLike, comparisons: int, correlation: float) -> np.ndarray:
-    """As `together`, of Student's t with one standard error for all comparisons (multivariate
+    """As `familywise_p`, of Student's t with one standard error for all comparisons (multivariate
     t)."""
     t, df = np.broadcast_arrays(np.abs(np.asarray(t, float)), np.asarray(df, float))
     places, weights = np.polynomial.legendre.leggauss(_SCALES)
@@ -72,7 +74,7 @@ def _all_inside(deviate: np.ndarray, comparisons: int, correlation: float) -> np
 
 @cache
 def _table(comparisons: int, correlation: float) -> tuple[np.ndarray, np.ndarray]:
-    """Deviates, and the logarithms of their `together`, strictly falling."""
+    """Deviates, and the logarithms of their `familywise_p`, strictly falling."""
     p = 1 - _all_inside(_DEVIATES, comparisons, correlation)
     # Far out, where 1 - p rounds, Bonferroni's bound is exact to many digits.
     bound = np.minimum(comparisons * 2 * special.ndtr(-_DEVIATES), 1.0)

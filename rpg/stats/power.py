@@ -116,12 +116,12 @@ def detectable(design: Design, spread: Spreads) -> float:
     of_problems = 2 * spread.problems**2 * _per_problem(design.problems)
     total = of_seeds + of_problems
 
-    # As Family.error weights them.
+    # As Family.variance weights them.
     share = of_seeds / max(total, 1e-300)
     df = 1 / (share / df_of_seeds + (1 - share) / problems_df(design.problems))
 
     correlation = design.seeds / (2 * design.seeds + design.further)
-    p = many_to_one.single(ERROR, design.variants - 1, correlation)
+    p = many_to_one.alone_p(ERROR, design.variants - 1, correlation)
     quantiles = special.stdtrit(df, 1 - p / 2) + special.stdtrit(df, POWER)
     return float(min(quantiles * math.sqrt(total), 1.0))
 

@@ -73,8 +73,8 @@ def smallest_found(family: Family, scope: str = OTHERS, samples: float = 1.0) ->
     """About the smallest differences (N, m) that are found in 80 % of such comparisons, if so many
     times as many samples are drawn."""
     of_samples = replace(family.of_seeds, variance=family.of_seeds.variance / samples)
-    error = replace(family, of_seeds=of_samples).error(scope)
-    p = many_to_one.single(ERROR, family.comparisons, family.correlation)
+    error = replace(family, of_seeds=of_samples).variance(scope)
+    p = many_to_one.alone_p(ERROR, family.comparisons, family.correlation)
     quantiles = special.stdtrit(error.df, 1 - p / 2) + special.stdtrit(error.df, POWER)
     return np.asarray(np.minimum(quantiles * np.sqrt(error.variance), 1.0))
 

@@ -4,7 +4,8 @@ before.
 Alpha spending by information: while the planned runs come in, little is spent (as O'Brien and
 Fleming do), so that nearly all of `ERROR` is left for the complete sweep. Runs that are added later
 share `LATER_ERROR`. Looks are treated as if they were unrelated, so any number of them, at any
-time, keeps the sum.
+time, keeps the sum. That holds for looks that were recorded: who shows verdicts records the look
+(`rpg.report.summary.record_look`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,10 +38,11 @@ class Look(NamedTuple):
 def next_look(
     looks: Sequence[Look], compared: str, runs: Sequence[str], planned: int
 ) -> tuple[list[Look], int, float]:
-    """Earlier ones of `looks` at these data, as far as they were there; the number planned at the
-    first; this one's level.
+    """The looks taken before this one; the number of runs planned at the first; and the level
+    (alpha) that is left for this one.
 
-    The same runs again are no new look: they get the level they had.
+    The same runs again are no new look: they get the level they had. A look that saw more runs than
+    are here now, and those after it, are not counted.
     """
     earlier: list[Look] = []
     at_hand = set(runs)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rpg import stats
 from rpg.config.identity import identity
 from rpg.config.load import without_folders
 from rpg.config.run_spec import RunSpec
@@ -166,6 +167,6 @@ def decided(results: Mapping[str, Sequence[Any]], headline: str, matters: float)
     on_headline = [result for key, result in results.items() if json.loads(key)[1] == headline]
     for low, high, verdict in on_headline:
         negligible = -matters <= low and high <= matters
-        if verdict not in ("better", "worse") and not negligible:
+        if verdict not in (stats.BETTER, stats.WORSE) and not negligible:
             return False
     return bool(on_headline)

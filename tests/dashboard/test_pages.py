@@ -48,6 +48,18 @@ def test_the_script_that_streamlit_runs_has_nothing_that_it_would_show():
     assert [type(value) for value in alone] == [ast.Call, ast.Call], "sys.path.insert and main()"
 
 
+def test_a_page_with_verdicts_is_a_look_that_later_ones_count(layout):
+    shape = Shape(steps=4, eval_every=4, problems=40, samples=2, benchmarks=("easy",))
+    write_sweep(layout.home, "demo", ("grpo", "rpg-urkl"), (0, 1, 2), shape)
+    build(layout)
+    assert layout.read_looks("demo") == []
+    show("overview", sweep="demo")
+    [look] = layout.read_looks("demo")
+    assert look["number"] == 1
+    show("table", sweep="demo")
+    assert layout.read_looks("demo") == [look], "the same runs again are the same look"
+
+
 def test_without_a_database_a_page_says_how_to_begin(layout):
     write_problems(layout.home, ["no schedule"])
     said = texts(show("overview"))

@@ -37,8 +37,8 @@ def test_a_place_that_is_named_exists(place):
     assert not name or name in names_of(path)
 
 
-def test_the_three_walks_take_five_steps_each():
-    assert len(WALKS) == 3
+def test_every_walk_takes_five_steps():
+    assert len(WALKS) >= 4
     for title, steps in WALKS.items():
         assert len(re.findall(r"^\d\.", steps, re.M)) == 5, title
         assert len(PLACE.findall(steps)) >= 5, f"{title}: a step names a place in the code"

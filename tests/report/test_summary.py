@@ -24,6 +24,7 @@ from rpg.report import (
     verdicts,
 )
 from rpg.report.comparison import History
+from rpg.report.conclusion import conclusion
 from rpg.report.summary import history, summarise
 from rpg.store import StoreError
 from rpg.store.database import connect
@@ -155,7 +156,7 @@ def against_all(layout, best, benchmark):
     ]
     tested = [arrays] if benchmark == "mean" else [[each] for each in arrays]
     number = 2 * len(tested)
-    together = [stats.family(strata).together(comparisons=number)[0] for strata in tested]
+    together = [stats.family(strata).familywise_p(comparisons=number)[0] for strata in tested]
     p_values = np.concatenate(together)
     return p_values[2:] if benchmark == "hard" else p_values[:2]
 
@@ -270,18 +271,32 @@ def test_unequal_spending_is_said_and_compared_at_equal_tokens(layout):
     text = tables.markdown(found)
     parts = ("## Mean accuracy", "Unequal spending", "## At 800 tokens each")
     assert sorted(parts, key=text.index) == [*parts] and "RPG-URKL | 8 |" in text
-    layout.run("demo", "rpg-urkl-seed1").eval_path(
-        "hard", 4
-    ).unlink()  # which leaves no accuracy there
+    # A seed without the accuracy of one benchmark there.
+    layout.run("demo", "rpg-urkl-seed1").eval_path("hard", 4).unlink()
     assert "rpg-urkl" in set(summary(layout).equal[0].table["variant"])
+
+
+@pytest.mark.parametrize(
+    ("late", "reason"),
+    [
+        ("rpg-urkl", "first evaluated when more had been spent"),
+        ("grpo", "baseline: first evaluated when more had been spent"),
+    ],
+)
+def test_who_was_first_evaluated_later_is_not_measured_in_table_note_and_headline(
+    layout, late, reason
+):
+    spending = {"grpo": 100, "rpg": 100} | {late.partition("-")[0]: 200}
+    spend(layout, **spending)
     for seed, name, step in itertools.product(range(3), SHAPE.benchmarks, (0, 4)):
-        layout.run("demo", f"rpg-urkl-seed{seed}").eval_path(name, step).unlink(missing_ok=True)
+        layout.run("demo", f"{late}-seed{seed}").eval_path(name, step).unlink()
     found = summary(layout)
-    assert not [part for part in found.equal if part.axis == "tokens"]
-    assert (
-        "not measured at equal tokens: RPG-URKL (first evaluated when more had been spent)"
-        in found.notes
-    )
+    [equal] = [part for part in found.equal if part.axis == "tokens"]
+    rows = equal.table.set_index("variant")
+    assert rows.loc["rpg-urkl", "verdict"] == "not measured"
+    assert np.isnan(rows.loc["rpg-urkl", "difference"])
+    assert f"not measured at equal tokens: RPG-URKL ({reason})" in found.notes
+    assert "times the tokens; not measured at equal tokens" in conclusion(found)
 
 
 def test_verdicts_at_equal_tokens_share_the_error_of_all_looks(layout):

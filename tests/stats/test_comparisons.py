@@ -87,12 +87,12 @@ def test_problems_add_their_variance_without_what_answers_make_of_it():
     answers = (without_rows_and_columns(apart) ** 2).sum() / (9 * 29) / (10 * 30)
     seeds = max(apart.mean(1).var(ddof=1) / 10, answers)
     problems = apart.mean(0).var(ddof=1) / 30 - answers
-    error = found.error()
+    error = found.variance()
     assert error.variance.item() == pytest.approx(seeds + problems)
 
     share = seeds / (seeds + problems)
     assert error.df.item() == pytest.approx(1 / (share / 9 + (1 - share) / 29))
-    assert found.error(stats.THESE).variance.item() == pytest.approx(seeds)
+    assert found.variance(stats.THESE).variance.item() == pytest.approx(seeds)
 
 
 def test_further_seeds_of_the_baseline_count_as_far_as_seeds_are_not_shared():
@@ -194,9 +194,9 @@ def test_many_comparisons_with_one_baseline_against_draws(comparisons_, correlat
     deviates = math.sqrt(correlation) * shared + math.sqrt(1 - correlation) * alone
     for p in (0.001, 0.01, 0.05):
         smallest = 2 * scipy_stats.norm.sf(np.abs(deviates).max(axis=1))
-        together = comparisons.many_to_one.together(p, comparisons_, correlation)
+        together = comparisons.many_to_one.familywise_p(p, comparisons_, correlation)
         assert together == pytest.approx((smallest <= p).mean(), abs=4 * 0.0006)
-        assert comparisons.many_to_one.single(float(together), comparisons_, correlation) == (
+        assert comparisons.many_to_one.alone_p(float(together), comparisons_, correlation) == (
             pytest.approx(p, rel=1e-3)
         )
 
@@ -231,7 +231,7 @@ def test_better_and_worse_are_where_the_interval_excludes_zero_in_ten_thousand_t
         seen |= set(verdicts)
 
         excludes = (low > 0) | (high < 0)
-        assert ((found.together(comparisons=8) <= 0.05) == excludes).all()
+        assert ((found.familywise_p(comparisons=8) <= 0.05) == excludes).all()
         assert [verdict != "within noise" for verdict in verdicts] == excludes.ravel().tolist()
 
         assert (low <= found.difference).all()

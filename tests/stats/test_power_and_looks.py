@@ -28,7 +28,7 @@ def test_what_is_said_to_be_detectable_is_found_in_about_four_sweeps_of_five(
     scores = scores + 0.2 * rng.standard_normal((150, variants, seeds, 100))
     scores += 0.5 + spreads.problems * rng.standard_normal((150, variants, 1, 100))
     scores[:, 1:] += smallest
-    found = stats.family([scores]).together() <= 0.05
+    found = stats.family([scores]).familywise_p() <= 0.05
     # Where seeds do not differ at all, no variance of seeds below that of answers costs power: 0.6.
     assert 0.55 < found.mean() < 0.92
 

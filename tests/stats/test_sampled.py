@@ -28,9 +28,9 @@ def test_for_these_problems_the_variance_is_that_of_the_samples():
     fitted = family([[1, 2, 4], [3, 2, 0]], np.full((2, 3), 4))
     quarter, half = 0.25 * 0.75 / 3, 0.5 * 0.5 / 3
     expected = (quarter + half) / 9 + (quarter + half) / 9
-    assert fitted.error(stats.THESE).variance[0, 0] == pytest.approx(expected)
+    assert fitted.variance(stats.THESE).variance[0, 0] == pytest.approx(expected)
     squares = 2 * (quarter**2 + half**2) / 9**2 / 3
-    assert fitted.error(stats.THESE).df[0, 0] == pytest.approx(expected**2 / squares)
+    assert fitted.variance(stats.THESE).df[0, 0] == pytest.approx(expected**2 / squares)
 
 
 def test_other_problems_are_judged_by_the_spread_of_the_differences():
@@ -38,7 +38,7 @@ def test_other_problems_are_judged_by_the_spread_of_the_differences():
     right = rng.binomial(8, rng.random((2, 50)))
     fitted = family(right, np.full((2, 50), 8))
     differences = (right[1] - right[0]) / 8
-    assert fitted.error().variance[0, 0] == pytest.approx(differences.var(ddof=1) / 50)
+    assert fitted.variance().variance[0, 0] == pytest.approx(differences.var(ddof=1) / 50)
 
 
 def test_unequal_numbers_of_samples_count_each_problem_alike():
@@ -52,8 +52,8 @@ def test_clusters_are_the_units_of_other_problems_only():
     labels = [place // 5 for place in range(60)]
     alone = family(right, np.full((2, 60), 4))
     together = family(right, np.full((2, 60), 4), labels)
-    assert together.error().variance[0, 0] > 2 * alone.error().variance[0, 0]
-    of_samples = [each.error(stats.THESE).variance[0, 0] for each in (alone, together)]
+    assert together.variance().variance[0, 0] > 2 * alone.variance().variance[0, 0]
+    of_samples = [each.variance(stats.THESE).variance[0, 0] for each in (alone, together)]
     assert of_samples[0] == pytest.approx(of_samples[1])
 
 

@@ -155,7 +155,7 @@ def _several_samples(benchmarks: Sequence[Benchmark]) -> bool:
 
 def _verdicts(family: stats.Family, scope: str, comparisons: int) -> list[Verdict]:
     low, high = family.intervals(stats.ERROR, comparisons, scope)
-    p = family.together(comparisons=comparisons, scope=scope)
+    p = family.familywise_p(comparisons=comparisons, scope=scope)
     smallest = stats.smallest_found(family, scope)
     return [
         Verdict(
