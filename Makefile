@@ -44,9 +44,10 @@ $(STAMP): pyproject.toml verl-cpu/pyproject.toml constraints.txt .ci/install.py
 	@$(BIN)/python .ci/install.py -e '.[$(EXTRAS)]' -e ./verl-cpu
 	@touch $(STAMP)
 
+# The audit computes beside the sweep, whose first minute is one process, and ends with it on Ctrl-C.
 quickstart: $(STAMP)
-	@$(BIN)/rpg sweep quickstart
-	@$(BIN)/rpg audit > /dev/null
+	@nice -n 10 $(BIN)/rpg audit > /dev/null & audit=$$!; trap "kill $$audit 2>/dev/null" INT TERM; \
+		$(BIN)/rpg sweep quickstart && wait $$audit
 
 # mkdocs is no part of the set-up, unless ALSO=,docs asks for it there: only the site needs it.
 site-setup: $(STAMP)

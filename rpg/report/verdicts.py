@@ -121,8 +121,10 @@ def differences_of(family: stats.Family, comparisons: int, level: float) -> list
         if few_seeds and not math.isnan(row.p):
             row = _untested(row, TOO_FEW)
         elif few_move:
+            row = _untested(row, TOO_FEW_MOVE)
+        if few_move:
             # Nothing is known of other problems where these hardly move: no interval either.
-            row = _untested(row, TOO_FEW_MOVE)._replace(low=math.nan, high=math.nan)
+            row = row._replace(low=math.nan, high=math.nan)
         rows.append(row)
     return rows
 

@@ -112,8 +112,8 @@ class Components(NamedTuple):
 
 
 def components(strata: Sequence[np.ndarray]) -> Components:
-    """Of the plain mean of benchmarks' means, one array (..., S, P_b) each; NaN where a benchmark
-    has one problem.
+    """Variance components of the plain mean of benchmarks' means, from an array (..., S, P_b) for
+    each benchmark; NaN where a benchmark has one problem.
 
     Crossed random effects, see Brennan, Generalizability Theory (2001), ch. 3. Problems are never
     pooled across benchmarks: the spread between benchmarks is no noise.
@@ -121,8 +121,11 @@ def components(strata: Sequence[np.ndarray]) -> Components:
     size = strata[0].shape[-2]
     parts = len(strata)
     per_seed = np.asarray(sum(array.mean(axis=-1) for array in strata)) / parts
-    problems = problems_spread = np.zeros(per_seed.shape[:-1])
-    both = both_spread = np.zeros(per_seed.shape[:-1])
+    nothing = np.zeros(per_seed.shape[:-1])
+    problems = nothing
+    problems_spread = nothing
+    both = nothing
+    both_spread = nothing
     for array in strata:
         count = array.shape[-1]
         of_seeds = array.mean(axis=-1, keepdims=True)

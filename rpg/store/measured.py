@@ -161,14 +161,18 @@ def spending(db: Database, sweep: str) -> pandas.DataFrame:
     """What runs had spent at their evaluated steps: run, step, responses, tokens, updates, seconds
     (null if unknown)."""
     recorded = set(metric_names(db))
-    names = ("tokens", "seconds_step", "groups_sampled")
-    tokens, seconds, groups = (name if name in recorded else "NULL" for name in names)
+
+    def column(name: str) -> str:
+        return f"m.{name}" if name in recorded else "NULL"
+
     return frame(
         db,
         f"""WITH spent AS (
-              SELECT m.run, {_COUNTS_AS} AS step, m.optimizer_step AS updates, m.{tokens} AS tokens,
-                     sum({seconds}) OVER w AS seconds,
-                     sum({groups}) OVER w * (r.spec->>'$.rollout.group_size')::DOUBLE AS responses
+              SELECT m.run, {_COUNTS_AS} AS step, m.optimizer_step AS updates,
+                     {column("tokens")} AS tokens,
+                     sum({column("seconds_step")}) OVER w AS seconds,
+                     sum({column("groups_sampled")}) OVER w
+                       * (r.spec->>'$.rollout.group_size')::DOUBLE AS responses
               FROM metrics m JOIN runs r USING (sweep, run) WHERE m.sweep = $1
               WINDOW w AS (PARTITION BY m.run ORDER BY m.step))
             SELECT run, step, responses::DOUBLE AS responses, tokens::DOUBLE AS tokens,
@@ -176,7 +180,7 @@ def spending(db: Database, sweep: str) -> pandas.DataFrame:
             FROM spent SEMI JOIN (SELECT run, step FROM evals WHERE sweep = $1) USING (run, step)
             WHERE step > 0
             UNION ALL SELECT DISTINCT run, 0, 0, 0, 0, 0 FROM evals WHERE sweep = $1 AND step = 0
-            ORDER BY run, step""".replace("m.NULL", "NULL"),
+            ORDER BY run, step""",
         [sweep],
     )
 

@@ -1,5 +1,7 @@
-"""Queries of the results database: what sweeps and runs are. By the same name: what the runs
-measured (rpg.store.measured)."""
+"""Queries of the results database: what sweeps and runs are.
+
+What the runs measured is in rpg.store.measured, whose queries are named here, too.
+"""
 
 import json
 from collections.abc import Sequence

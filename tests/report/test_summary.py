@@ -173,6 +173,18 @@ def test_two_seeds_give_an_interval_and_no_verdict(tmp_path):
     assert not layout.read_looks("demo"), "nothing was decided"
 
 
+@pytest.mark.parametrize("seeds", [(0,), (0, 1)])
+def test_where_no_problem_moves_few_seeds_have_no_interval_either(tmp_path, seeds):
+    layout = demo(tmp_path, seeds=seeds)
+    for run in layout.run_folders("demo"):
+        answered(run, 8, right=lambda problem, sample: False)
+    found = row(summary(layout), "rpg-urkl", "mean")
+    assert found["verdict"] == "too few seeds"
+    assert found["difference"] == 0
+    assert math.isnan(found["difference_low"])
+    assert math.isnan(found["difference_high"])
+
+
 def test_variants_that_happen_to_be_equal_stay_in_the_family(tmp_path):
     layout = demo(tmp_path, ("grpo", "dapo", "rpg-urkl"))
     for run in layout.run_folders("demo"):
