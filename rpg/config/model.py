@@ -92,6 +92,10 @@ class Lora(Section):
     )
     """Modules to adapt: `all-linear` (all linear layers except the output layer), or names such as
     `[q_proj, v_proj]`."""
+    base: Literal["same", "nf4"] = "same"
+    """How the frozen weights are kept: `same` as `model.dtype`, or `nf4`, in 4 bits with a float32
+    scale per 64 weights (bitsandbytes; Dettmers et al., arXiv 2305.14314). Embeddings and the
+    output layer stay. Embedded trainer only."""
 
 
 class TinyModel(Section):
@@ -134,6 +138,11 @@ class PretrainedModel(Section):
     lora: Lora | None = None
     """Train low-rank adapters instead of all weights (null). A `fixed` reference is then the model
     without them."""
+
+
+def has_packed_base(model: TinyModel | PretrainedModel) -> bool:
+    """Whether adapters are trained beside weights of 4 bits."""
+    return model.lora is not None and model.lora.base == "nf4"
 
 
 def bfloat16(model: TinyModel | PretrainedModel) -> bool:

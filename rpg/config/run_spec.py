@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 from rpg.catalogue import Algorithm, algorithm, override
 from rpg.config.backend import Backend, LocalBackend
 from rpg.config.evaluation import Evaluation, ThisMachine, VllmEngineSpec
-from rpg.config.model import Model, TinyModel, bfloat16
+from rpg.config.model import Model, TinyModel, bfloat16, has_packed_base
 from rpg.config.reward import CorrectnessReward, EnvironmentReward, Rewards
 from rpg.config.section import ADDRESS, NAME, OPERATES, SEED, Section
 from rpg.config.task import ChainTask, EnvironmentTask, RewardVerifier, Task
@@ -99,6 +99,7 @@ class RunSpec(Section):
             self._check_no_environment()
         self._check_reference()
         self._check_critic()
+        self._check_packed_base()
         self._check_floor()
         self._check_verifier()
         self.backend.check_longest(longest)
@@ -148,6 +149,15 @@ class RunSpec(Section):
                 "without model.lora; choose another advantage, e.g. {type: group}"
             )
 
+    def _check_packed_base(self) -> None:
+        dtype = self.rollout.sampler.dtype
+        if has_packed_base(self.model) and dtype != "same":
+            raise ValueError(
+                f"rollout.sampler.dtype {dtype}: rounds the weights, and those of model.lora.base "
+                "nf4 are rounded already; accepted: rollout.sampler.dtype same, or "
+                "model.lora.base same"
+            )
+
     def _check_floor(self) -> None:
         """An advantage over the mean counts rewards from what a wrong response earns."""
         advantage = self.algorithm.advantage
@@ -182,6 +192,10 @@ class RunSpec(Section):
             raise ValueError(
                 f"training.optimizer.moments 8bit: not supported by backend {name}; "
                 f"accepted: float32, {remedy}"
+            )
+        if has_packed_base(self.model):
+            raise ValueError(
+                f"model.lora.base nf4: not supported by backend {name}; accepted: same, {remedy}"
             )
         if dtype != "same":
             raise ValueError(

@@ -23,9 +23,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from rpg.models.decoding import BLOCK, padded_left
+from rpg.models.four_bit import Packed
 from rpg.models.kernels import swap_halves
 from rpg.models.lean import Sizes, attention, concatenated, rotary
-from rpg.models.lora import Adapter, adapter_of, weight_and_bias
+from rpg.models.lora import Adapter, adapter_of, packed_together, weight_and_bias
 
 _ROOM = 64
 """Slots after the prompts that attention sees at first; when they are used up, an eighth is added,
@@ -38,19 +39,20 @@ _ALIGNED = 16
 
 class _Layer(NamedTuple):
     """A decoder layer; weights are transposed, those with the same input concatenated. Adapters
-    that are not merged stand beside their weights."""
+    that are not merged stand beside their weights. Packed weights have their rows as they are, and
+    are taken out at every product."""
 
     norm: Tensor
-    qkv: Tensor
+    qkv: Tensor | Packed
     """(E, K * (g + 2) * D): the queries, the key and the value of each key-value head side by side.
     """
     qkv_bias: Tensor | None
-    output: Tensor
+    output: Tensor | Packed
     output_bias: Tensor | None
     mlp_norm: Tensor
-    gate_up: Tensor
+    gate_up: Tensor | Packed
     gate_up_bias: Tensor | None
-    down: Tensor
+    down: Tensor | Packed
     down_bias: Tensor | None
     qkv_adapter: Adapter | None
     output_adapter: Adapter | None
@@ -58,12 +60,12 @@ class _Layer(NamedTuple):
     down_adapter: Adapter | None
 
     def to(self, dtype: torch.dtype) -> "_Layer":
-        """The same with all tensors in this type."""
+        """The same with all tensors in this type, but for packed ones."""
         parts = []
         for part in self:
             if isinstance(part, Adapter):
                 part = Adapter(part.down.to(dtype), part.up.to(dtype), part.scale)
-            elif part is not None:
+            elif isinstance(part, Tensor):
                 part = part.to(dtype)
             parts.append(part)
         return _Layer._make(parts)
@@ -100,29 +102,27 @@ class BlockEngine:
 
     def _read_weights(self) -> None:
         sizes = self.sizes
+        group = sizes.heads // sizes.kv_heads
         layers = list[_Layer]()
         scales = []
         for layer in self.model.model.layers:
             of = layer.self_attn
             mlp = layer.mlp
-            weights, biases = zip(
-                *map(weight_and_bias, (of.q_proj, of.k_proj, of.v_proj)), strict=True
-            )
-            gate_up, gate_up_bias = concatenated((mlp.gate_proj, mlp.up_proj))
-            (output, output_bias), (down, down_bias) = map(
-                weight_and_bias, (of.o_proj, mlp.down_proj)
-            )
+            qkv, qkv_bias = self._grouped_weight((of.q_proj, of.k_proj, of.v_proj))
+            gate_up, gate_up_bias = _joint_weight((mlp.gate_proj, mlp.up_proj))
+            output, output_bias = _joint_weight((of.o_proj,))
+            down, down_bias = _joint_weight((mlp.down_proj,))
             layers.append(
                 _Layer(
                     layer.input_layernorm.weight,
-                    self._grouped(weights).t(),
-                    None if biases[0] is None else self._grouped(biases),
-                    output.t(),
+                    qkv,
+                    qkv_bias,
+                    output,
                     output_bias,
                     layer.post_attention_layernorm.weight,
-                    gate_up.t(),
+                    gate_up,
                     gate_up_bias,
-                    down.t(),
+                    down,
                     down_bias,
                     self._grouped_adapter((of.q_proj, of.k_proj, of.v_proj)),
                     adapter_of([of.o_proj]),
@@ -130,7 +130,7 @@ class BlockEngine:
                     adapter_of([mlp.down_proj]),
                 )
             )
-            norms = output.new_ones(sizes.heads // sizes.kv_heads + 1, sizes.head)
+            norms = layer.input_layernorm.weight.new_ones(group + 1, sizes.head)
             if hasattr(of, "q_norm"):
                 norms[:-1], norms[-1] = of.q_norm.weight, of.k_norm.weight
             scales.append(torch.stack([norms, swap_halves(norms)]))
@@ -153,6 +153,17 @@ class BlockEngine:
         return torch.cat(
             [part.unflatten(0, (self.sizes.kv_heads, -1)) for part in parts], 1
         ).flatten(0, 1)
+
+    def _grouped_weight(self, modules: Sequence[Any]) -> tuple[Tensor | Packed, Tensor | None]:
+        """The weights and biases of queries, keys and values as one, by key-value head."""
+        packed = packed_together(modules)
+        biases = [module.bias for module in modules]
+        bias = None if biases[0] is None else self._grouped(biases)
+        if packed:
+            codes = self._grouped([part.codes for part in packed])
+            return Packed(codes, self._grouped([part.scales for part in packed])), bias
+        weights = [weight_and_bias(module)[0] for module in modules]
+        return self._grouped(weights).t(), bias
 
     def _grouped_adapter(self, modules: Sequence[Any]) -> Adapter | None:
         """The adapters of queries, keys and values as one, by key-value head."""
@@ -308,20 +319,40 @@ class BlockEngine:
         return self._replayed_logits
 
 
+def _joint_weight(modules: Sequence[Any]) -> tuple[Tensor | Packed, Tensor | None]:
+    """The weights and biases of linear layers with the same input, concatenated."""
+    packed = packed_together(modules)
+    if not packed:
+        weight, bias = concatenated(modules)
+        return weight.t(), bias
+    biases = [module.bias for module in modules]
+    codes = torch.cat([part.codes for part in packed])
+    scales = torch.cat([part.scales for part in packed])
+    return Packed(codes, scales), None if biases[0] is None else torch.cat(biases)
+
+
 def _by_row(x: Tensor, rows: int, width: int) -> Tensor:
     """Heads of (rows * width) tokens as (rows, heads, width, D)."""
     by_row: Tensor = x.flatten(1, 2).unflatten(0, (rows, width))
     return by_row.transpose(1, 2)
 
 
-def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, adapter: Adapter | None) -> Tensor:
+def _matrix(weight: Tensor | Packed, dtype: torch.dtype) -> Tensor:
+    """(inputs, outputs)."""
+    return weight.wide(dtype).t() if isinstance(weight, Packed) else weight
+
+
+def _linear(
+    x: Tensor, weight: Tensor | Packed, bias: Tensor | None, adapter: Adapter | None
+) -> Tensor:
+    weight = _matrix(weight, x.dtype)
     product = torch.mm(x, weight) if bias is None else torch.addmm(bias, x, weight)
     return product if adapter is None else adapter.added(x, product)
 
 
 def _added(
-    x: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None, adapter: Adapter | None
+    x: Tensor, h: Tensor, weight: Tensor | Packed, bias: Tensor | None, adapter: Adapter | None
 ) -> Tensor:
     """x + h @ weight + bias, and what the adapter adds."""
-    total = torch.addmm(x if bias is None else x + bias, h, weight)
+    total = torch.addmm(x if bias is None else x + bias, h, _matrix(weight, h.dtype))
     return total if adapter is None else adapter.added(h, total)

@@ -14,6 +14,7 @@ from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerBase
 from rpg.config.model import PretrainedModel, bfloat16, located
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import chat_of
+from rpg.models.four_bit import halve_weights, pack_base
 from rpg.models.lora import adapt
 from rpg.models.model_cache import pretrained_folder
 from rpg.models.model_loading import ModelError, build_tiny, load_pretrained, load_tokenizer
@@ -175,12 +176,15 @@ def tokenizer_of(
     return tokenizer
 
 
-def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Policy:
-    """The policy that a run starts from, on its device. Raises ModelError, DataError,
-    StoreError."""
+def initial_policy(
+    spec: RunSpec, home: Path, say: Callable[[str], None] = print, device: str | None = None
+) -> Policy:
+    """The policy that a run starts from, on its device (or on this one). Raises ModelError,
+    DataError, StoreError."""
+    device = device or spec.backend.device
     folder = prepare_model(spec, home, say)
     if folder is None:
-        return _pretrained(spec, home, say)
+        return _pretrained(spec, home, say, device)
     try:
         model, tokenizer = load_pretrained(folder)
     except ModelError as error:
@@ -189,28 +193,34 @@ def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print
             folder.replace(folder.with_name(f".{folder.name}.{os.getpid()}.tmp"))
         prepare_model(spec, home, say)
         model, tokenizer = load_pretrained(folder)
-    return Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
+    return Policy(model.to(device), tokenizer, bfloat16=bfloat16(spec.model))
 
 
 def starting_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Policy:
     """:func:`initial_policy`, with adapters if the run trains adapters. Raises ModelError,
     DataError, StoreError."""
-    policy = initial_policy(spec, home, say)
+    lora = spec.model.lora
+    # In float32 a frozen base may be larger than a GPU that has room for it as it is kept.
+    policy = initial_policy(spec, home, say, device="cpu" if lora else None)
     for note in notes(policy.tokenizer, getattr(policy.model, "generation_config", None)):
         say(f"tokens: {note}")
-    lora = spec.model.lora
     if lora:
         adapt(policy.model, lora, spec.seed)
+        if lora.base == "nf4":
+            pack_base(policy.model)
+        if spec.half_weights():
+            halve_weights(policy.model, only_frozen=True)
+        policy.model.to(spec.backend.device)
     return policy
 
 
-def _pretrained(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
+def _pretrained(spec: RunSpec, home: Path, say: Callable[[str], None], device: str) -> Policy:
     assert isinstance(spec.model, PretrainedModel)
     model, tokenizer = load_pretrained(
         pretrained_folder(spec.model.path, home, say), spec.model.revision
     )
     set_chat_template(tokenizer, chat_of(spec.task))
-    return Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
+    return Policy(model.to(device), tokenizer, bfloat16=bfloat16(spec.model))
 
 
 def _make(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
@@ -219,7 +229,7 @@ def _make(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
         start = spec.model.warm_start
         assert start is not None
         demos = demonstrations_of(spec.task, splits)
-        policy = _pretrained(spec, home, say)
+        policy = _pretrained(spec, home, say, spec.backend.device)
         say(
             f"warm start: {start.steps} steps of {start.batch_size} demonstrations (cached "
             "for later runs)"

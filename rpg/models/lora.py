@@ -22,6 +22,7 @@ from transformers.pytorch_utils import Conv1D
 
 from rpg.config.model import Lora
 from rpg.errors import install_command
+from rpg.models.four_bit import BLOCK, FourBitLinear, Packed, four_bit_layers, has_packed_base
 from rpg.models.model_loading import ModelError
 
 _LORA = ".lora_"
@@ -30,6 +31,8 @@ _NAME = "default"
 """peft's name of the adapter."""
 FOLDER = "adapters"
 """Where a checkpoint holds its adapters, in peft's format."""
+BASE_RECORD = "base.json"
+"""Beside the adapters: that their base was kept in 4 bits."""
 
 
 def adapt(model: PreTrainedModel, lora: Lora, seed: int) -> None:
@@ -111,10 +114,8 @@ def adapter_of(modules: Sequence[Any]) -> Adapter | None:
     None where products are computed in float32 (`weight_and_bias` has merged them) and where there
     are none.
     """
-    if products_in(modules[0].weight) == torch.float32:
-        return None
     wrapped = [module for module in modules if hasattr(module, "lora_A")]
-    if not wrapped:
+    if not wrapped or products_in(wrapped[0].lora_A[_NAME].weight) == torch.float32:
         return None
     scale: float = wrapped[0].scaling[_NAME]
     down = torch.cat([module.lora_A[_NAME].weight for module in wrapped])
@@ -135,36 +136,63 @@ def weight_and_bias(module: Any) -> tuple[Tensor, Tensor | None]:
     if not hasattr(module, "lora_A"):
         return module.weight, module.bias
     base = module.get_base_layer()
-    if products_in(base.weight) != torch.float32:
-        return base.weight, base.bias
-    return base.weight + sum(
-        module.get_delta_weight(name) for name in module.active_adapters
-    ), base.bias
+    weight = base.weight
+    if products_in(weight) != torch.float32:
+        return weight, base.bias
+    delta = sum(module.get_delta_weight(name) for name in module.active_adapters)
+    return weight + delta, base.bias
 
 
-def merged(model: nn.Module, trained: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+def packed_together(modules: Sequence[Any]) -> list[Packed] | None:
+    """The weights of 4 bits of linear layers with the same input; None if they have none, and
+    where adapters are merged into them (`weight_and_bias`)."""
+    packed = []
+    for module in modules:
+        is_wrapped = hasattr(module, "lora_A")
+        base = module.get_base_layer() if is_wrapped else module
+        if not isinstance(base, FourBitLinear):
+            return None
+        if is_wrapped and products_in(module.lora_A[_NAME].weight) == torch.float32:
+            return None
+        packed.append(base.packed)
+    return packed
+
+
+def merged(
+    model: nn.Module,
+    trained: Mapping[str, Tensor] | None = None,
+    base: Mapping[str, Tensor] | None = None,
+) -> dict[str, Tensor]:
     """The state dict of a model without adapters that computes the same. With adapters it is
-    float32. `trained`: weights to take instead of the model's, which may be rounded.
+    float32, in the memory of the host: a GPU that trains adapters need not hold all weights twice.
+
+    trained: weights to take instead of the model's, which may be rounded; base: those to which the
+    adapters are added.
     """
-    state = base_weights(model)
     if not adapted(model):
-        return {**state, **(trained or {})}
+        return {**base_weights(model), **(trained or {})}
+    state = dict(base_weights(model) if base is None else base)
     wide: dict[int, Tensor] = {}  # tied weights stay one tensor
     for name, value in state.items():
         if value.is_floating_point():
-            state[name] = wide.setdefault(value.data_ptr(), value.float())
+            state[name] = wide.setdefault(value.data_ptr(), value.cpu().float())
     for name, delta in _deltas(model, trained or {}):
-        state[name] = state[name] + delta
+        state[name] = state[name] + delta.cpu()
     return state
 
 
 def base_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The state dict of the model without its adapters."""
-    return {
+    """The state dict of the model without its adapters; packed weights are taken out, in float32,
+    in the memory of the host."""
+    state = {
         without_wrapper(name): value
         for name, value in model.state_dict().items()
         if _LORA not in name
     }
+    for name, layer in four_bit_layers(model):
+        weight = layer.packed.wide(torch.float32).cpu()
+        state[without_wrapper(f"{name}.weight")] = weight
+    return state
 
 
 def without_wrapper(name: str) -> str:
@@ -203,6 +231,8 @@ def save_adapters(
     write_adapters(
         {name: weights[name] for name in adapters(model)}, peft_config(model), folder, base
     )
+    if has_packed_base(model):
+        (folder / BASE_RECORD).write_text(json.dumps({"quantized": "nf4", "block": BLOCK}))
 
 
 def save_base(model: nn.Module, folder: Path) -> None:
@@ -250,6 +280,11 @@ def peft_config(model: nn.Module) -> dict[str, Any]:
         "fan_in_fan_out": one.fan_in_fan_out,
         "inference_mode": True,
     }
+
+
+def asks_for_packed_base(checkpoint: str | Path) -> bool:
+    """Whether the adapters of a checkpoint were trained beside weights of 4 bits."""
+    return (Path(checkpoint).expanduser() / FOLDER / BASE_RECORD).is_file()
 
 
 def has_adapters(checkpoint: str | Path) -> bool:

@@ -13,6 +13,7 @@ from transformers.pytorch_utils import Conv1D
 from rpg.models import generic_model, lean
 from rpg.models.block_decoding import BlockEngine
 from rpg.models.decoding import Batch, Engine, Samples, SamplingPlan, Scored, generate
+from rpg.models.four_bit import four_bit_layers
 from rpg.models.lean import longest, supports
 from rpg.models.lean_decoding import LeanEngine
 from rpg.models.model_loading import ModelError
@@ -64,6 +65,8 @@ class Policy:
         # Inputs and outputs of linear layers, without the output layer's, which are not saved
         # (chunked_log_prob.py).
         sizes = [sum(m.weight.shape) for m in layers if m is not self.model.get_output_embeddings()]
+        packed = [layer for _, layer in four_bit_layers(self.model)]
+        sizes += [layer.in_features + layer.out_features for layer in packed]
         if (
             self.device.type != "cpu" and self.lean
         ):  # keys and values are copied for each query head
@@ -147,6 +150,9 @@ class Policy:
     def frozen_copy(self, share: bool = False) -> "Policy":
         """A copy of the policy that is not trained; with `share` it uses the same tensors for
         untrained weights."""
-        shared = {id(p): p for p in self.model.parameters() if not p.requires_grad} if share else {}
+        shared: dict[int, Tensor] = {}
+        if share:
+            shared = {id(p): p for p in self.model.parameters() if not p.requires_grad}
+            shared |= {id(buffer): buffer for buffer in self.model.buffers()}
         model = copy.deepcopy(self.model, shared).requires_grad_(False)
         return Policy(model, self.tokenizer, bfloat16=self.bfloat16, lean=self.lean)

@@ -15,11 +15,11 @@ from rpg.config.backend import LocalBackend, VerlBackend, VllmRollout
 from rpg.config.errors import ConfigError
 from rpg.config.evaluation import HuggingFaceEngineSpec, LocalEngineSpec, VllmEngineSpec
 from rpg.config.load import assign, parse_assignments
-from rpg.config.model import PretrainedModel
+from rpg.config.model import PretrainedModel, has_packed_base
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import FileTask, GeneratedTask
 from rpg.planning.model_shapes import KNOWN, PUBLISHED, Shape, shape_of
-from rpg.planning.space import ROOM, disk, memory, teacher_shape
+from rpg.planning.space import PACKED, PACKED_BLOCK, ROOM, disk, memory, teacher_shape
 from rpg.tasks.benchmarks import benchmarks
 
 GB = 1e9
@@ -70,7 +70,7 @@ def hours(spec: RunSpec, machine: Machine) -> float | None:
     rows = spec.rollout_rows()
     response = a.response_share * (r.max_response_tokens + r.min_response_tokens)
     half_way = a.prompt_tokens + response / 2  # tokens of a sequence, on average
-    read = 2 * shape.parameters + need.rows_at_once * shape.cache_bytes_per_token * half_way
+    read = _read_bytes(spec, shape) + need.rows_at_once * shape.cache_bytes_per_token * half_way
     token = max(
         read / (machine.bandwidth * a.decoding_efficiency), KERNELS * shape.layers * KERNEL_SECONDS
     )
@@ -82,6 +82,13 @@ def hours(spec: RunSpec, machine: Machine) -> float | None:
         machine.flops * a.training_efficiency
     )
     return spec.training.steps * step * (1 + a.overhead) / 3600
+
+
+def _read_bytes(spec: RunSpec, shape: Shape) -> float:
+    """Of weights, to decode a token: those of 4 bits are read, written in bfloat16, and read."""
+    if not has_packed_base(spec.model) or isinstance(spec.rollout.engine, VllmEngineSpec):
+        return 2 * shape.parameters
+    return 2 * shape.parameters + (PACKED + 2) * shape.packable(PACKED_BLOCK)
 
 
 def _computed(spec: RunSpec, shape: Shape, rows: int, length: float) -> float:
@@ -110,6 +117,10 @@ def nearest_change(spec: RunSpec, machine: Machine) -> str | None:
             spec.rollout.engine, VllmEngineSpec
         ),
         "model.lora.rank=32": lora,
+        "model.lora.base=nf4": isinstance(spec.model, PretrainedModel)
+        and isinstance(backend, LocalBackend)
+        and not has_packed_base(spec.model)
+        and spec.algorithm.advantage.type != "gae",
     }
     savings = [change for change, helps in useful.items() if helps]
     attempts = [savings[: count + 1] for count in range(len(savings))]

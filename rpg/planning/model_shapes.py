@@ -52,6 +52,19 @@ class Shape:
         """Keys and values in bfloat16."""
         return 2 * self.layers * self.kv_heads * self.head_dim * 2
 
+    def packable(self, block: int) -> int:
+        """Weights of the linear layers of all blocks whose rows are whole blocks of this size."""
+        kv = self.kv_heads * self.head_dim
+        wide = self.attention_width
+        matrices = [
+            (self.hidden, wide + 2 * kv),
+            (wide, self.hidden),
+            (self.hidden, 2 * self.intermediate),
+            (self.intermediate, self.hidden),
+        ]
+        packed = sum(inputs * outputs for inputs, outputs in matrices if inputs % block == 0)
+        return self.layers * packed
+
     def adapter_parameters(self, lora: Lora) -> int:
         """Parameters of low-rank adapters on this model."""
         kv = self.kv_heads * self.head_dim

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from rpg.config.model import KNOWN_MODELS, located
+from rpg.config.model import KNOWN_MODELS, has_packed_base, located
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import FileTask, MathTask, is_name
 from rpg.config.training import has_8bit_moments
@@ -160,10 +160,7 @@ def missing_packages(specs: Sequence[RunSpec]) -> list[str]:
     gyms = any(spec.task.type == "reasoning_gym" for spec in specs)
     required = {"reasoning_gym": "task.type: reasoning_gym"} if gyms else {}
     for spec in specs:
-        if spec.model.lora and spec.backend.type == "local":
-            required["peft"] = "model.lora"
-        if has_8bit_moments(spec.training.optimizer):
-            required["bitsandbytes"] = "training.optimizer.moments"
+        required |= _optional_packages(spec)
         if spec.backend.type == "verl":
             required |= {"ray": "backend.type: verl", "verl": "backend.type: verl"}
             server = spec.backend.rollout.type
@@ -187,6 +184,18 @@ def missing_packages(specs: Sequence[RunSpec]) -> list[str]:
         for name, field in required.items()
         if importlib.util.find_spec(name) is None
     ]
+
+
+def _optional_packages(spec: RunSpec) -> dict[str, str]:
+    """What the embedded trainer needs for adapters and quantized tensors: package -> field."""
+    required = {}
+    if spec.model.lora and spec.backend.type == "local":
+        required["peft"] = "model.lora"
+    if has_8bit_moments(spec.training.optimizer):
+        required["bitsandbytes"] = "training.optimizer.moments"
+    if has_packed_base(spec.model):
+        required["bitsandbytes"] = "model.lora.base"
+    return required
 
 
 def free_memory() -> float:

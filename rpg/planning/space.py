@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rpg.config.backend import LocalBackend, VerlBackend
 from rpg.config.evaluation import VllmEngineSpec
-from rpg.config.model import TinyModel, bfloat16
+from rpg.config.model import TinyModel, bfloat16, has_packed_base
 from rpg.config.run_spec import RunSpec
 from rpg.config.training import has_8bit_moments
 from rpg.planning.model_shapes import Shape, shape_and_source, shape_of, tiny_shape
@@ -27,6 +27,10 @@ MOMENTS = 2
 iterate."""
 BLOCK = 256
 """Moments of 8 bits share a float32 scale in blocks of so many."""
+PACKED_BLOCK = 64
+PACKED = 0.5 + FLOAT / PACKED_BLOCK
+"""Bytes of a weight of 4 bits (model.lora.base nf4), with its part of a float32 scale; as in
+rpg.models.four_bit."""
 FILES_BYTES = 12_000
 """Per checkpoint: config, tokenizer, headers and digests; in later checkpoints most of them are
 links."""
@@ -177,11 +181,12 @@ class Memory:
     """Bytes of one training."""
 
     fixed: float
-    """The process, weights, gradients, moments, and policies other than the trained one."""
+    """The process, weights, moments, and policies other than the trained one."""
     rollout: float
     """Keys and values of the responses drawn at a time, if all have the maximum length; copied
     weights; logits."""
-    update: float  # activations kept for the backward pass
+    update: float
+    """Gradients, which a rollout does not have, and activations kept for the backward pass."""
     rows_at_once: int
 
     @property
@@ -205,6 +210,7 @@ def _rollout(spec: RunSpec, shape: Shape, rows: int) -> float:
         r.max_prompt_tokens if cuda else r.max_prompt_tokens / r.group_size
     )
     cache = rows * slots * shape.cache_bytes_per_token * number / HALF
+    copied: float
     if cuda:
         copied = (
             shape.layers
@@ -220,6 +226,8 @@ def _rollout(spec: RunSpec, shape: Shape, rows: int) -> float:
         copied += 2 * tables * positions * (shape.heads + shape.kv_heads) * shape.head_dim
     if spec.model.lora and not bfloat16(spec.model):
         copied = 0  # counted with the merged copy
+    elif has_packed_base(spec.model):
+        copied *= PACKED / number if cuda else 1 + FLOAT / number  # there they are taken out first
     return cache + copied * number + rows * shape.vocabulary * FLOAT * DRAWING
 
 
@@ -229,29 +237,17 @@ def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
     equal parts that fit into `room` bytes.
     """
     backend = spec.backend
-    model = spec.model
     shape = run_shape(spec)
     if not isinstance(backend, LocalBackend) or shape is None:
         return None
     t = spec.training
     r = spec.rollout
-    teacher = teacher_shape(spec)
-    copies = (spec.algorithm.needs_reference and teacher is None) + r.staleness
-    rounded = r.sampler.dtype != "same"
-    weight_bytes = HALF if spec.half_weights() else FLOAT  # bytes of a weight in computations
-    trained = FLOAT + moment_bytes(spec) + weight_bytes  # gradient and moments with it
-    trained += FLOAT * spec.half_weights()  # the master
-    trained *= 1 + (spec.algorithm.advantage.type == "gae")  # a critic
-    trained += weight_bytes * copies
-    lora = model.lora
-    if lora:
-        # Fixed weights; while float32 samples, also a copy with the adapters merged.
-        copies_of_base = 1 + (not bfloat16(model)) + rounded
-        held: float = shape.parameters * weight_bytes * copies_of_base
-        held += shape.adapter_parameters(lora) * trained
-    else:
-        held = shape.parameters * (trained + weight_bytes * rounded)
-    held += weight_bytes * teacher.parameters if teacher else 0
+    weight_bytes = _weight_bytes(spec)
+    held = held_bytes(spec, shape)
+    if spec.model.lora:
+        # While float32 samples, also a copy with the adapters merged; and a rounded one.
+        copies = (not bfloat16(spec.model)) + (r.sampler.dtype != "same")
+        held += shape.parameters * weight_bytes * copies
     share = 1.0 if backend.device == "cuda" else RESPONSE_SHARE  # a GPU's memory has no swap
     response = share * r.max_response_tokens
     prompt = PROMPT_TOKENS * r.max_prompt_tokens
@@ -265,12 +261,48 @@ def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
         one = _rollout(spec, shape, 1)
         most = max(1, min(rows, int((ROOM * room - fixed - none) // (one - none))))
         rows = -(-rows // -(-rows // most))
-    update = pass_bytes(shape, min(tokens, passes), backend, weight_bytes)
+    update = gradient_bytes(spec, shape)
+    update += pass_bytes(shape, min(tokens, passes), backend, weight_bytes)
+    if has_packed_base(spec.model):
+        update += weight_bytes * shape.hidden * shape.intermediate  # the largest layer, taken out
     if isinstance(r.engine, VllmEngineSpec) and backend.device == "cuda":
         share_of_room = r.engine.gpu_memory_utilization * (room or 0)
         rows = _rows_in_vllm(spec, shape, share_of_room) if room else spec.rollout_rows()
         return Memory(fixed, share_of_room, update, rows)  # while the policy updates, vLLM sleeps
     return Memory(fixed, _rollout(spec, shape, rows), update, rows)
+
+
+def _weight_bytes(spec: RunSpec) -> int:
+    """Of a weight in computations."""
+    return HALF if spec.half_weights() else FLOAT
+
+
+def held_bytes(spec: RunSpec, shape: Shape) -> float:
+    """Bytes that the embedded trainer holds all the time: weights, moments, and policies other than
+    the trained one."""
+    weight_bytes = _weight_bytes(spec)
+    teacher = teacher_shape(spec)
+    others = (spec.algorithm.needs_reference and teacher is None) + spec.rollout.staleness
+    trained = moment_bytes(spec) + weight_bytes
+    trained += FLOAT * spec.half_weights()  # the master
+    if spec.algorithm.advantage.type == "gae":  # a critic, with its gradient
+        trained += trained + FLOAT
+    trained += weight_bytes * others
+    of_teacher = weight_bytes * teacher.parameters if teacher else 0
+    lora = spec.model.lora
+    if lora is None:
+        rounded = weight_bytes * (spec.rollout.sampler.dtype != "same")
+        return shape.parameters * (trained + rounded) + of_teacher
+    base: float = shape.parameters * weight_bytes
+    if has_packed_base(spec.model):
+        base -= shape.packable(PACKED_BLOCK) * (weight_bytes - PACKED)
+    return base + shape.adapter_parameters(lora) * trained + of_teacher
+
+
+def gradient_bytes(spec: RunSpec, shape: Shape) -> float:
+    """Of the trained weights, from the first backward pass of an update to its end."""
+    lora = spec.model.lora
+    return FLOAT * (shape.adapter_parameters(lora) if lora else shape.parameters)
 
 
 def _rows_in_vllm(spec: RunSpec, shape: Shape, room: float) -> int:

@@ -268,6 +268,12 @@ def _apart(rows: Rows) -> Iterator[Finding]:
             "it multiplies in bfloat16: where this decides, raise the learning rate, or evaluate "
             "and train in float32 (model.dtype)",
         ),
+        (
+            "kl_trained_to_wide_base",
+            "the policy of the adapters beside their base in full precision",
+            "load the adapters beside the base in nf4 (transformers' BitsAndBytesConfig), or take "
+            "the merged weights of the checkpoint",
+        ),
     ):
         gaps = _values(fresh, name)
         errors = _values(fresh, f"{name}_error")

@@ -391,3 +391,17 @@ def test_only_a_cpu_is_promised_the_same_bits_with_less_memory():
     assert "with bit-identical results" in cpu
     assert "with bit-identical results" not in gpu
     assert "resumes from the last checkpoint" in gpu
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"backend": {"type": "verl"}}, "model.lora.base nf4: not supported by backend verl; acc"),
+        ({"rollout": {"sampler": {"dtype": "int8"}}}, "rollout.sampler.dtype int8: .*accepted: "),
+    ],
+)
+def test_a_base_of_4_bits_is_refused_where_it_cannot_be(changes, message):
+    run = {"model": {"lora": {"base": "nf4"}}}
+    assert resolve(run, "x").model.lora.base == "nf4"
+    with pytest.raises(ConfigError, match=message):
+        resolve(run | changes, "x")

@@ -2,6 +2,7 @@
 models."""
 
 import copy
+import sys
 from functools import partial
 
 import pytest
@@ -10,6 +11,7 @@ from transformers import AutoModelForCausalLM, FalconConfig, Llama4TextConfig, Q
 
 from rpg.config.model import Lora
 from rpg.models import generic_model, lean
+from rpg.models.four_bit import pack_base
 from rpg.models.lean_decoding import LeanEngine
 from rpg.models.lora import adapt, adapters, merged
 from rpg.models.model_loading import ModelError
@@ -101,3 +103,10 @@ def test_the_estimate_knows_how_many_numbers_they_are(lora):
     lm = with_adapters(model(), lora)
     foretold = Shape(2, 32, 4, 2, 8, 48, 19).adapter_parameters(lora)
     assert sum(value.numel() for value in adapters(lm).values()) == foretold
+
+
+def test_a_base_of_4_bits_without_bitsandbytes_is_refused_with_the_command(monkeypatch):
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    lm = with_adapters(model(), ALL)
+    with pytest.raises(ModelError, match=r"model\.lora\.base: nf4 needs .*quantized.*base: same"):
+        pack_base(lm)

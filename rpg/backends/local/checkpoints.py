@@ -27,7 +27,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from rpg.backends.local.sampler import Weights
-from rpg.models.lora import FOLDER, adapted, adapters, merged, save_adapters
+from rpg.models.lora import FOLDER, adapted, adapters, base_weights, merged, save_adapters
 from rpg.models.model_loading import half, halve, set_dtype
 from rpg.models.policy import Policy
 from rpg.store.atomic_files import StoreError, link, read_json_object, readable
@@ -137,7 +137,7 @@ class Checkpoints(CheckpointFolder):
                 keys = list(file.keys())
             # A model that is stored under other names than its parameters' is written by
             # transformers every time.
-            self._keys = keys if all(key in merged(policy.model) for key in keys) else None
+            self._keys = keys if set(keys) <= base_weights(policy.model).keys() else None
             self._digests = digests(build)
             return
         for name in self._digests:

@@ -18,13 +18,7 @@ from torch import Tensor, nn
 from rpg.backends.learning_rates import rate_factor
 from rpg.config.training import AdamW, ScheduleFreeAdamW, has_8bit_moments
 from rpg.errors import UserError, install_command
-
-
-def halve_weights(model: nn.Module) -> None:
-    """Round a model's float32 weights to bfloat16, in place; its buffers (frequencies of positions)
-    stay as they are."""
-    for weight in model.parameters():
-        weight.data = weight.data.bfloat16()
+from rpg.models.four_bit import halve_weights
 
 
 def make_master_weights(model: nn.Module) -> list[Tensor]:

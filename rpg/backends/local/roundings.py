@@ -5,19 +5,22 @@ is exported (the files of a checkpoint) and as these are evaluated. What the sam
 weights make of it is measured at every step, from the log-probabilities that it computed while it
 drew (`kl_sampler_to_policy`). Here, where a checkpoint is written, the weights that are trained,
 in float32 arithmetic, are compared with those that are exported, in the same arithmetic, and with
-those that are evaluated, in bfloat16 arithmetic.
+those that are evaluated, in bfloat16 arithmetic. Adapters that were trained beside a base of 4 bits
+are another policy beside the original base: how far that one is, is measured here, too.
 
 Shapes: N responses (rows), T response tokens.
 """
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from rpg.backends.gaps import gap_metrics
 from rpg.models.decoding import Batch
+from rpg.models.four_bit import unpack, whole_numbers
 from rpg.models.lora import adapters, base_weights, without_wrapper
 from rpg.models.micro_batches import Limits, score
 from rpg.models.policy import Policy
@@ -26,27 +29,36 @@ TOKENS = 2_000
 """Response tokens on which exported and trained weights are compared."""
 
 
+Weights = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Others:
+    """One policy in several roundings: whole weights by name, adapters merged."""
+
+    trained: Weights
+    exported: Weights
+    beside_wide_base: Weights | None = None
+    """The adapters beside the base as it was before its weights were packed in 4 bits: what a
+    program has that loads them beside the original model."""
+
+
 def export_gap(
-    policy: Policy,
-    trained: Mapping[str, Tensor],
-    exported: Mapping[str, Tensor],
-    batch: Batch,
-    temperature: float,
-    limits: Limits,
+    policy: Policy, others: Others, batch: Batch, temperature: float, limits: Limits
 ) -> dict[str, float]:
-    """KL(trained || exported) and KL(trained || evaluated) per token on the first responses of
-    `batch`, with their errors. The first is missing where these weights are the same bits, both
-    where a GPU has no room for the model in float32.
+    """KL(trained || exported), KL(trained || evaluated) and KL(trained || beside the wide base) per
+    token on the first responses of `batch`, with their errors. The first is missing where these
+    weights are the same bits, the second in float32 arithmetic, the third without packed weights;
+    all where a GPU has no room for the model in float32.
 
     Our evaluation multiplies with the same rounded weights as `policy` does, by the same kernels.
-
-    trained, exported: whole weights by name, adapters merged. The responses are the policy's own,
-    drawn by its rounded weights.
+    The responses are the policy's own, drawn by its rounded weights.
     """
     if not _fits(policy):
         return {}
     part = first_rows(batch)
     model = copy.deepcopy(policy.model).requires_grad_(False).float()
+    unpack(model)
     of_adapters = adapters(model)
     for value in of_adapters.values():
         value.zero_()
@@ -54,21 +66,27 @@ def export_gap(
     own = base_weights(model)
     names = {without_wrapper(name) for name, _ in model.named_parameters()}  # tied weights once
 
-    def scored(weights: Mapping[str, Tensor]) -> Tensor:
+    def scored(weights: Weights) -> Tensor:
         with torch.no_grad():
             for name in names & weights.keys():
                 own[name].copy_(weights[name])
         return score(plain, part, temperature, limits)
 
-    log_prob = scored(trained)
-    evaluated = score(policy, part, temperature, limits)
-    gaps = gap_metrics("kl_trained_to_evaluated", evaluated - log_prob, part.mask)
-    if not _same_bits(trained, exported):
-        gaps |= gap_metrics("kl_trained_to_exported", scored(exported) - log_prob, part.mask)
+    gaps: dict[str, float] = {}
+    log_prob = scored(others.trained)
+    if policy.bfloat16:
+        evaluated = score(policy, part, temperature, limits)
+        gaps |= gap_metrics("kl_trained_to_evaluated", evaluated - log_prob, part.mask)
+    if not _same_bits(others.trained, others.exported):
+        exported = scored(others.exported)
+        gaps |= gap_metrics("kl_trained_to_exported", exported - log_prob, part.mask)
+    if others.beside_wide_base is not None:
+        wide = scored(others.beside_wide_base)
+        gaps |= gap_metrics("kl_trained_to_wide_base", wide - log_prob, part.mask)
     return gaps
 
 
-def _same_bits(weights: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> bool:
+def _same_bits(weights: Weights, others: Weights) -> bool:
     return all(value.equal(others[name]) for name, value in weights.items() if name in others)
 
 
@@ -78,7 +96,7 @@ def _fits(policy: Policy) -> bool:
         return True
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info(policy.device)
-    needed = 4 * sum(weight.numel() for weight in policy.model.parameters())
+    needed = 4 * whole_numbers(policy.model)
     return bool(free > 1.25 * needed + 2**31)
 
 

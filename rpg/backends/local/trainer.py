@@ -18,7 +18,7 @@ from rpg.backends.local.critic import Critic
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Graded, Roller, Rollout
-from rpg.backends.local.roundings import export_gap, first_rows
+from rpg.backends.local.roundings import Others, export_gap, first_rows
 from rpg.backends.local.sampler import Sampler, Weights
 from rpg.backends.step_metrics import Meter
 from rpg.backends.token_recorder import Recorder, token_values
@@ -255,14 +255,21 @@ class Trainer:
         before = experience.before[: now.shape[0], : now.shape[1]]
         return gap_metrics("kl_old_to_new", now - before, part.mask)
 
-    def export_gap(self, exported: Weights) -> dict[str, float]:
-        """How far the weights that a checkpoint exports are from those that are trained."""
+    def export_gap(self, exported: Weights, wide_base: Weights | None = None) -> dict[str, float]:
+        """How far the weights that a checkpoint exports are from those that are trained; and so are
+        the adapters beside `wide_base`, the base of 4 bits as it was before."""
         if self.last_batch is None:
             return {}
-        trained = merged(self.policy.model, self.optimizer.weights())
-        temperature = self.spec.rollout.temperature
-        limits = Limits.of(self.spec.training, self.policy)
-        return export_gap(self.policy, trained, exported, self.last_batch, temperature, limits)
+        adapters = self.optimizer.weights()
+        trained = merged(self.policy.model, adapters)
+        wide = None if wide_base is None else merged(self.policy.model, adapters, wide_base)
+        return export_gap(
+            self.policy,
+            Others(trained=trained, exported=exported, beside_wide_base=wide),
+            self.last_batch,
+            self.spec.rollout.temperature,
+            Limits.of(self.spec.training, self.policy),
+        )
 
     def _experience(self, graded: Graded, sampler: Policy) -> Experience:
         """Log-probabilities of the responses under every policy that the loss compares, then

@@ -8,22 +8,22 @@ import torch
 from rpg.backends.early_end import End, end_of, record_end, recorded_end
 from rpg.backends.local import checkpoints as files
 from rpg.backends.local.checkpoints import Checkpoints
-from rpg.backends.local.optimizers import halve_weights
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.sampler import Weights
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.progress_reporter import Reporter, step_line
 from rpg.backends.training_process import Say
 from rpg.config.load import spec_of
-from rpg.config.model import bfloat16
+from rpg.config.model import bfloat16, has_packed_base
 from rpg.config.run_spec import RunSpec
 from rpg.models.device import configure_device
-from rpg.models.initial_policy import starting_policy
+from rpg.models.four_bit import four_bit_layers, halve_weights
+from rpg.models.initial_policy import initial_policy, starting_policy
 from rpg.models.model_loading import ModelError, load_pretrained
 from rpg.models.policy import Policy
 from rpg.models.teacher import teacher_of
 from rpg.planning.preflight import total_memory
-from rpg.planning.space import memory
+from rpg.planning.space import FLOAT, memory
 from rpg.store import run_provenance
 from rpg.store.live_status import TRAINING
 from rpg.store.run_folder import RunFolder, pending_evaluations
@@ -57,9 +57,9 @@ def train(folder: RunFolder, home: Path, say: Say) -> None:
             if trainer.recorder is not None:
                 write_records(folder, step, trainer.recorder.rows())
             saves = step % spec.training.checkpoint_every == 0 or step in checkpoints.eval_steps
-            if saves and trainer.policy.bfloat16:
+            if saves and (trainer.policy.bfloat16 or has_packed_base(spec.model)):
                 exported = checkpoints.exported(trainer.policy, trainer.optimizer.weights())
-                metrics |= trainer.export_gap(exported)
+                metrics |= trainer.export_gap(exported, _wide_base(spec, home, say))
                 del exported
             # Before the checkpoint, so that a checkpoint implies the metrics of its steps.
             append_metrics(folder, attempt, metrics)
@@ -207,6 +207,14 @@ def _policy(spec: RunSpec, checkpoint: Path, home: Path, say: Say) -> Policy:
     return Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
 
 
+def _wide_base(spec: RunSpec, home: Path, say: Say) -> Weights | None:
+    """The weights of 4 bits as they were before; None if there are none of 4 bits."""
+    if not has_packed_base(spec.model):
+        return None
+    weights: Weights = initial_policy(spec, home, say, device="cpu").model.state_dict()
+    return weights
+
+
 def _room(trainer: Trainer) -> float:
     """Bytes that have to be free for a checkpoint: twice its size, since other runs write too."""
     optimizer = trainer.optimizer
@@ -218,7 +226,10 @@ def _room(trainer: Trainer) -> float:
     written += [
         kept for _, kept in trainer.sampler.past[-1:]
     ]  # the older ones are links to existing files
-    return 2.0 * sum(value.nbytes for tensors in written for value in tensors.values()) + 1e6
+    size = sum(value.nbytes for tensors in written for value in tensors.values())
+    for _, layer in four_bit_layers(trainer.policy.model):
+        size += layer.codes.numel() * 2 * FLOAT  # exported in float32
+    return 2.0 * size + 1e6
 
 
 def _save(checkpoints: Checkpoints, step: int, trainer: Trainer) -> None:

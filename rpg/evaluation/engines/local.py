@@ -10,7 +10,8 @@ from rpg.evaluation.engines.protocol import Completion, Request
 from rpg.models import seeds
 from rpg.models.conversations import Conversations, Talk
 from rpg.models.decoding import Samples, SamplingPlan, ignore_progress
-from rpg.models.lora import has_adapters, separate
+from rpg.models.four_bit import halve_weights, pack_base
+from rpg.models.lora import asks_for_packed_base, has_adapters, separate
 from rpg.models.model_loading import load_pretrained, put_weights, shape_of
 from rpg.models.policy import Policy
 from rpg.models.tokenizer import encode_prompts
@@ -44,6 +45,10 @@ class LocalEngine:
             weights, tokenizer = load_pretrained(model, revision)
             if self.bfloat16 and has_adapters(model):
                 separate(weights, model)
+                if asks_for_packed_base(model):
+                    pack_base(weights)
+                    if self.device == "cuda":  # as in training
+                        halve_weights(weights)
             policy = Policy(weights.to(self.device), tokenizer, bfloat16=self.bfloat16)
         elif self.bfloat16 and has_adapters(model):
             separate(policy.model, model)

@@ -1,0 +1,170 @@
+"""Adapters beside a base of 4 bits (bitsandbytes, which is optional): one policy trains, samples,
+is exported and evaluated; it goes on to the bit; and its bytes are those of the forecast."""
+
+import pytest
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+from rpg.backends.local import training_loop
+from rpg.backends.local.training_loop import train
+from rpg.config.run_spec import RunSpec
+from rpg.evaluation.engines.local import LocalEngine
+from rpg.models.block_decoding import BlockEngine
+from rpg.models.decoding import SamplingPlan, generate
+from rpg.models.four_bit import four_bit_layers, halve_weights, pack_base, whole_numbers
+from rpg.models.initial_policy import initial_policy, starting_policy
+from rpg.models.lean_decoding import LeanEngine
+from rpg.models.lora import base_weights, merged
+from rpg.models.model_loading import load_pretrained
+from rpg.models.truncated_sampling import Sampling
+from rpg.planning.space import gradient_bytes, held_bytes, run_shape
+from rpg.report.diagnostics import of_training
+from tests.local.test_roundings import two_thousand_tokens
+from tests.models.expected import expected_log_probs
+from tests.tiny import make_run, make_spec, numbers, whole_and_resumed
+
+pytest.importorskip("bitsandbytes")
+
+
+def spec_of(start, dtype="float32", **training):
+    spec = make_spec(
+        training={"steps": 3, "keep_checkpoints": "all", "optimizer": {"learning_rate": 3e-3}}
+        | training,
+        algorithm={"name": "grpo", "beta": 0.1},
+    ).model_dump()
+    lora = {"rank": 4, "alpha": 8, "base": "nf4"}
+    spec["model"] = {"type": "pretrained", "path": str(start), "dtype": dtype, "lora": lora}
+    return RunSpec.model_validate(spec)
+
+
+@pytest.fixture(scope="module")
+def start(home, tmp_path_factory):
+    """A model of width 128, so that its rows are whole blocks, in weights that bfloat16 has."""
+    folder = tmp_path_factory.mktemp("start")
+    model = {"hidden_size": 128, "intermediate_size": 192, "warm_start": {"behaviour_steps": 30}}
+    policy = initial_policy(make_spec(model=model), home)
+    halve_weights(policy.model)
+    policy.model.float().save_pretrained(folder)
+    policy.tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=["float32", "autocast", "half weights"])
+def trained(request, home, start):
+    """(trainer at the end, its run's folder)."""
+    name = request.param.replace(" ", "-")
+    dtype = "float32" if request.param == "float32" else "bfloat16"
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "half weights":
+            patch.setattr(RunSpec, "half_weights", lambda spec: True)
+        folder = make_run(home, f"four-bit-{name}", spec_of(start, dtype))
+        kept = []
+        begin = training_loop._begin
+        patch.setattr(training_loop, "_begin", lambda *a: kept.append(begin(*a)) or kept[-1])
+        train(folder, home, lambda line: None)
+    return kept[0][0], folder
+
+
+def in_four_bits(folder):
+    """The base as transformers loads it in NF4."""
+    how = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
+    return AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, quantization_config=how
+    )
+
+
+def test_exports_loaded_by_transformers_and_peft_have_the_log_probs_of_the_trained(trained, start):
+    trainer, folder = trained
+    checkpoint = folder.checkpoint(3)
+    rows = two_thousand_tokens()
+    plain, _ = load_pretrained(start)
+    before = expected_log_probs(plain, rows, 1.0).detach()
+    plain.load_state_dict(merged(trainer.policy.model, trainer.optimizer.weights()), strict=False)
+    expected = expected_log_probs(plain, rows, 1.0).detach()
+    assert (expected - before).abs().mean() > 0.01
+    exports = {
+        "merged": AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32),
+        "beside nf4": PeftModel.from_pretrained(in_four_bits(start), checkpoint / "adapters"),
+    }
+    for name, model in exports.items():
+        found = expected_log_probs(model, rows, 1.0).detach()
+        assert (found - expected).abs().max() < 1e-4, name
+
+
+def test_evaluation_has_the_base_of_the_training(trained):
+    trainer, folder = trained
+    engine = LocalEngine(Sampling(1.0, 32, 32), bfloat16=trainer.policy.bfloat16)
+    engine.load(folder.checkpoint(3))
+    evaluated = dict(four_bit_layers(engine.policy.model))
+    for name, layer in four_bit_layers(trainer.policy.model):
+        if trainer.policy.bfloat16:  # beside the adapters, as in training
+            assert torch.equal(evaluated[name].codes, layer.codes)
+            assert torch.allclose(evaluated[name].scales, layer.scales, rtol=1e-6)
+    if not trainer.policy.bfloat16:  # merged, in float32
+        trained = merged(trainer.policy.model, trainer.optimizer.weights())
+        weights = engine.policy.model.state_dict()
+        assert all(weights[name].equal(value) for name, value in trained.items())
+
+
+def test_the_gap_to_the_base_in_full_precision_is_measured_and_named(trained):
+    trainer, folder = trained
+    rows = numbers(folder)
+    assert all(0 < row["kl_trained_to_wide_base"] < 1 for row in rows)
+    assert all("kl_trained_to_exported" not in row for row in rows), "the same bits"
+    assert all(("kl_trained_to_evaluated" in row) == trainer.policy.bfloat16 for row in rows)
+    if trainer.policy.bfloat16:
+        often = [{**row, "step": step} for step, row in enumerate(rows * 3, 1)]
+        rules = {finding.rule for finding in of_training(often)}
+        assert "apart: kl_trained_to_wide_base" in rules
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_killed_it_goes_on_to_the_same_bits(home, start, dtype):
+    whole_and_resumed(home, f"four-bit-killed-{dtype}", spec_of(start, dtype), 1, 2)
+
+
+def test_the_decoder_of_a_gpu_draws_what_the_other_one_draws(home, start):
+    """On a CPU, in bfloat16: both take the same weights out of 4 bits."""
+    policy = starting_policy(spec_of(start, "bfloat16"), home, lambda line: None)
+    uniforms = torch.rand(16, 12, generator=torch.Generator().manual_seed(0))
+    plan = SamplingPlan(group_size=8, max_new_tokens=12, uniforms=uniforms)
+    drawn = []
+    with policy.arithmetic(), torch.no_grad():
+        for engine in (BlockEngine(policy.model), LeanEngine(policy.model, 16)):
+            drawn.append(generate(engine, [[1, 5, 6], [1, 7]], plan, stop=(0,)))
+    first, second = (samples.batch.tokens[:, 0] for samples in drawn)
+    assert first.equal(second)
+    assert (drawn[0].log_prob[:, 0] - drawn[1].log_prob[:, 0]).abs().max() < 0.05
+
+
+def test_gradients_are_those_of_the_base_taken_out(start):
+    policy = starting_policy(spec_of(start), start, lambda line: None)
+    x = torch.randn(5, 128, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    (name, layer), *_ = four_bit_layers(policy.model)
+    assert name.endswith("base_layer")
+    weight = torch.randn(5, layer.out_features, generator=torch.Generator().manual_seed(1))
+    (found,) = torch.autograd.grad((layer(x) * weight).sum(), x)
+    assert torch.allclose(found, weight @ layer.weight, atol=1e-5)
+
+
+def test_its_weights_take_the_bytes_that_the_forecast_counts(home, start):
+    spec = spec_of(start)
+    policy = starting_policy(spec, home, lambda line: None)
+    model = policy.model
+    counted = sum(weight.nbytes for weight in model.parameters())
+    counted += sum(layer.codes.nbytes + layer.scales.nbytes for _, layer in four_bit_layers(model))
+    trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    counted += 3 * 4 * trained  # gradient and moments
+    shape = run_shape(spec)
+    foretold = held_bytes(spec, shape) + gradient_bytes(spec, shape)
+    assert counted == pytest.approx(foretold, rel=0.15)
+    wide = sum(value.numel() for value in base_weights(model).values())
+    assert whole_numbers(model) - trained == pytest.approx(wide, rel=0.1)
+
+
+def test_a_model_without_whole_blocks_is_refused(home):
+    """Rows of 32 inputs, blocks of 64 weights; of its layers only `down_proj` has 64."""
+    model = initial_policy(make_spec(), home).model.requires_grad_(False)
+    pack_base(model)
+    assert {name.rpartition(".")[2] for name, _ in four_bit_layers(model)} == {"down_proj"}
