@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rpg.config.errors import ConfigError
@@ -14,7 +15,7 @@ from rpg.config.run_spec import RunSpec
 from rpg.config.sweep_spec import load_file
 from rpg.planning.gpu_estimate import hours, machine_named, nearest_change
 from rpg.planning.model_shapes import KNOWN, TABLE, shape_and_source
-from rpg.planning.space import memory
+from rpg.planning.space import held_bytes, memory
 
 LADDER = sorted((Path(__file__).resolve().parents[2] / "configs" / "gpu").glob("*.yaml"))
 PUBLISHED = {  # billions of parameters, as the models' cards say
@@ -40,14 +41,66 @@ PUBLISHED = {  # billions of parameters, as the models' cards say
 }
 
 
+def config_of(shape, kind):
+    return AutoConfig.for_model(
+        kind,
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.hidden,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        intermediate_size=shape.intermediate,
+        tie_word_embeddings=shape.tied,
+    )
+
+
 @pytest.mark.parametrize("file", LADDER, ids=lambda path: path.stem)
 def test_each_rung_fits_its_gpu(file):
     (run,) = load_file(file, {}, lambda spec: "").runs
-    room = float(file.stem.removesuffix("gb")) * 1e9
+    room = float(file.stem.partition("gb")[0]) * 1e9
     need = memory(run.spec, room)
     assert need.most < room
     assert need.rows_at_once >= 8
     assert f"show gpu/{file.stem} --gpu " in file.read_text().splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "billions", "adapters"),
+    [
+        ("24gb-full", 1.7, False),
+        ("24gb-4bit", 8.2, True),
+        ("80gb-full", 4.0, False),
+        ("80gb-4bit", 32.8, True),
+    ],
+)
+def test_24_and_80_gb_take_the_models_that_other_trainers_put_there(name, billions, adapters):
+    (run,) = load_file(LADDER[0].with_name(f"{name}.yaml"), {}, lambda spec: "").runs
+    assert KNOWN[run.spec.model.path].parameters / 1e9 == pytest.approx(billions, rel=0.02)
+    assert (run.spec.model.lora is not None) == adapters
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-8B", "Qwen/Qwen3-32B"])
+def test_the_bytes_of_a_packed_base_are_those_of_its_layers_on_the_meta_device(name):
+    """Half a byte a weight and four bytes per 64; what is no layer of a block has two bytes."""
+    shape = KNOWN[name]
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config_of(shape, "qwen3"))
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+    packed = sum(layer.weight.numel() for layer in layers if layer is not model.lm_head)
+    wide = sum(weight.numel() for weight in model.parameters()) - packed
+    counted = packed * (0.5 + 4 / 64) + 2 * wide
+    lora = {"rank": 32, "base": "nf4"}
+    spec = resolve(
+        {
+            "model": {"type": "pretrained", "path": name, "dtype": "bfloat16", "lora": lora},
+            "algorithm": "rpg-reinforce-urkl",  # without a reference of its own
+            "backend": {"device": "cuda"},
+        },
+        "x",
+    )
+    of_adapters = shape.adapter_parameters(spec.model.lora) * (4 + 8 + 2)
+    assert held_bytes(spec, shape) - of_adapters == pytest.approx(counted, rel=1e-3)
 
 
 def test_show_says_what_fits_and_the_nearest_change_that_would(command_line, tmp_path):
@@ -104,7 +157,7 @@ def test_a_larger_share_for_vllm_draws_more_at_a_time_and_takes_fewer_hours():
     taken = []
     for share in (0.15, 0.4):
         engine = {"type": "vllm", "gpu_memory_utilization": share}
-        (run,) = load_file(LADDER[-1], {}, lambda spec: "").runs
+        (run,) = load_file(LADDER[0].with_name("80gb.yaml"), {}, lambda spec: "").runs
         data = run.spec.model_dump()
         data["model"] |= {"path": "Qwen/Qwen3-0.6B", "lora": None}
         data["rollout"] |= {"engine": engine, "max_response_tokens": 2048}
@@ -144,17 +197,7 @@ def test_sizes_in_the_table_are_those_of_the_models():
 def test_the_count_is_that_of_transformers_in_the_table_and_in_a_folder(tmp_path, kind, name):
     """A model of these sizes on the meta device has exactly as many parameters."""
     shape = KNOWN[name]
-    config = AutoConfig.for_model(
-        kind,
-        vocab_size=shape.vocabulary,
-        hidden_size=shape.hidden,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        intermediate_size=shape.intermediate,
-        tie_word_embeddings=shape.tied,
-    )
+    config = config_of(shape, kind)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     model.tie_weights()
