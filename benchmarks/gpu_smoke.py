@@ -1,29 +1,30 @@
-"""Ten minutes that say whether verl works on a GPU machine: `python benchmarks/gpu_smoke.py
---device cuda [--gpus 8]`.
+"""Whether verl and vLLM work on a GPU machine with a network: `python -m benchmarks.gpu_smoke
+[--gpus 8]`.
 
 1. `rpg doctor --backend verl`: versions, flash attention, GPUs, shared memory, disk.
-2. Three steps of Qwen3-0.6B on word problems (on a CPU: of a tiny model), with rollout correction.
-   After the first checkpoint the whole sweep is killed (SIGKILL), and the same command goes on.
+2. Three steps of Qwen3-0.6B on word problems with FSDP and vLLM (on a CPU: of a tiny model), with
+   rollout correction. After the first checkpoint the whole sweep is killed (SIGKILL), and the same
+   command goes on.
 3. Its checkpoints are evaluated on the GPUs that the training has left.
 4. Every step was counted once, numbers are finite, the first ratios are near 1, nothing is left
    running.
-5. The embedded trainer's decoding: attention reaches a fused kernel, steps are replayed as CUDA
-   graphs, and draw the same.
-6. The embedded trainer learns the chain task, is killed (SIGKILL) after its first checkpoint, and
-   goes on.
+5. Two steps of the embedded trainer with rollouts by vLLM: the KL between both is small.
+6. The model on AIME 2024, two samples a problem, by vLLM.
 
-`--only embedded` does 5 and 6 alone, which need `rpg-lab[local,orchestration]` and no model. The
-others also need its extras verl and vllm and, on a GPU, a network or the model in the hub's cache.
-Prints what held and how long it took; exit code 1 where something did not hold. `--keep` leaves the
-data folder for a look at its logs.
+Needs the extras verl and vllm. `--device cpu` does 1 to 4 with a tiny model; `--dry-run` prints the
+commands and asks the command line whether it accepts each. What needs neither a network nor these
+packages is in benchmarks/gpu_check. Prints what held and how long it took; exit code 1 where
+something did not hold. `--keep` leaves the data folder for a look at its logs.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -31,7 +32,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,6 @@ from rpg.backends.verl.driver_process import MARK
 from rpg.store import Layout
 from rpg.store.checkpoints import damaged
 from rpg.store.run_folder import RunFolder
-from rpg.store.samples import read_samples
 
 STEPS = 3
 LIMIT = 3600.0
@@ -105,51 +105,37 @@ def settings(device: str, gpus: int, model: str) -> dict[str, Any]:
     }
 
 
-def decoding(device: str, report: Callable[[bool, str], bool]) -> None:
-    """A model of four layers with random weights; without its fused kernels, attention would be an
-    error here."""
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    from rpg.models.block_decoding import BlockEngine
-    from rpg.models.decoding import SamplingPlan, generate
-
-    sizes = {
-        "num_hidden_layers": 4,
-        "hidden_size": 256,
-        "intermediate_size": 512,
-        "num_attention_heads": 8,
-        "head_dim": 64,
+def vllm_settings(model: str) -> dict[str, Any]:
+    """The embedded trainer with vLLM's rollouts: one run."""
+    return {
+        "name": "gpu-vllm",
+        "run": {
+            "task": {"type": "words", "train_problems": 500, "benchmark_problems": 16},
+            "model": {"type": "pretrained", "path": model, "dtype": "bfloat16"},
+            "algorithm": {"name": "rpg-reinforce-urkl"},
+            "training": {
+                "steps": 2,
+                "prompts_per_step": 16,
+                "mini_batch_prompts": 8,
+                "optimizer": {"type": "adamw", "learning_rate": 1e-6},
+            },
+            "rollout": {
+                "group_size": 8,
+                "max_prompt_tokens": 256,
+                "max_response_tokens": 512,
+                "engine": {"type": "vllm", "gpu_memory_utilization": 0.3},
+            },
+            "evaluation": {"every": 2, "samples_per_problem": 2, "engine": {"type": "vllm"}},
+            "backend": {"type": "local", "device": "cuda", "gradient_checkpointing": True},
+        },
     }
-    config = Qwen3Config(
-        vocab_size=512, num_key_value_heads=2, max_position_embeddings=512, **sizes
-    )
-    torch.manual_seed(0)
-    uniforms, prompts = torch.rand(32, 128), [[1, 2, 3], [4] * 20]
-    for dtype in (torch.float32, torch.bfloat16):
-        model, drawn = Qwen3ForCausalLM(config).to(device, dtype).eval(), []
-        for graphs in (device == "cuda", False):
-            engine = BlockEngine(model)
-            engine.graphs = graphs
-            fused = [
-                SDPBackend.FLASH_ATTENTION,
-                SDPBackend.EFFICIENT_ATTENTION,
-                SDPBackend.CUDNN_ATTENTION,
-            ]
-            try:
-                with sdpa_kernel(fused):
-                    plan = SamplingPlan(group_size=16, max_new_tokens=128, uniforms=uniforms)
-                    drawn.append(generate(engine, prompts, plan, stop=(0,)))
-            except RuntimeError as error:
-                report(False, f"decoding in {dtype}: {str(error).splitlines()[0]}")
-                return
-            report(
-                engine.graphs == graphs,
-                f"decoding in {dtype} with fused attention, CUDA graphs: {engine.graphs}",
-            )
-        same = drawn[0].batch.tokens.equal(drawn[1].batch.tokens)
-        report(same, f"decoding in {dtype} draws the same with and without CUDA graphs")
+
+
+def aime(home: Path, model: str) -> list[str]:
+    """Two samples of each problem of AIME 2024."""
+    sampling = ["--benchmarks", "aime24", "--k", "2", "--max-response-tokens", "4096"]
+    kind = ["--engine", "vllm", "--device", "cuda", "--dtype", "bfloat16"]
+    return rpg(home, "evaluate", model, *sampling, *kind)
 
 
 class Report:
@@ -183,44 +169,6 @@ class Watch(threading.Thread):
                 self.most = max(self.most, *map(float, shown.split()))
             except (OSError, subprocess.SubprocessError, ValueError, TypeError):
                 return
-
-
-def embedded(device: str, home: Path, report: Callable[[bool, str], bool]) -> None:
-    """A run of the chain task: its policy has to be at least twice as accurate afterwards."""
-    steps, log = 20, (home / "embedded.log").open("ab")
-    words = [
-        f"--set=backend.device={device}",
-        f"--set=training.steps={steps}",
-        "--set=evaluation.every=10",
-    ]
-    command = rpg(home, "train", "chain", "--name=embedded", *words)
-    child = subprocess.Popen(
-        command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
-    )
-    if not report(
-        until(lambda: any(run.checkpoint(10).exists() for run in runs(home, "embedded")), child),
-        "embedded: ten steps",
-    ):
-        print(f"log: {home / 'embedded.log'}", file=sys.stderr)
-        return
-    os.kill(child.pid, signal.SIGKILL)
-    child.wait()
-    again = subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-    report(
-        again.returncode == 0,
-        f"embedded: killed, and the same command went on (log: {home / 'embedded.log'})",
-    )
-    (run,) = runs(home, "embedded")
-    rows = run.read_metrics()
-    report(
-        [row["step"] for row in rows] == list(range(1, steps + 1)),
-        "embedded: every step was counted once",
-    )
-    graded = {
-        step: read_samples(run.eval_path("chain-hard", step)).to_pylist() for step in (0, steps)
-    }
-    right = {step: sum(row["correct"] for row in each) / len(each) for step, each in graded.items()}
-    report(right[steps] > 2 * right[0], f"embedded: accuracy on chain-hard by step: {right}")
 
 
 def rpg(home: Path, *words: str) -> list[str]:
@@ -257,11 +205,63 @@ def runs(home: Path, sweep: str = "gpu-smoke") -> list[RunFolder]:
     return [RunFolder(path.parent) for path in folder.glob("*/manifest.json")]
 
 
+def written(home: Path, settings: dict[str, Any]) -> Path:
+    """A sweep's file."""
+    file = home / f"{settings['name']}.yaml"
+    file.write_text(yaml.safe_dump(settings, sort_keys=False))
+    return file
+
+
+def dry_run(options: argparse.Namespace, home: Path, report: Report) -> None:
+    """Print what would be run; the command line reads every file and every option."""
+    files = [
+        written(home, settings("cuda", options.gpus, options.model)),
+        written(home, vllm_settings(options.model)),
+    ]
+    for file in files:
+        print("$", shlex.join(rpg(home, "sweep", str(file))), flush=True)
+        report(accepted("show", str(file)), f"rpg show {file.name}")
+    command = aime(home, options.model)
+    print("$", shlex.join(command), flush=True)
+    report(accepted(*command[3:], parsed_only=True), "rpg evaluate: all options are known")
+
+
+def accepted(name: str, *words: str, parsed_only: bool = False) -> bool:
+    """Whether the command line takes these words; `parsed_only`: without doing what they say."""
+    from typer.main import get_command
+
+    from rpg.cli import load
+
+    command = get_command(load()).commands[name]  # type: ignore[attr-defined]  # it is a group
+    try:
+        context = command.make_context(name, list(words))
+        if not parsed_only:
+            with redirect_stdout(io.StringIO()):
+                command.invoke(context)
+    except Exception as error:  # noqa: BLE001 (whatever a command line raises is shown)
+        print(f"{name}: {error}", file=sys.stderr)
+        return False
+    return True
+
+
+def with_vllm(options: argparse.Namespace, home: Path, report: Report) -> None:
+    """The embedded trainer's rollouts, then AIME 2024, both by vLLM."""
+    log = (home / "vllm.log").open("ab")
+    command = rpg(home, "sweep", str(written(home, vllm_settings(options.model))))
+    trained = subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    report(trained.returncode == 0, f"embedded with vLLM: two steps (log: {home / 'vllm.log'})")
+    for run in runs(home, "gpu-vllm"):
+        for row in run.read_metrics():
+            kl = row.get("kl_sampler_to_policy", math.nan)
+            said = f"step {row['step']}: KL(sampler || policy) {kl:.2g} per token, below .01"
+            report(kl < 0.01, f"{said}; {row['tokens_per_second']:.0f} tokens/s")
+    graded = subprocess.run(aime(home, options.model), capture_output=True, text=True)
+    print(graded.stdout, end="")
+    report(graded.returncode == 0, "AIME 2024, two samples a problem")
+
+
 def smoke(options: argparse.Namespace, home: Path, report: Report) -> None:
-    file = home / "gpu-smoke.yaml"
-    file.write_text(
-        yaml.safe_dump(settings(options.device, options.gpus, options.model), sort_keys=False)
-    )
+    file = written(home, settings(options.device, options.gpus, options.model))
     doctor = subprocess.run(
         rpg(home, "doctor", "--backend", "verl", str(file)), capture_output=True, text=True
     )
@@ -338,7 +338,7 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--gpus", type=int, default=1, help="of this machine (on a CPU: processes)")
     parser.add_argument("--model", default="Qwen/Qwen3-0.6B", help="on a GPU: a hub id or a folder")
-    parser.add_argument("--only", choices=("embedded",), help="without verl and vLLM")
+    parser.add_argument("--dry-run", action="store_true", help="only what would be run")
     parser.add_argument("--keep", action="store_true", help="leave the data folder")
     options = parser.parse_args()
     report, watch = Report(), Watch()
@@ -347,12 +347,14 @@ def main() -> int:
             home = Path(tempfile.mkdtemp(prefix="gpu-smoke-"))
         else:
             home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpu-smoke-")))
-        watch.start()
-        if not options.only:
+        if options.dry_run:
+            dry_run(options, home, report)
+        else:
+            watch.start()
             smoke(options, home, report)
-        decoding(options.device, report)
-        embedded(options.device, home, report)
-        watch.over.set()
+            if options.device == "cuda":
+                with_vllm(options, home, report)
+            watch.over.set()
         if options.keep:
             print(f"data folder: {home}")
     if watch.most:
