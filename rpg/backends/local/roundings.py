@@ -48,14 +48,12 @@ def export_gap(
 ) -> dict[str, float]:
     """KL(trained || exported), KL(trained || evaluated) and KL(trained || beside the wide base) per
     token on the first responses of `batch`, with their errors. The first is missing where these
-    weights are the same bits, the second in float32 arithmetic, the third without packed weights;
-    all where a GPU has no room for the model in float32.
+    weights are the same bits, the second in float32 arithmetic, the third without packed weights.
+    To be called where the model `fits_in_float32`.
 
     Our evaluation multiplies with the same rounded weights as `policy` does, by the same kernels.
     The responses are the policy's own, drawn by its rounded weights.
     """
-    if not _fits(policy):
-        return {}
     part = first_rows(batch)
     model = copy.deepcopy(policy.model).requires_grad_(False).float()
     unpack(model)
@@ -90,7 +88,7 @@ def _same_bits(weights: Weights, others: Weights) -> bool:
     return all(value.equal(others[name]) for name, value in weights.items() if name in others)
 
 
-def _fits(policy: Policy) -> bool:
+def fits_in_float32(policy: Policy) -> bool:
     """Whether a GPU has room for the model in float32 and for a pass; on a CPU it is not asked."""
     if policy.device.type != "cuda":
         return True

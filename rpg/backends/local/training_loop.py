@@ -9,6 +9,7 @@ from rpg.backends.early_end import End, end_of, record_end, recorded_end
 from rpg.backends.local import checkpoints as files
 from rpg.backends.local.checkpoints import Checkpoints
 from rpg.backends.local.rollout import Roller
+from rpg.backends.local.roundings import fits_in_float32
 from rpg.backends.local.sampler import Weights
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.progress_reporter import Reporter, step_line
@@ -57,7 +58,8 @@ def train(folder: RunFolder, home: Path, say: Say) -> None:
             if trainer.recorder is not None:
                 write_records(folder, step, trainer.recorder.rows())
             saves = step % spec.training.checkpoint_every == 0 or step in checkpoints.eval_steps
-            if saves and (trainer.policy.bfloat16 or has_packed_base(spec.model)):
+            is_rounded = trainer.policy.bfloat16 or has_packed_base(spec.model)
+            if saves and is_rounded and fits_in_float32(trainer.policy):
                 exported = checkpoints.exported(trainer.policy, trainer.optimizer.weights())
                 metrics |= trainer.export_gap(exported, _wide_base(spec, home, say))
                 del exported
