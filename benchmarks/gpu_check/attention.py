@@ -3,6 +3,7 @@ rpg.models.lean."""
 
 import inspect
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -86,7 +87,8 @@ def _varlen(size: Size) -> Attend:
     """torch.nn.attention.varlen, whose keywords differ between torch 2.10 and 2.13."""
     from torch.nn.attention.varlen import varlen_attn
 
-    known = inspect.signature(varlen_attn).parameters
+    kernel: Any = varlen_attn
+    known = inspect.signature(kernel).parameters
     causal = {"window_size": (-1, 0)} if "window_size" in known else {"is_causal": True}
     grouped = {"enable_gqa": True} if "enable_gqa" in known else {}
 
@@ -96,8 +98,7 @@ def _varlen(size: Size) -> Attend:
         if not grouped:
             k, v = (x.repeat_interleave(q.shape[2] // k.shape[2], 2) for x in (k, v))
         parts = [x.flatten(0, 1) for x in (q, k, v)]
-        out = varlen_attn(*parts, ends, ends, whole, whole, **causal, **grouped)
-        assert isinstance(out, Tensor)
+        out: Tensor = kernel(*parts, ends, ends, whole, whole, **causal, **grouped)
         return out.unflatten(0, (rows, whole))
 
     return attend
@@ -108,12 +109,12 @@ def _flex(size: Size) -> Attend:
 
     if not size.cuda:
         raise RuntimeError("a CPU has no kernel with a backward pass")
-    compiled = torch.compile(flex_attention)
+    compiled: Any = torch.compile(flex_attention)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         whole = q.shape[1]
         mask = create_block_mask(_causal, None, None, whole, whole, device=q.device)
-        parts = (x.transpose(1, 2) for x in (q, k, v))
+        parts = [x.transpose(1, 2) for x in (q, k, v)]
         out: Tensor = compiled(*parts, block_mask=mask, enable_gqa=True)
         return out.transpose(1, 2)
 

@@ -40,7 +40,7 @@ NEAR = 0.003
 
 def decoding(size: Size) -> list[Line]:
     """A slow kernel of attention would be an error here."""
-    lines = []
+    lines: list[Line] = []
     uniforms = seeds.uniforms(32, 32, "decoding")
     for dtype in (torch.float32, torch.bfloat16):
         model = random_model(size.shape, size.device).to(dtype)
