@@ -14,6 +14,9 @@ from mkdocs.structure.files import File, Files
 from benchmarks.documented import CHART, script, unpack
 from rpg.catalogue import algorithms
 from rpg.config.sweep_spec import load_sweep
+from rpg.report.publishing import of_sweep, write
+from rpg.store import Layout
+from rpg.store.database import connect
 
 ROOT = Path(__file__).resolve().parents[1]
 RENAMED = {
@@ -22,6 +25,11 @@ RENAMED = {
     "examples/README.md": "examples.md",
 }
 """File of the repository -> page, where it is not that of docs/ or of the root."""
+DEMO = "demo"
+"""The folder of the site with the page that `rpg publish` makes; benchmarks.documented.CHART links
+to it."""
+DEMO_SAMPLES = 500_000
+"""Bytes of samples that are published with it."""
 WORKER = Path(__file__).with_name("iframe-worker.js")
 PICTURE = "![The figure that make quickstart draws](docs/quickstart.png)"
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
@@ -73,12 +81,23 @@ def on_files(files: Files, config: Any) -> Files:
     files.append(File.generated(config, "paper-index.md", content=paper_index()))
     files.append(File.generated(config, "api.md", content=api()))
     with tempfile.TemporaryDirectory() as folder:
-        chart = script(unpack(Path(folder)), "quickstart")
+        layout = unpack(Path(folder))
+        chart = script(layout, "quickstart")
+        demo = published(layout, Path(folder) / "demo")
     files.append(File.generated(config, "assets/chart.js", content=chart))
+    for name, content in demo.items():
+        files.append(File.generated(config, f"{DEMO}/{name}", content=content))
     files.append(
         File.generated(config, "assets/iframe-worker.js", content=WORKER.read_text("utf-8"))
     )
     return files
+
+
+def published(layout: Layout, folder: Path) -> dict[str, str]:
+    """The files that `rpg publish quickstart` writes."""
+    with connect(layout) as db:
+        paths = write(of_sweep(layout, db, "quickstart", DEMO_SAMPLES), folder, layout)
+    return {path.name: path.read_text("utf-8") for path in paths}
 
 
 def _page(name: str) -> str:

@@ -32,7 +32,8 @@ looked at once."""
 IDLE = """([ended, ready]) => {
   const app = document.querySelector('[data-testid=stApp]');
   return app?.dataset.testScriptState === 'notRunning' && (window.ended ?? 1) > ended
-    && !document.querySelector('[data-stale=true]') && document.querySelector(ready)
+    && !document.querySelector('[data-stale=true], [data-testid=stSkeleton]')
+    && document.querySelector(ready)
     && [...document.querySelectorAll('[data-testid=stVegaLiteChart]')]
       .every(c => c.querySelector('.marks'));
 }"""

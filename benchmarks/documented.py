@@ -176,7 +176,8 @@ CHART = """<div id="chart">
 Lines: mean over three seeds; bands: 95 % intervals over seeds and problems.
 The numbers are those of <a href="results/quickstart.tar.xz">the stored results</a>;
 <code>make quickstart</code> computes them again,
-and <a href="quickstart.html">its page</a> has every panel.</small>
+<a href="demo/index.html">the page that rpg publish makes of them</a> has every panel
+and samples.</small>
 </div>
 <script src="assets/chart.js" defer></script>"""
 """What the start page has in place of the picture that README.md shows elsewhere."""

@@ -67,6 +67,7 @@ def main() -> None:
     parser.add_argument("--width", nargs="+", type=int, default=[1366])
     parser.add_argument("--scheme", nargs="+", choices=("light", "dark"), default=["light"])
     parser.add_argument("--height", type=int, default=900)
+    parser.add_argument("--timeout", type=float, default=30.0, help="seconds a page may take")
     parser.add_argument("--whole", action="store_true", help="the whole page, however long")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -85,6 +86,7 @@ def main() -> None:
                 page = browser.new_page(
                     viewport={"width": width, "height": options.height}, color_scheme=scheme
                 )
+                page.set_default_timeout(1000 * options.timeout)
                 for name in options.view:
                     path = options.out / (
                         f"{name}-{width}-{scheme}.png" if several else f"{name}.png"

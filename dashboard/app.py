@@ -46,6 +46,8 @@ STYLE = """
 /* Streamlit truncates long names in a selection. */
 .stMultiSelect [data-tag] { height: auto; max-width: 100%; }
 .stMultiSelect [data-tag] span { white-space: normal; overflow-wrap: anywhere; max-width: none; }
+/* It also cuts the fifth line of a selection in half: up to fifteen lines are shown whole. */
+.stMultiSelect :has(> [data-testid=stMultiSelectTagsContainer]) { max-height: 27rem; }
 /* A table would be as narrow as the button that opens it. */
 [data-testid=stPopoverBody]:has([data-testid=stDataFrame]) {
   width: min(70rem, 94vw); max-width: none;

@@ -16,7 +16,7 @@ from rpg.report.summary import Summary
 from rpg.report.theme import COLOURS, encodings, line_styles
 from rpg.report.verdicts import REAL
 
-LETTER = 6.2
+LETTER = 7.0
 """Pixels of a letter in a name beside its interval, about."""
 LONGEST = 34
 """Letters of such a name; a longer one is cut off, and whole in its tooltip."""

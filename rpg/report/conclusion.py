@@ -5,7 +5,7 @@ import math
 
 import pandas
 
-from rpg.report.format import accuracy, amount, interval, points, with_interval
+from rpg.report.format import accuracy, amount, interval, points, times, with_interval
 from rpg.report.selection import MEAN
 from rpg.report.spending import UNEQUAL, not_measured
 from rpg.report.summary import Summary
@@ -106,7 +106,7 @@ def _size(summary: Summary, row: pandas.Series, table: pandas.DataFrame) -> str:
         return text
     if 1 / UNEQUAL <= factor <= UNEQUAL:
         return f"{text}, for the same number of tokens"
-    text += f", for {factor:.2g} times the tokens"
+    text += f", for {times(factor)} times the tokens"
     for equal in summary.equal:
         match = equal.table[equal.table["variant"] == row["variant"]]
         if equal.axis != "tokens" or match.empty or not match.iloc[0]["verdict"]:

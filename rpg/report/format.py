@@ -53,6 +53,11 @@ def amount(value: float | None) -> str:
     return f"{value:,.1f}" if 0 < value < 10 else f"{value:,.0f}"
 
 
+def times(factor: float) -> str:
+    """How many times as much: `5`, `5.5`, `12`."""
+    return f"{factor:,.0f}" if factor >= 10 else f"{factor:.1f}".removesuffix(".0")
+
+
 def percent(share: float) -> str:
     """A share of answers, tokens or memory: `12.5 %`, `100 %`."""
     return f"{100 * share:.1f}".removesuffix(".0") + " %"

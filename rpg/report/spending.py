@@ -13,7 +13,7 @@ from rpg.next_steps import command
 from rpg.report import earlier_looks, equal_spending, problem_scores
 from rpg.report.comparison import SPENT, UNTESTED, Comparison, mean_curve
 from rpg.report.equal_spending import Around, Curve
-from rpg.report.format import amount
+from rpg.report.format import amount, times
 from rpg.report.problem_scores import Checkpoints
 from rpg.report.selection import Selection
 from rpg.report.verdicts import NOT_MEASURED, Difference
@@ -142,8 +142,8 @@ def unequal(table: pandas.DataFrame, labels: Mapping[str, str]) -> str:
             most = labels[str(values.idxmax())]
             least = labels[str(values.idxmin())]
             return (
-                f"Unequal spending: {most} has spent {factor:.1f} times as many {name} as {least} "
-                f"({amount(values.max())} and {amount(values.min())})."
+                f"Unequal spending: {most} has spent {times(factor)} times as many {name} as "
+                f"{least} ({amount(values.max())} and {amount(values.min())})."
             )
     return ""
 

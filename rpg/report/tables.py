@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
+import pandas
 from pylatexenc.latexencode import RULE_DICT, UnicodeToLatexConversionRule, UnicodeToLatexEncoder
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
@@ -79,7 +80,7 @@ def main_table(summary: Summary) -> Grid:
     """Mean accuracy (or the only benchmark's): first, last, best, and the difference to the
     baseline."""
     name = summary.headline
-    data = summary.table[summary.table["benchmark"] == name]
+    data = by_result(summary, name)
     steps = set(data["first_step"])
     header = [
         "Variant",
@@ -104,12 +105,27 @@ def main_table(summary: Summary) -> Grid:
     return Grid("Mean accuracy" if name == MEAN else f"Accuracy on {name}", header, rows)
 
 
+def by_result(summary: Summary, benchmark: str) -> pandas.DataFrame:
+    """The rows of a benchmark, the highest accuracy at the last checkpoint first."""
+    data = summary.table[summary.table["benchmark"] == benchmark]
+    return data.sort_values("last", ascending=False, kind="stable")
+
+
+def variants_by_result(summary: Summary) -> list[str]:
+    """The variants with a number, in the order of the main table; those that lack a benchmark
+    last."""
+    ordered = by_result(summary, summary.headline)["variant"].tolist()
+    present = set(summary.table["variant"])
+    others = [name for name in summary.variants if name in present and name not in ordered]
+    return ordered + others
+
+
 def collapse_table(summary: Summary) -> Grid | None:
     """The share of collapsed seeds, and the differences with and without them; None if no seed
     collapsed."""
     if not summary.collapses:
         return None
-    data = summary.table[summary.table["benchmark"] == summary.headline]
+    data = by_result(summary, summary.headline)
     header = ["Variant", "Collapsed", "Share", POINTS, "Verdict", "Without", "Verdict without"]
     rows = []
     for row in data.itertuples():
@@ -137,7 +153,7 @@ def benchmark_table(summary: Summary) -> Grid | None:
     names = [*summary.benchmarks, MEAN]
     header = ["Variant"] + [f"{name} {kind}" for name in names for kind in ("last", "best")]
     columns = []
-    shown = [variant for variant in summary.variants if (summary.table["variant"] == variant).any()]
+    shown = variants_by_result(summary)
     for name in names:
         data = summary.table[summary.table["benchmark"] == name].set_index("variant").reindex(shown)
         leads = data["leads"].eq(True).tolist()
@@ -152,7 +168,8 @@ def benchmark_table(summary: Summary) -> Grid | None:
 
 def spending_table(summary: Summary) -> Grid | None:
     """What each variant had spent at its last checkpoint; None if nobody knows."""
-    each = summary.table.drop_duplicates("variant")
+    each = summary.table.drop_duplicates("variant").set_index("variant")
+    each = each.loc[variants_by_result(summary)]
     names = [name for name in SPENT if each[name].notna().any()]
     header = ["Variant", "Steps", *(name.capitalize() for name in names)]
     amounts = each[names].map(amount).assign(step=each["step"].map(str), label=each["label"])
@@ -172,7 +189,8 @@ def equal_table(summary: Summary, equal: Equal) -> Grid:
     """Accuracy and differences where all variants have spent the same."""
     header = ["Variant", "Seeds", "Accuracy", POINTS, "p", "Verdict"]
     rows = []
-    for row in equal.table.itertuples():
+    ordered = equal.table.sort_values("accuracy", ascending=False, kind="stable")
+    for row in ordered.itertuples():
         cells = [Cell(row.label), Cell(str(row.seeds)), Cell(accuracy(row.accuracy))]
         rows.append(cells + _difference(summary, row, row.low, row.high))
     title = f"At {amount(equal.budget)} {equal.axis} each, interpolated between checkpoints"

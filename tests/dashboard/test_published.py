@@ -74,6 +74,18 @@ def test_a_dark_window_has_a_dark_page_which_is_printed_on_white(page):
     assert page.evaluate(background) == "rgb(255, 255, 255)"
 
 
+def test_a_phone_shows_every_column_with_its_name_and_the_verdict_second(page):
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    row = page.locator("table").first.locator("tbody tr", has_text="DAPO").first
+    cells = row.locator("td")
+    places = [cell.bounding_box() for cell in cells.all() if cell.is_visible()]
+    assert all(place["x"] >= 0 and place["x"] + place["width"] <= 390 for place in places)
+    verdict = row.locator("td[data-column=Verdict]").bounding_box()
+    assert verdict["y"] == sorted(place["y"] for place in places)[1]
+    named = "getComputedStyle(arguments[0], '::before').content"
+    assert cells.nth(1).evaluate(f"(...arguments) => {named}") == '"Seeds"'
+
+
 def test_samples_are_found_compared_and_linked(page):
     page.get_by_text("Samples: ").click()
     page.locator("#rows tr").first.wait_for()
