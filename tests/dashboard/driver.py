@@ -6,6 +6,7 @@ pytest.importorskip("streamlit")
 from streamlit.testing.v1 import AppTest
 
 from benchmarks.synthetic import Shape
+from rpg.store import atomic_write_json
 from tests.places import ROOT
 from tests.waiting import HANG
 
@@ -40,3 +41,23 @@ def panels(app):
 def markup(app):
     """All HTML of the page (tables and legends)."""
     return "".join(element.proto.body for element in app.get("html"))
+
+
+def a_night(layout, day, reward, **more):
+    """A night of the shipped set in the data folder."""
+    digest = {"spec": "s", "steps": [1], "weights": "w", "samples": {}}
+    digest["metrics"] = {"reward": f"{reward:08.4f}"}
+    record = {
+        "night": f"2026-01-{day:02d}-0123abcd",
+        "started": 1.7e9 + 86400 * day,
+        "revision": "f" * 40,
+        "code": "c",
+        "environment": {},
+        "values": {"chain / grpo / reward": reward},
+        "spread": {"chain / grpo / reward": 0.01},
+        "digests": {"chain / grpo / seed 0": digest},
+        "failed": {},
+        "bits": False,
+        "said": "bits are the same",
+    }
+    atomic_write_json(layout.home / "nightly" / f"{record['night']}.json", record | more)

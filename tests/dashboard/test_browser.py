@@ -19,7 +19,7 @@ from rpg.report.summary import summarise
 from rpg.store.database import KEEP, build, connect
 from rpg.store.notes import change, place, read_marks
 from rpg.store.run_writer import append_metrics
-from tests.dashboard.driver import PAGES
+from tests.dashboard.driver import PAGES, a_night
 from tests.waiting import HANG
 
 MISSING = "playwright is not installed (pip install playwright)"
@@ -47,6 +47,8 @@ def layout(tmp_path_factory):
     write_sweep(home, "wide", CLIPS, (0,), SHAPE)
     write_sweep(home, "hostile", ("grpo", HOSTILE), (0, 1), SHAPE)
     synthetic_study.write(home, question=HOSTILE, trials=4, seeds=3, shape=STUDY, stop_after=17)
+    for day, reward in ((1, 0.5), (2, 0.5), (3, 0.5), (4, 0.9)):
+        a_night(layout, day, reward)
     build(layout)
     return layout
 
@@ -129,7 +131,7 @@ def test_navigation_keeps_the_selection(page, address):
     page.goto(f"{address}/table?sweep=hostile")
     settled(page)
     page.locator("table.rpg").first.wait_for()
-    assert [name for name, *_ in cells(page)] == ["GRPO", HOSTILE]
+    assert {name for name, *_ in cells(page)} == {"GRPO", HOSTILE}
     places = {
         "Why": "/why",
         "Paper": "/paper",
@@ -154,9 +156,8 @@ def test_the_table_says_what_the_database_says(page, address, layout):
         other = summarise(db, "demo", baseline="dapo").table
     assert cells(page) == lines(expected)
     pick(page, "Baseline", "DAPO")
-    page.wait_for_function(
-        "document.querySelector('table.rpg tbody tr').innerText.includes('DAPO')"
-    )
+    rows = page.locator("table.rpg").first.locator("tr", has_text="DAPO")
+    rows.filter(has_text="baseline").wait_for()
     assert cells(page) == lines(other)
     link = page.url
     assert "baseline=DAPO" in link
@@ -181,11 +182,36 @@ def rows_of_table(tab):
 
 
 def lines(table):
-    mean = table[table["benchmark"] == "mean"]
+    mean = table[table["benchmark"] == "mean"].sort_values("last", ascending=False, kind="stable")
     return [
         (row.label, with_interval(row.last, row.low, row.high), row.verdict)
         for row in mean.itertuples()
     ]
+
+
+QUESTIONS = {
+    "which is better?": ([], "[data-testid=stHtml]", "GRPO"),
+    "is it real?": (["Compare", "Table"], "table.rpg", "Verdict"),
+    "what did it cost?": (["Spent, mean over seeds"], "table.rpg", "Tokens"),
+    "show me where it fails": (["Samples"], "[data-testid=stMain]", "extracted "),
+    "what changed last night?": (["Nights"], "[data-testid=stMain]", "0.5 before, 0.9 tonight"),
+}
+"""Question -> what is clicked on the first page, and where the answer stands then."""
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_five_questions_take_two_clicks_at_most(page, address, question):
+    clicks, place, answer = QUESTIONS[question]
+    page.goto(address)
+    settled(page)
+    for name in clicks:
+        link = page.get_by_role("link", name=name, exact=True)
+        link.or_(page.locator("summary", has_text=name)).first.click()
+        settled(page)
+    shown = page.locator(place).filter(has_text=answer).first
+    shown.wait_for()
+    assert shown.is_visible()
+    assert len(clicks) <= 2
 
 
 @pytest.mark.system

@@ -8,12 +8,11 @@ import pytest
 from benchmarks import synthetic_study
 from benchmarks.synthetic import Shape, write_run
 from rpg.metrics import METRICS
-from rpg.store import atomic_write_json
 from rpg.store.database import build, connect
 from rpg.store.run_writer import append_metrics, claim_run, write_done, write_failed, write_waiting
 from rpg.store.samples import read_eval, write_samples
 from rpg.study import study_report
-from tests.dashboard.driver import HOSTILE, SHAPE, markup, show, texts
+from tests.dashboard.driver import HOSTILE, SHAPE, a_night, markup, show, texts
 
 
 def by_run(app):
@@ -101,25 +100,6 @@ def test_evaluations_by_hand_stand_beside_those_of_sweeps(demo):
     of_run = both[(both["model"] == "demo/grpo-seed0/step-000006") & (both["benchmark"] == "easy")]
     assert of_run["accuracy"].tolist() == pytest.approx([row["accuracy"]])
     assert of_run["origin"].tolist() == ["sweep"]
-
-
-def a_night(layout, day, reward, **more):
-    digest = {"spec": "s", "steps": [1], "weights": "w", "samples": {}}
-    digest["metrics"] = {"reward": f"{reward:08.4f}"}
-    record = {
-        "night": f"2026-01-{day:02d}-0123abcd",
-        "started": 1.7e9 + 86400 * day,
-        "revision": "f" * 40,
-        "code": "c",
-        "environment": {},
-        "values": {"chain / grpo / reward": reward},
-        "spread": {"chain / grpo / reward": 0.01},
-        "digests": {"chain / grpo / seed 0": digest},
-        "failed": {},
-        "bits": False,
-        "said": "bits are the same",
-    }
-    atomic_write_json(layout.home / "nightly" / f"{record['night']}.json", record | more)
 
 
 def test_nightly_runs_show_what_changed_who_accepted_it_and_the_bands(demo):
