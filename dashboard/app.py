@@ -17,6 +17,7 @@ sys.path.insert(
 )  # Streamlit adds only the folder of this file
 
 from dashboard.view import freeze_imports, with_results
+from dashboard.widgets import dark
 
 # A page of the navigation -> its sections: name in the address -> title. The function `page` of
 # dashboard/<name>_page.py draws a section. (A comment, since Streamlit shows strings that stand
@@ -55,13 +56,18 @@ STYLE = """
 @media (max-width: 640px) { .stMainBlockContainer { padding-left: .8rem; padding-right: .8rem; } }
 """
 
+STYLE_ON_DARK = """
+/* The colour of a selection, on which white can be read, is too dark for text on a dark page. */
+.stButtonGroup button[kind=segmented_controlActive] p { color: #7CB7FF; }
+"""
+
 
 def main() -> None:
     names = [name for sections in SECTIONS.values() for name in sections]
     drawn_by = {name: import_module(f"dashboard.{name}_page").page for name in names}
     freeze_imports()
     st.set_page_config(layout="wide", initial_sidebar_state="auto")
-    st.html(f"<style>{STYLE}</style>")
+    st.html(f"<style>{STYLE}{STYLE_ON_DARK if dark() else ''}</style>")
     requested = urlsplit(st.context.url or "").path.rpartition("/")[2]
     pages = {}
     for title, sections in SECTIONS.items():

@@ -52,4 +52,4 @@ def test_streamlit_knows_all_of_them_and_keeps_them(tmp_path):
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    assert run.stdout.split() == ["#0072B2", "#2A7FB8", "none"]
+    assert run.stdout.split() == ["#0072B2", "#2577AD", "none"]
