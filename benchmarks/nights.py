@@ -1,15 +1,17 @@
 """Does a night see a planted fault, whether or not the environment has changed, and is it silent
 when nothing is wrong?
 
-    python -m benchmarks.nights [--unchanged 30] [--load 2] [--only NAME ...] [--operators 0]
+    python -m benchmarks.nights [--unchanged 30] [--load 2] [--only NAME ...]
+        [--operators 0] [--seed 1]
 
 Plants the standing mutants one after another in a checkout (a sign, a bound, a test, a view, a
 stale reference ...), commits each, runs a night and says what it said: beside a night of the same
 environment, and beside one of another version of NumPy, where it runs the settled commit again.
 Then twelve harmless changes, and as many nights of unchanged code, each under another code version,
 while `--load` processes keep the cores busy. `--operators` plants that many faults of
-benchmarks.mutants, too, of which many compute the same. Exit code 1 when fewer than 50 of 53 are
-seen (48 in another environment), or when a night is red without a fault.
+benchmarks.mutants, too, of which many compute the same; another `--seed` draws others. Exit code 1
+when fewer than 50 of 53 are seen (48 in another environment), or when a night is red without a
+fault.
 
 Night, numbers, digests, comparison, git and source are real. The set is configs/nightly's losses,
 optimizers and lives, and its trainings run one after the other in the night's own process, a fork
@@ -317,11 +319,11 @@ def try_unchanged(checkout: Checkout, count: int, load: int) -> int:
     return alarms
 
 
-def by_operators(count: int) -> list[dict[str, str]]:
-    """Faults of benchmarks.mutants, as whole files."""
+def by_operators(count: int, seed: int) -> list[dict[str, str]]:
+    """Faults of benchmarks.mutants, as whole files; the seed says which."""
     chosen: list[dict[str, str]] = []
     for room, share in quotas(count, list(ROOMS)).items() if count else ():
-        for mutant in choose(room, share, 1):
+        for mutant in choose(room, share, seed):
             source = (ROOT / mutant.file).read_text()
             name = f"{mutant.file}:{mutant.line} {mutant.original} -> {mutant.replacement}"
             chosen.append(
@@ -347,6 +349,7 @@ def main() -> int:
     parser.add_argument(
         "--operators", type=int, default=0, help="as many faults of benchmarks.mutants, too"
     )
+    parser.add_argument("--seed", type=int, default=1, help="which faults of benchmarks.mutants")
     options = parser.parse_args()
     os.environ |= {
         "OMP_NUM_THREADS": "1",
@@ -371,7 +374,7 @@ def main() -> int:
         rows: dict[str, list[tuple[bool, bool, bool]]] = {}
         for kind, listed in (
             ("standing mutants", standing),
-            ("faults by operators", by_operators(options.operators)),
+            ("faults by operators", by_operators(options.operators, options.seed)),
         ):
             for fault in listed:
                 plant(checkout.tree, fault)
