@@ -172,14 +172,11 @@ def killed_at(point: Point, folder: Folder, truth: dict[str, Any]) -> Outcome:
     """Kill a sweep there and run it again."""
     killed = folder.sweep(point)
     was_killed = killed.returncode == -signal.SIGKILL
-    if not was_killed and killed.returncode != 0:
-        said = (killed.stdout + killed.stderr)[-600:]
-        return Outcome(f"the sweep ended with {killed.returncode}: {said}", True, was_killed)
-    if was_killed:
+    if killed.returncode != 0:
         again = folder.sweep()
         if again.returncode != 0:
             said = (again.stdout + again.stderr)[-600:]
-            return Outcome(f"the rerun ended with {again.returncode}: {said}", is_wrong=True)
+            return Outcome(f"the rerun ended with {again.returncode}: {said}", True, was_killed)
 
     now = results(folder.home)
     wrong = [name for name in truth if now[name] != truth[name]]
