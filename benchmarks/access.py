@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -62,7 +62,9 @@ def _finding(page: Page, violation: Mapping[str, Any], node: Mapping[str, Any]) 
     return Finding(violation["id"], violation["impact"], element, is_ours, message)
 
 
-def look(browser: Browser, address: str, sweep: str, width: int, scheme: str) -> list[Finding]:
+def look(
+    browser: Browser, address: str, sweep: str, width: int, scheme: Literal["light", "dark"]
+) -> list[Finding]:
     """Print what axe finds on every page, and return it."""
     found = []
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)

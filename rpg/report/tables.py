@@ -114,7 +114,7 @@ def by_result(summary: Summary, benchmark: str) -> pandas.DataFrame:
 def variants_by_result(summary: Summary) -> list[str]:
     """The variants with a number, in the order of the main table; those that lack a benchmark
     last."""
-    ordered = by_result(summary, summary.headline)["variant"].tolist()
+    ordered = list(map(str, by_result(summary, summary.headline)["variant"]))
     present = set(summary.table["variant"])
     others = [name for name in summary.variants if name in present and name not in ordered]
     return ordered + others
