@@ -21,6 +21,7 @@ from rpg.auditing.moments import (
 from rpg.auditing.worlds import World
 from rpg.catalogue import (
     DIVERGENCES,
+    AdvantageKL,
     Algorithm,
     DistributionKL,
     RewardKL,
@@ -74,6 +75,8 @@ class Subject:
     rewarded: bool = True  # False: distillation, whose advantages have no reward
     whole: DistributionKL | None = None
     """A KL between whole distributions, beta times which is part of the loss."""
+    centred: bool = False
+    """Whether the loss reads KL(policy || reference) between whole distributions, a constant."""
 
     @property
     def losses(self) -> list[LossFunction]:
@@ -107,6 +110,11 @@ class Scene:
             else -subject.beta * _whole(subject.whole, world, logits, ref)
         )
         inputs = inputs_of(world, logits, ref, subject.advantages(world, ref))
+        if subject.centred:
+            of_state = distribution_kl(
+                DistributionKL(), logits.log_softmax(-1), ref.log_softmax(-1)
+            )
+            inputs["token_kl"] = of_state[world.states]
         return cls(world, drift, logits, inputs, scale, beside)
 
     def ratio(self) -> Tensor:
@@ -141,6 +149,8 @@ def from_algorithm(algo: Algorithm, beta: float | None = None, name: str | None 
     algo = algo.model_copy(
         update={"positive_lm_loss": 0.0}
     )  # beside the loss, and no policy gradient
+    if algo.loss_agg_mode == "prompt-mean":  # all responses of the audit have the same length
+        algo = algo.model_copy(update={"loss_agg_mode": "token-mean"})
     if beta is not None and algo.kl.type != "none":
         algo = algo.model_copy(update={"beta": beta})
     bare = algo.model_copy(update={"clip": None, "mask": None, "drift_penalty": 0.0})
@@ -159,6 +169,7 @@ def from_algorithm(algo: Algorithm, beta: float | None = None, name: str | None 
         advantages=partial(_advantages, algo),
         rewarded=algo.rewarded,
         whole=kl if isinstance(kl, DistributionKL) and algo.beta else None,
+        centred=isinstance(kl, AdvantageKL) and algo.reads_distributions,
     )
 
 

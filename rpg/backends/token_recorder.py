@@ -110,6 +110,7 @@ def token_values(
         advantages=inputs.advantages,
         response_mask=inputs.response_mask,
         ref_log_prob=inputs.ref_log_prob,
+        token_kl=token_kl,
     )
     reference = inputs.ref_log_prob
     values = {

@@ -24,6 +24,8 @@ from rpg.catalogue.components import Reference as Reference
 from rpg.catalogue.components import RejectedSamples as RejectedSamples
 from rpg.catalogue.components import RewardKL as RewardKL
 from rpg.catalogue.components import RolloutCorrection as RolloutCorrection
+from rpg.catalogue.components import SecondMoment as SecondMoment
+from rpg.catalogue.components import TowardsTarget as TowardsTarget
 from rpg.catalogue.components import TruncatedWeights as TruncatedWeights
 from rpg.catalogue.divergences import DIVERGENCES as DIVERGENCES
 from rpg.catalogue.divergences import Divergence as Divergence

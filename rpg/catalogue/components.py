@@ -17,7 +17,9 @@ RatioLevel = Literal["token", "prefix", "sequence"]
 _MEANS_OF_RESPONSES = Literal[
     "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
 ]
-AggregationMode = Literal["token-mean", _MEANS_OF_RESPONSES]
+AggregationMode = Literal["token-mean", _MEANS_OF_RESPONSES, "prompt-mean"]
+"""verl's names, and prompt-mean: the mean over the tokens of all responses to a prompt, then over
+prompts (ScaleRL, arXiv 2510.13786)."""
 
 
 _NUMBER = re.compile(r"(?!.*\bbool\b).*\b(int|float)\b")
@@ -92,11 +94,27 @@ class AdvantageKL(Frozen):
     """-beta * k(ref, policy) is added to the advantage of the same token, a constant for the
     gradient, at the policy of the samples (tinker-cookbook, slime's use_opd) or the trained one
     (prime-rl's and NeMo-RL's distillation).
+
+    `to_go`: the sum of k from the token to the end of its response, after rewards were normalised
+    (FRPO, arXiv 2601.10201). `centred`: k less what is expected of it at the token, the KL between
+    the whole next-token distributions, a baseline that changes no expectation (vOPD, arXiv
+    2605.07865, eq. 9 to 15).
     """
 
     type: Literal["advantage"] = "advantage"
     estimator: Estimator = "k1"
     at: Literal["old", "current"] = "old"
+    to_go: bool = False
+    centred: bool = False
+
+    @model_validator(mode="after")
+    def _centred_by_what_is_expected(self) -> Self:
+        if self.centred and (self.estimator != "k1" or self.at != "current" or self.to_go):
+            raise ValueError(
+                "centred subtracts the KL of the trained policy, which k1 of a token estimates; "
+                "accepted: estimator k1, at current, to_go false"
+            )
+        return self
 
 
 class DistributionKL(Frozen):
@@ -174,12 +192,15 @@ class GammaGate(Frozen):
 class QuadraticGate(Frozen):
     """A quadratic penalty |A| p (w - 1)^2 / (2 epsilon) beside w A, in place of a clip; p is the
     old probability of the token (DRPO, arXiv 2606.09821), or 1 without `by_probability` (SPO, arXiv
-    2401.16025).
+    2401.16025). Without `by_advantage` the factor |A| is 1: with neither, the penalty is the
+    variance of the ratio, times a multiplier 1 / (2 epsilon) that stays as it is (R2VPO's primal
+    step, arXiv 2605.26784).
     """
 
     type: Literal["quadratic"] = "quadratic"
     epsilon: float = Field(default=12.5, gt=0)
     by_probability: bool = True
+    by_advantage: bool = True
 
 
 Gate = Annotated[SigmoidGate | GammaGate | QuadraticGate, _BY_TYPE, _NAMED]
@@ -296,6 +317,18 @@ class OverMean(Frozen):
     floor: float = -1.0
 
 
+class TowardsTarget(Frozen):
+    """The group's size times q - p, where p are the probabilities of the group's responses under
+    the trained policy, normalised over the group, and q, in proportion to p_old exp(u /
+    temperature), is the target; u is the reward less its group's mean, over the group's standard
+    deviation (n). The gradient of -log pi is then that of the cross-entropy between q and p (TPO,
+    arXiv 2604.06159). It changes with every optimizer step, as p does.
+    """
+
+    type: Literal["target"] = "target"
+    temperature: float = Field(default=1.0, gt=0)
+
+
 class LeaveOneOut(Frozen):
     """Reward minus the mean of the *other* responses of its group (RLOO)."""
 
@@ -346,7 +379,7 @@ class RawReward(Frozen):
 
 
 _OfGroup = GroupAdvantage | BestOfGroup | OverMean | LeaveOneOut | GroupThenBatch
-Advantage = Annotated[_OfGroup | BatchAdvantage | GAE | RawReward, _BY_TYPE, _NAMED]
+Advantage = Annotated[_OfGroup | TowardsTarget | BatchAdvantage | GAE | RawReward, _BY_TYPE, _NAMED]
 
 
 class Overlong(Frozen):
@@ -413,8 +446,19 @@ class RejectedSamples(Frozen):
     high: float = Field(default=2.0, gt=0)
 
 
+class SecondMoment(Frozen):
+    """As `ignore`, and the loss is weighted by old / sampler, without the tokens with the largest
+    log² of it: as many as it takes to bring the mean of log² over the others below `high` (M2PO,
+    arXiv 2510.01161). One token always stays. The tokens of a whole rollout are judged together.
+    """
+
+    type: Literal["second_moment"] = "second_moment"
+    high: float = Field(default=0.04, gt=0)
+
+
+_Weighted = TruncatedWeights | MaskedWeights | SecondMoment
 RolloutCorrection = Annotated[
-    ExactRatio | IgnoreSampler | TruncatedWeights | MaskedWeights | RejectedSamples,
+    ExactRatio | IgnoreSampler | _Weighted | RejectedSamples,
     _BY_TYPE,
     _NAMED,
 ]

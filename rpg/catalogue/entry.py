@@ -108,6 +108,7 @@ class Algorithm(Frozen):
         self._check_bounds()
         self._check_gradient_of_clip()
         self._check_divergence()
+        self._check_target()
         return self
 
     def _check_place_of_kl(self) -> None:
@@ -116,6 +117,12 @@ class Algorithm(Frozen):
         if self.kl.type == "distribution" and self.reference.type == "old":
             raise ValueError(
                 "kl of type distribution is zero with reference old; accepted: "
+                "every_k, kl_above, ema, fixed, model"
+            )
+
+        if getattr(self.kl, "centred", False) and self.reference.type == "old":
+            raise ValueError(
+                "a centred kl is zero on average with reference old; accepted: "
                 "every_k, kl_above, ema, fixed, model"
             )
 
@@ -176,6 +183,14 @@ class Algorithm(Frozen):
                 "whose KL is inside the advantage"
             )
 
+    def _check_target(self) -> None:
+        """Advantages towards a target are those of the policy as it is, without a ratio."""
+        if self.advantage.type == "target" and self.surrogate != "policy_gradient":
+            raise ValueError(
+                "advantage target is the gradient of a cross-entropy for surrogate policy_gradient "
+                f"only; {self.surrogate} multiplies it by a ratio or clips it"
+            )
+
     def _check_gradient_of_clip(self) -> None:
         if self.clip is None or self.clip.gradient == "exact":
             return
@@ -214,6 +229,12 @@ class Algorithm(Frozen):
     def needs_reference(self) -> bool:
         """True when the loss or the reward reads a `ref_log_prob` that is not `old_log_prob`."""
         return self.kl.type != "none" and self.beta > 0 and self.reference.type != "old"
+
+    @property
+    def reads_distributions(self) -> bool:
+        """Whether the loss reads whole next-token distributions of policy and reference."""
+        whole = self.kl.type == "distribution" or getattr(self.kl, "centred", False)
+        return whole and self.beta > 0
 
     @property
     def teacher_path(self) -> str | None:

@@ -135,10 +135,10 @@ class RunSpec(Section):
                 "a checkpoint of a run for example, or the name of a model"
             )
         restricted = self._restricted()
-        if self.algorithm.kl.type == "distribution" and restricted:
+        if self.algorithm.reads_distributions and restricted:
             raise ValueError(
-                f"rollout.{restricted[0]}: kl of type distribution compares whole distributions, "
-                "and only part of the policy's can be sampled; accepted: "
+                f"rollout.{restricted[0]}: kl of type {self.algorithm.kl.type} compares whole "
+                "distributions, and only part of the policy's can be sampled; accepted: "
                 "top_p 1.0, top_k null, min_p 0.0, min_response_tokens 0"
             )
 
@@ -208,11 +208,24 @@ class RunSpec(Section):
                 "reference with the policy's own model; accepted: fixed, or model.lora null, "
                 f"{remedy}"
             )
-        if self.algorithm.kl.type == "distribution":
+        if self.algorithm.reads_distributions:
             raise ValueError(
-                f"algorithm.kl distribution: backend {name} passes on log-probabilities of the "
-                "sampled tokens only, not of the whole vocabulary; accepted: none, objective, "
-                f"loss, reward, advantage, {remedy}"
+                f"algorithm.kl {self.algorithm.kl.type}: backend {name} passes on "
+                "log-probabilities of the sampled tokens only, not of the whole vocabulary; "
+                f"accepted: none, objective, loss, reward, advantage, {remedy}"
+            )
+        if self.algorithm.loss_agg_mode == "prompt-mean":
+            raise ValueError(
+                f"algorithm.loss_agg_mode prompt-mean: the loss of backend {name} does not see "
+                "which responses belong to a prompt; accepted: token-mean, seq-mean-token-sum, "
+                f"seq-mean-token-mean, seq-mean-token-sum-norm, {remedy}"
+            )
+        if self.algorithm.advantage.type == "target" and self.training.updates_per_step > 1:
+            raise ValueError(
+                f"algorithm.advantage target: it follows the policy, and backend {name} computes "
+                f"advantages once per rollout; here it takes {self.training.updates_per_step} "
+                "optimizer steps; accepted: mini_batch_prompts as prompts_per_step and 1 epoch, "
+                f"{remedy}"
             )
         self._check_sampling_of_other_backend()
         has_turns = isinstance(self.task, EnvironmentTask)

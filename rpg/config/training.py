@@ -163,8 +163,8 @@ class Sampler(Section):
     """The copy of the policy that draws samples, to study the mismatch between a cheap sampler and
     the trainer."""
 
-    dtype: Literal["same", "bfloat16", "int8"] = "same"
-    """Precision of the copy's weights: bfloat16, or int8 with one scale per row of a matrix. The
+    dtype: Literal["same", "bfloat16", "float16", "int8"] = "same"
+    """Precision of the copy's weights: bfloat16, float16, or int8 with one scale per row. The
     arithmetic is that of the policy, so the copy's log-probabilities are known exactly."""
 
 

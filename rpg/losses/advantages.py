@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rpg.catalogue import GAE, Advantage, Algorithm, RewardKL
+from rpg.catalogue import GAE, Advantage, Algorithm, RewardKL, TowardsTarget
 from rpg.losses.aggregation import Counts, aggregate
 from rpg.losses.kl_terms import estimator
 
@@ -27,6 +27,7 @@ def advantages(
     old_log_prob: Tensor | None = None,
     ref_log_prob: Tensor | None = None,
     values: Tensor | None = None,
+    log_prob: Tensor | None = None,
 ) -> Tensor:
     """Advantages of `algo`, (B, T), zero where masked; float64 for float64 rewards, float32
     otherwise.
@@ -34,12 +35,19 @@ def advantages(
     rewards (B,): one per response. group (B,): integers, equal for responses to the same prompt.
     response_mask (B, T): non-zero where a token counts. old_log_prob and ref_log_prob (B, T) are
     read when `algo.kl` is of type reward (ref_log_prob=None only where the reference is `old`: that
-    KL is zero); values (B, T) by gae only. A group of one response, or of equal rewards, has
-    advantage zero exactly; a warning says so where every group is one response. Raises TypeError
-    for what is no tensor or no algorithm, ValueError for wrong shapes, FloatingPointError for
-    rewards that are not finite.
+    KL is zero), old_log_prob also by advantage target, with log_prob (B, T), that of the policy at
+    this optimizer step (None: still the old one); values (B, T) by gae only. A group of one
+    response, or of equal rewards, has advantage zero exactly (towards a target: until the policy
+    moves); a warning says so where every group is one response. Raises TypeError for what is no
+    tensor or no algorithm, ValueError for wrong shapes, FloatingPointError for rewards that are not
+    finite.
     """
-    optional = {"old_log_prob": old_log_prob, "ref_log_prob": ref_log_prob, "values": values}
+    optional = {
+        "old_log_prob": old_log_prob,
+        "ref_log_prob": ref_log_prob,
+        "values": values,
+        "log_prob": log_prob,
+    }
     require_types(
         algo, {"rewards": rewards, "group": group, "response_mask": response_mask, **optional}
     )
@@ -59,6 +67,13 @@ def advantages(
         elif kind.type == "batch":  # the outcome comes with the last token, the KL with each
             result = reward[:, None] - penalty.flip(-1).cumsum(-1).flip(-1)
             result = _whiten(result, mask, scale=kind.std)
+        elif isinstance(kind, TowardsTarget):
+            if old_log_prob is None:
+                raise ValueError(f"old_log_prob: {algo.name} has advantage target, and needs it")
+            old = _of_responses(old_log_prob, mask)
+            now = old if log_prob is None else _of_responses(log_prob, mask)
+            result = _towards_target(kind, reward - penalty.sum(-1), group, old, now)
+            result = result[:, None].expand(mask.shape)
         else:
             result = _per_response(kind, reward - penalty.sum(-1), group, mask.sum(-1))
             result = result[:, None].expand(mask.shape)
@@ -215,6 +230,34 @@ def _per_response(kind: Advantage, reward: Tensor, group: Tensor, lengths: Tenso
         result = result * (len(reward) / differs.sum().clamp(min=1))
 
     return torch.where(differs, result, 0)  # rounding must not turn equal rewards into advantages
+
+
+def _of_responses(log_prob: Tensor, mask: Tensor) -> Tensor:
+    """Log-probabilities of whole responses, (B,)."""
+    return torch.where(mask, log_prob.double(), 0).sum(-1)
+
+
+def _towards_target(
+    kind: TowardsTarget, reward: Tensor, group: Tensor, old: Tensor, now: Tensor
+) -> Tensor:
+    """The group's size times (q - p) of catalogue.TowardsTarget, (B,); `old` and `now` (B,) are
+    log-probabilities of responses."""
+    ids, index = torch.unique(group, return_inverse=True)
+    zeros = reward.new_zeros(len(ids))
+    size = zeros.index_add(0, index, torch.ones_like(reward))
+    centred = reward - (zeros.index_add(0, index, reward) / size)[index]
+    deviation = (zeros.index_add(0, index, centred**2) / size).sqrt()
+    # As in its code: equal rewards, up to rounding, tilt nothing.
+    score = torch.where(deviation > EPSILON, 1 / deviation, 0)[index] * centred
+    target = _softmax_of_groups(old + score / kind.temperature, index, zeros)
+    return size[index] * (target - _softmax_of_groups(now, index, zeros))
+
+
+def _softmax_of_groups(logits: Tensor, index: Tensor, zeros: Tensor) -> Tensor:
+    """(B,) normalised over each group; `zeros` has an entry per group."""
+    highest = zeros.scatter_reduce(0, index, logits, "amax", include_self=False)
+    weights = (logits - highest[index]).exp()
+    return weights / zeros.index_add(0, index, weights)[index]
 
 
 def _whiten(values: Tensor, mask: Tensor, scale: bool) -> Tensor:

@@ -15,7 +15,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from rpg.catalogue import Algorithm, RejectedSamples, RolloutCorrection, TruncatedWeights
+from rpg.catalogue import (
+    Algorithm,
+    DistributionKL,
+    RejectedSamples,
+    RolloutCorrection,
+    SecondMoment,
+    TruncatedWeights,
+)
 from rpg.losses.advantages import require_reference, require_types
 from rpg.losses.aggregation import Counts, aggregate, token_weights
 from rpg.losses.kl_terms import bounded_exp, estimator, k3
@@ -62,7 +69,8 @@ def policy_loss(
     elsewhere, even NaN, are never read. token_kl (B, T): of an algorithm whose kl is
     of type distribution, the divergence at each token (:func:`rpg.distribution_kl`), which receives
     a gradient, too, and no `rollout_weights`, because it does not depend on the token that was
-    sampled. counts: sizes of the whole mini-batch (default: this batch).
+    sampled; of one whose kl is `centred`, KL(policy || reference) at each token, a constant.
+    counts: sizes of the whole mini-batch (default: this batch).
 
     bfloat16 and float16 are computed in float32. Exponents are clamped to [-20, 20]; a
     log-probability of -inf counts as -1e4. Inputs are not modified. Raises TypeError for what is no
@@ -118,7 +126,7 @@ def policy_loss(
         *numbers, ratio_max, highest_log_prob = on_host
     measured = dict(zip(_SUMS, numbers, strict=True))
     loss = cast(Tensor, _KnownSlope.apply(log_prob, sums[0], slope))  # type: ignore[no-untyped-call]
-    if token_kl is not None:
+    if token_kl is not None and isinstance(algo.kl, DistributionKL):
         kl = algo.beta * aggregate(token_kl, mask, algo.loss_agg_mode, counts)
         loss = loss + kl
         measured["loss"] += float(kl.detach())
@@ -177,20 +185,22 @@ def _read(inputs: Mapping[str, Tensor | None], mask: Tensor) -> tuple[TokenInput
     """Zeros where masked, before any arithmetic: NaN times zero is NaN. Also the highest
     log-probability."""
     named = {
-        name: torch.where(mask, value, 0)
-        for name, value in inputs.items()
-        if value is not None and name != "token_kl"
+        name: torch.where(mask, value, 0) for name, value in inputs.items() if value is not None
     }
+    token_kl = named.get("token_kl")
+    if token_kl is not None:
+        token_kl = token_kl.detach().to(torch.promote_types(token_kl.dtype, torch.float32))
     dtype = torch.promote_types(named["log_prob"].dtype, torch.float32)
     advantages = named["advantages"].to(dtype)
     log_prob = named["log_prob"].to(dtype).clamp_(min=LOG_PROB_FLOOR)
     old = named["old_log_prob"].to(dtype).clamp_(min=LOG_PROB_FLOOR)
     log_w = log_prob - old
     if "ref_log_prob" not in named:
-        x = TokenInputs(mask, log_prob, advantages, log_w, d=log_w, log_v=None)
+        x = TokenInputs(mask, log_prob, advantages, log_w, d=log_w, log_v=None, token_kl=token_kl)
         return x, _highest(log_prob, old)
     ref = named["ref_log_prob"].to(dtype).clamp_(min=LOG_PROB_FLOOR)
-    x = TokenInputs(mask, log_prob, advantages, log_w, d=log_prob - ref, log_v=ref - old)
+    d = log_prob - ref
+    x = TokenInputs(mask, log_prob, advantages, log_w, d, log_v=ref - old, token_kl=token_kl)
     return x, _highest(log_prob, old, ref)
 
 
@@ -271,12 +281,12 @@ def _metrics(sums: dict[str, float], ratio_max: float) -> dict[str, float]:
 
 def _require_token_kl(algo: Algorithm, token_kl: Tensor | None) -> None:
     """Raises ValueError: the divergence of whole distributions is missing, or not asked for."""
-    wanted = algo.kl.type == "distribution" and algo.beta > 0
+    wanted = algo.reads_distributions
     setting = f"token_kl: {algo.name} has kl {algo.kl.type} and beta {algo.beta:g}"
     if wanted and token_kl is None:
         raise ValueError(f"{setting}; pass rpg.distribution_kl(...)")
     if not wanted and token_kl is not None:
-        raise ValueError(f"{setting}; only kl of type distribution has one")
+        raise ValueError(f"{setting}; only kl of type distribution, or centred, has one")
 
 
 def _check_shapes(inputs: dict[str, Tensor], mask: Tensor, rollout_weights: Tensor | None) -> None:
@@ -356,6 +366,9 @@ def rollout_weights(
             raise _explain_not_finite(float("nan"), inputs, mask)
         if isinstance(setting, RejectedSamples):
             return _kept(setting, log_ratio, mask).to(log_ratio.dtype)
+        if isinstance(setting, SecondMoment):
+            kept = _within_second_moment(log_ratio.square(), mask, setting.high)
+            return torch.where(kept, bounded_exp(log_ratio), 0)
         if setting.level == "sequence":
             log_ratio = log_ratio.sum(-1, keepdim=True)
         ratio = bounded_exp(log_ratio)
@@ -378,6 +391,20 @@ def _kept(setting: RejectedSamples, log_ratio: Tensor, mask: Tensor) -> Tensor:
     else:
         kept = measure <= setting.high
     return (kept | ~mask).all(-1, keepdim=True) if setting.level == "all" else kept
+
+
+def _within_second_moment(squares: Tensor, mask: Tensor, high: float) -> Tensor:
+    """The tokens (B, T) bool that are left when the largest `squares` are dropped, until the mean
+    of the others is below `high`; at least one."""
+    order = torch.where(mask, squares, torch.inf).flatten().sort()
+    count = int(mask.sum())
+    smallest = order.values[:count]
+    means = smallest.cumsum(0) / torch.arange(1, count + 1, device=smallest.device)
+    # Each further token is larger than the mean so far, so the means never fall.
+    kept = max(1, int((means < high).sum())) if count else 0
+    within = torch.zeros_like(mask).flatten()
+    within[order.indices[:kept]] = True
+    return within.view_as(mask)
 
 
 def weight_metrics(

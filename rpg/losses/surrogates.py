@@ -36,6 +36,7 @@ class TokenInputs:
     log_w: Tensor  # log(pi / old)
     d: Tensor  # log(pi / ref)
     log_v: Tensor | None  # log(ref / old); None where ref is old
+    token_kl: Tensor | None = None  # KL(pi || ref) between whole next-token distributions
 
     @property
     def lengths(self) -> Tensor:
@@ -68,8 +69,7 @@ def token_loss(algo: Algorithm, x: TokenInputs) -> TokenLoss:
         return _rpg(algo, x)
     kl = algo.kl
     if isinstance(kl, AdvantageKL) and algo.beta:
-        away = x.d if kl.at == "current" else x.d - x.log_w
-        x = replace(x, advantages=x.advantages - algo.beta * estimator(kl.estimator, away)[0])
+        x = replace(x, advantages=x.advantages - algo.beta * _kl_of_advantage(kl, x))
     loss = _gated(x, algo.gate) if algo.gate else _SURROGATES[algo.surrogate](x, algo.clip)
     if algo.mask:
         loss = _masked(loss, algo.mask, x)
@@ -83,6 +83,18 @@ def token_loss(algo: Algorithm, x: TokenInputs) -> TokenLoss:
         slope = loss.slope + algo.beta * kl_slope
         loss = replace(loss, value=value, slope=slope)
     return loss
+
+
+def _kl_of_advantage(kl: AdvantageKL, x: TokenInputs) -> Tensor:
+    """What the advantage of each token (b, T) loses, without its weight beta."""
+    away = x.d if kl.at == "current" else x.d - x.log_w
+    value = estimator(kl.estimator, away)[0]
+    if kl.centred:
+        assert x.token_kl is not None
+        value = value - x.token_kl
+    if kl.to_go:
+        value = value.flip(-1).cumsum(-1).flip(-1)
+    return value
 
 
 def _masked(loss: TokenLoss, mask: Mask, x: TokenInputs) -> TokenLoss:
@@ -231,7 +243,8 @@ def _gated(x: TokenInputs, gate: Gate) -> TokenLoss:
     w = bounded_exp(x.log_w)
     if isinstance(gate, QuadraticGate):
         old = bounded_exp(x.log_prob - x.log_w) if gate.by_probability else torch.ones_like(w)
-        pull = x.advantages.abs() * old / gate.epsilon
+        size = x.advantages.abs() if gate.by_advantage else torch.ones_like(w)
+        pull = size * old / gate.epsilon
         value = pull / 2 * (w - 1).square() - w * x.advantages
         slope = pull * (w - 1) * w - w * x.advantages
         return TokenLoss(value, slope, w, {})

@@ -45,20 +45,20 @@ CLAIMS = {
     "grpo-corrected": ([TOKEN_RKL], [TOKEN_RKL]),
     "dapo (released)": ([TOKEN], [TOKEN, RESPONSE]),
     **{name: ([TOKEN], [TOKEN, RESPONSE]) for name in "dr-grpo dapo cispo dppo-tv dppo-kl".split()},
-    **{name: ([TOKEN], [TOKEN, RESPONSE]) for name in "prime-rl ipo grpo-passk maxrl".split()},
+    **{name: ([TOKEN], [TOKEN, RESPONSE]) for name in "prime-rl ipo grpo-passk maxrl m2po".split()},
     # a KL in the reward, with a return to go, reaches the states too; off-policy it is old's KL,
     # not pi's
-    **{name: ([], [RESPONSE_RKL]) for name in ("reinforce-pp", "rloo", "ppo")},
+    **{name: ([], [RESPONSE_RKL]) for name in ("reinforce-pp", "rloo", "ppo", "frpo")},
     "reinforce-pp-baseline": ([], [TOKEN_RKL]),
     # k1 in the loss: its gradient averages to nothing
     "reinforce-pp (released)": ([], [TOKEN, RESPONSE]),
     "reinforce-pp-baseline (released)": ([], [TOKEN, RESPONSE]),
     **{
         name: ([], [TOKEN, RESPONSE])
-        for name in "gpg gspo gmpo sapo opo luspo vespo dro drpo reinforce".split()
+        for name in "gpg gspo gmpo sapo opo luspo vespo dro drpo r2vpo tpo reinforce".split()
     },
     # distillation, without the reward; a JSD is none of the objectives
-    **{name: ([TOKEN_RKL],) * 2 for name in ("opd", "opd-rkl")},
+    **{name: ([TOKEN_RKL],) * 2 for name in ("opd", "vopd", "opd-rkl")},
     "opd-fkl": ([TOKEN_FKL],) * 2,
     **{name: ([], []) for name in ("opd-jsd", "gkd")},
     "minillm": ([], [RESPONSE_RKL]),

@@ -34,6 +34,10 @@ def expected_loss(subject, loss, place, logits):
         "advantages": subject.advantages(place, place.ref),
         "response_mask": place.mask,
     }
+    if subject.centred:
+        log_pi = logits.log_softmax(-1)
+        of_states = (log_pi.exp() * (log_pi - place.ref.log_softmax(-1))).sum(-1)
+        inputs["token_kl"] = of_states.detach()[place.states]
     total = torch.zeros((), dtype=torch.float64)
     for row, p in enumerate(probability):
         result = loss(**{name: value[row : row + 1] for name, value in inputs.items()})

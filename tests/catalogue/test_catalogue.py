@@ -12,8 +12,9 @@ FOUR = ("fkl", "rkl", "ufkl", "urkl")
 NAMES = [f"rpg-{style}{d}" for style in ("", "reinforce-") for d in DIVERGENCES] + (
     "grpo grpo-corrected dr-grpo dapo reinforce-pp reinforce-pp-baseline rloo ppo gpg gspo "
     "cispo gmpo sapo opo "
-    "luspo vespo dppo-tv dppo-kl prime-rl ipo dro grpo-passk maxrl drpo reinforce "
-    "opd opd-rkl opd-fkl opd-jsd gkd minillm"
+    "luspo vespo dppo-tv dppo-kl prime-rl ipo dro grpo-passk maxrl drpo "
+    "r2vpo m2po frpo tpo reinforce "
+    "opd vopd opd-rkl opd-fkl opd-jsd gkd minillm"
 ).split()
 
 

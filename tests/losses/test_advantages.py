@@ -14,8 +14,8 @@ def advantages(name, rewards, group, mask=None, **kwargs):
     rewards = torch.tensor(rewards, dtype=torch.float64)
     mask = torch.ones(len(rewards), 3) if mask is None else torch.tensor(mask)
     if (
-        algo.needs_reference and not kwargs
-    ):  # where nothing is said, the policy has not moved: no KL
+        algo.needs_reference or algo.advantage.type == "target"
+    ) and not kwargs:  # where nothing is said, the policy has not moved: no KL
         kwargs = dict.fromkeys(("old_log_prob", "ref_log_prob"), torch.zeros(mask.shape))
     return rpg.advantages(
         algo, rewards=rewards, group=torch.tensor(group), response_mask=mask, **kwargs
@@ -210,3 +210,55 @@ def test_an_advantage_over_the_mean_by_hand():
     algo = rpg.algorithm("maxrl", advantage={"floor": 0.0})
     a = advantages(algo, [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0], [0] * 4 + [1] * 2 + [2] * 2)
     assert a[:, 0].tolist() == pytest.approx([3.0, -1.0, -1.0, -1.0, 0.0, 0.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_a_step_towards_a_target_is_the_cross_entropys_gradient(temperature):
+    """As tpo_target and its loss in JeanKaddour/tpo at 73473b9e, for all groups of three of four
+    responses, at a policy that has moved since the target was made."""
+    rewards = torch.tensor([1.0, -1.0, 0.25, -1.0], dtype=torch.float64)
+    old = torch.tensor([-0.3, 0.8, -1.1, 0.2], dtype=torch.float64).log_softmax(-1)
+    logits = torch.tensor([0.4, 0.1, -0.6, 0.9], dtype=torch.float64, requires_grad=True)
+    groups = torch.cartesian_prod(*[torch.arange(4)] * 3)
+    now = logits.log_softmax(-1)[groups]
+
+    score = rewards[groups] - rewards[groups].mean(-1, keepdim=True)
+    deviation = score.std(-1, keepdim=True, unbiased=False)
+    score = torch.where(deviation > 1e-6, score / deviation, score)
+    target = (old[groups].log_softmax(-1) + score / temperature).softmax(-1)
+    cross_entropy = -(target * now.log_softmax(-1)).sum(-1).mean()
+
+    algo = rpg.algorithm("tpo", advantage={"temperature": temperature})
+    rows = {"old_log_prob": old[groups].view(-1, 1), "log_prob": now.detach().view(-1, 1)}
+    a = rpg.advantages(
+        algo,
+        rewards=rewards[groups].flatten(),
+        group=torch.arange(len(groups)).repeat_interleave(3),
+        response_mask=torch.ones(3 * len(groups), 1),
+        **rows,
+    )
+    loss = rpg.policy_loss(
+        algo,
+        log_prob=now.reshape(-1, 1),
+        old_log_prob=rows["old_log_prob"],
+        advantages=a,
+        response_mask=torch.ones(3 * len(groups), 1),
+    ).loss
+    meant = oracle.gradient(cross_entropy, logits)
+    assert meant.norm() > 0.01
+    torch.testing.assert_close(oracle.gradient(loss, logits), meant, rtol=1e-6, atol=1e-9)
+
+
+def test_a_target_of_equal_rewards_holds_the_policy_where_it_was():
+    """Before the first update nothing is left to do; after it, the step goes back."""
+    old = torch.tensor([[-1.0], [-2.0]], dtype=torch.float64)
+    still = advantages("tpo", [1.0, 1.0], [0, 0], [[1], [1]], old_log_prob=old)
+    moved = torch.tensor([[-0.5], [-2.0]], dtype=torch.float64)
+    after = advantages("tpo", [1.0, 1.0], [0, 0], [[1], [1]], old_log_prob=old, log_prob=moved)
+    assert still.tolist() == [[0.0], [0.0]]
+    assert after[0].item() < 0 < after[1].item()
+
+
+def test_a_target_is_not_multiplied_by_a_ratio():
+    with pytest.raises(rpg.AlgorithmError, match=r"advantage target .* policy_gradient only"):
+        rpg.algorithm("grpo", advantage="target")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import rpg
 from rpg.losses.aggregation import Counts
 
-NAMES = [name for name, algo in rpg.algorithms().items() if algo.kl.type != "distribution"]
+NAMES = [name for name, algo in rpg.algorithms().items() if not algo.reads_distributions]
 MODES = ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
 

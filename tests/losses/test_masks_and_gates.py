@@ -183,6 +183,91 @@ def test_a_quadratic_gate_is_drpos_and_spos(data, by_probability):
     check(algo, data, -A * w + A.abs() * weight * (w - 1) ** 2 / (2 * 0.7))
 
 
+def test_a_quadratic_gate_without_the_advantage_is_the_ratios_variance(data):
+    """On samples of old, whose ratios have mean 1; R2VPO's primal step at a fixed multiplier."""
+    A = data["advantages"]
+    w = (data["log_prob"] - data["old_log_prob"]).exp()
+    algo = rpg.algorithm("r2vpo", gate={"epsilon": 0.2})
+    check(algo, data, -w * A + 2.5 * (w - 1) ** 2)
+
+
+def test_a_kl_to_go_is_taken_from_the_token_on(data):
+    """FRPO: after the rewards were normalised; tokens after the end of a response do not count."""
+    old = data["old_log_prob"]
+    mask = data["response_mask"]
+    ref = old.roll(1, 0)
+    apart = torch.where(mask, old - ref, 0)
+    to_go = torch.stack([apart[:, t:].sum(-1) for t in range(6)], -1)
+    A = data["advantages"] - 0.5 * to_go
+    w = (data["log_prob"] - old).exp()
+    plain = torch.maximum(-w * A, -w.clamp(0.8, 1.2) * A)
+    algo = rpg.algorithm("frpo", beta=0.5, loss_agg_mode="token-mean")
+    check(algo, data | {"ref_log_prob": ref}, plain)
+
+
+def test_a_centred_kl_is_vopds():
+    """As the advantage of holi-lab/vOPD's opd_trainer.py at 9edcf856 with use_baseline; over all
+    tokens of a vocabulary it is the gradient of the reverse KL, at any drift."""
+    generator = torch.Generator().manual_seed(3)
+    draws = torch.randn(3, 7, generator=generator, dtype=torch.float64)
+    logits = draws[0].clone().requires_grad_()
+    log_pi = logits.log_softmax(-1)
+    old = draws[1].log_softmax(-1)
+    log_q = draws[2].log_softmax(-1)
+    kl = oracle.kl(log_pi, log_q)
+    advantage = -(log_pi - log_q - kl).detach()
+    w = (log_pi - old).exp()
+
+    algo = rpg.algorithm("vopd")
+    out = rpg.policy_loss(
+        algo,
+        log_prob=log_pi[:, None],
+        old_log_prob=old[:, None],
+        advantages=torch.zeros(7, 1, dtype=torch.float64),
+        response_mask=torch.ones(7, 1),
+        ref_log_prob=log_q[:, None],
+        token_kl=kl.expand(7)[:, None],
+    )
+
+    assert out.loss.item() == pytest.approx((-w * advantage).mean().item(), rel=1e-12)
+    slopes = oracle.gradient(out.loss, log_pi) * 7
+    found = oracle.gradient((old.exp() * slopes * log_pi).sum(), logits)
+    torch.testing.assert_close(found, oracle.gradient(kl, logits), rtol=1e-11, atol=1e-15)
+
+
+@pytest.mark.parametrize("setting", [{"estimator": "k3"}, {"at": "old"}, {"to_go": True}])
+def test_what_is_centred_is_k1_of_the_trained_policy(setting):
+    with pytest.raises(rpg.AlgorithmError, match="centred"):
+        rpg.algorithm("vopd", kl=setting)
+
+
+def _left_by_second_moment(squares, high):
+    """The rule of AReaL's actor.py at cbff54d6: from the largest on, until the mean of the rest is
+    below `high`; the smallest stays."""
+    order = sorted(range(len(squares)), key=lambda i: -squares[i])
+    while len(order) > 1 and sum(squares[i] for i in order) / len(order) >= high:
+        del order[0]
+    return set(order)
+
+
+@pytest.mark.parametrize("high", [0.04, 0.3, 1e-9, 50.0])
+def test_the_most_stale_tokens_of_a_rollout_are_dropped(high):
+    generator = torch.Generator().manual_seed(1)
+    old, sampler = 0.6 * torch.randn(2, 30, 4, generator=generator, dtype=torch.float64)
+    mask = torch.arange(4) < torch.arange(30)[:, None] % 4 + 1
+    algo = rpg.algorithm("m2po", rollout_correction={"high": high})
+
+    found = rollout_weights(
+        algo.rollout_correction, old_log_prob=old, sampler_log_prob=sampler, response_mask=mask
+    )
+
+    log_ratios = (old - sampler)[mask]
+    kept = _left_by_second_moment((log_ratios**2).tolist(), high)
+    meant = [x.exp().item() if i in kept else 0.0 for i, x in enumerate(log_ratios)]
+    assert found[mask].tolist() == pytest.approx(meant)
+    assert not found[~mask].any()
+
+
 def test_a_gamma_gate_is_vespos(data):
     A = data["advantages"]
     mask = data["response_mask"]

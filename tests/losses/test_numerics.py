@@ -11,7 +11,7 @@ from rpg.losses.policy_loss import rollout_weights, token_terms
 
 NAN = float("nan")
 INF = float("inf")
-SAMPLED = [name for name, algo in rpg.algorithms().items() if algo.kl.type != "distribution"]
+SAMPLED = [name for name, algo in rpg.algorithms().items() if not algo.reads_distributions]
 LOSSES = [*SAMPLED, "rpg-urkl prefix", "rpg-reinforce-rkl sequence", "rpg-fkl sequence"]
 
 

@@ -192,7 +192,7 @@ def slopes(algo, values, mask, rewards):
     aggregation."""
     groups = {"rewards": rewards, "group": torch.arange(RESPONSES) // 4, "values": values["values"]}
     given = {"old_log_prob": values["old_log_prob"], "ref_log_prob": values["ref_log_prob"]}
-    whole = {"token_kl": values["token_kl"]} if algo.kl.type == "distribution" else {}
+    whole = {"token_kl": values["token_kl"]} if algo.reads_distributions else {}
     a = advantages(algo, response_mask=mask, **groups, **given)
     old_and_sampler = {name: values[name] for name in ("old_log_prob", "sampler_log_prob")}
     weights = rollout_weights(algo.rollout_correction, response_mask=mask, **old_and_sampler)

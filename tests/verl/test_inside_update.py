@@ -90,7 +90,7 @@ def verl_scores(log_prob, prompt, lengths):
 
 
 @pytest.mark.parametrize(
-    "name", [n for n, a in rpg.algorithms().items() if a.kl.type != "distribution"]
+    "name", [n for n, a in rpg.algorithms().items() if not a.reads_distributions]
 )
 def test_the_actor_loss_is_policy_loss(name):
     """Whole batches, and micro-batches of shards of them, for every algorithm of the catalogue; and

@@ -34,6 +34,8 @@ class Diagnostics:
         self._masters = masters or parameters
         self._sums = [torch.zeros_like(p, dtype=torch.float32) for p in parameters]
         has_kl = isinstance(algo.kl, LossKL | ObjectiveKL | AdvantageKL) and algo.beta > 0
+        if algo.reads_distributions:  # which are not at hand here
+            has_kl = False
         self._without = algo.model_copy(update={"beta": 0.0}) if has_kl else None
         self._log_ratios: list[Tensor] = []
         self._kl = 0.0

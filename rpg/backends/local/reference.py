@@ -52,12 +52,14 @@ class Reference(ReferenceSchedule):
         self, policy: Policy, ours: Scored, batch: Batch, temperature: float
     ) -> tuple[Tensor, dict[str, float]]:
         """The divergence at every token of `batch`, which `policy` scored as `ours`, (N, T),
-        differentiable; and metrics."""
-        assert self.policy is not None and isinstance(self.kl, DistributionKL)
+        differentiable where it is part of the loss; and metrics."""
+        assert self.policy is not None
+        in_loss = isinstance(self.kl, DistributionKL)
+        setting = self.kl if isinstance(self.kl, DistributionKL) else DistributionKL()
         with torch.no_grad():
             theirs = self.policy.scored(batch, temperature, states=True)
-        with policy.arithmetic():
-            values, metrics = token_kl(self.kl, ours, theirs, temperature)
+        with policy.arithmetic(), torch.set_grad_enabled(in_loss):
+            values, metrics = token_kl(setting, ours, theirs, temperature)
         return batch.placed(values), metrics
 
     def begin_updates(self, policy: Policy) -> None:

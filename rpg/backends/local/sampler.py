@@ -61,6 +61,8 @@ def rounded(weight: Tensor, dtype: str) -> Tensor:
     """A weight rounded to `rollout.sampler.dtype`, in its original dtype."""
     if dtype == "bfloat16":
         return weight.bfloat16().to(weight.dtype)
+    if dtype == "float16":
+        return weight.half().to(weight.dtype)
     if dtype == "int8" and weight.ndim > 1:  # vectors (norms, biases) are few and stay exact
         scale = weight.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 127
         return (weight / scale).round() * scale

@@ -76,6 +76,8 @@ class Experience:
     """What the critic is to learn."""
     lm_weights: Tensor | None = None
     """(N, T) of losses.advantages.positive_lm_weights."""
+    rewards: Tensor | None = None
+    """(N, 1), where advantages follow the policy from update to update (advantage target)."""
 
     def rows(self, index: Tensor) -> "Experience":
         """Those responses, as wide as the longest of them."""
@@ -327,6 +329,7 @@ class Trainer:
             response_mask=batch.mask,
             old_log_prob=old,
             ref_log_prob=reference,
+            log_prob=before,
         )
         return Experience(
             batch=batch,
@@ -341,6 +344,7 @@ class Trainer:
             values=values,
             targets=targets,
             lm_weights=positive_lm_weights(algorithm, graded.correct, batch.mask),
+            rewards=graded.rewards[:, None] if algorithm.advantage.type == "target" else None,
         )
 
     def _update(self, step: int, experience: Experience) -> dict[str, float]:
@@ -363,6 +367,8 @@ class Trainer:
                 critic.append(self.critic.update(mini.batch, mini.values, mini.targets, limits))
                 if step <= self.critic.setting.critic_warmup:
                     continue
+            if mini.rewards is not None:
+                mini = self._towards_target(mini, is_first=number == 1)
             token_kl = self._accumulate(mini, meter, diagnostics if is_last else None)
             if is_last:
                 measured = diagnostics.metrics()  # before gradients are clipped
@@ -373,6 +379,25 @@ class Trainer:
         self.optimizer.zero_grad()  # the next rollout needs the memory
         metrics = meter.metrics(norms, rate, measured) if norms else {}
         return metrics | means(critic)
+
+    def _towards_target(self, mini: Experience, is_first: bool) -> Experience:
+        """With the advantages of the policy as it is before this optimizer step. The policy is
+        scored once more for it, so that micro-batches need not hold whole groups."""
+        assert mini.rewards is not None
+        now = mini.before
+        if not is_first:
+            limits = Limits.of(self.spec.training, self.policy)
+            now = score(self.policy, mini.batch, self.spec.rollout.temperature, limits)
+        advantages = advantages_of(
+            self.spec.algorithm,
+            rewards=mini.rewards[:, 0],
+            group=mini.batch.prompt_of,
+            response_mask=mini.batch.mask,
+            old_log_prob=mini.old,
+            ref_log_prob=mini.reference,
+            log_prob=now,
+        )
+        return replace(mini, advantages=advantages)
 
     def _mini_batches(self, step: int, experience: Experience) -> list[Tensor]:
         """The responses of each mini-batch of each epoch, whole groups in a random order."""
@@ -404,12 +429,17 @@ class Trainer:
         self.optimizer.zero_grad()
         spec = self.spec
         responses = len(mini.batch)
-        counts = Counts(int(mini.batch.mask.sum()), responses, spec.rollout.max_response_tokens)
+        horizon = spec.rollout.max_response_tokens
+        counts = Counts(int(mini.batch.mask.sum()), responses, horizon)
+        if spec.algorithm.loss_agg_mode == "prompt-mean":
+            counts = Counts.of(mini.batch.mask, horizon, group=mini.batch.prompt_of)
         limits = Limits.of(spec.training, self.policy)
         token_kl = 0.0
         for rows in micro_batches(mini.batch, mini.advantages, limits):
-            micro = mini if len(rows) == responses else mini.rows(rows)
-            passed = self._forward_and_backward(micro, counts, diagnostics)
+            whole = len(rows) == responses
+            micro = mini if whole else mini.rows(rows)
+            micro_counts = counts if whole else counts.rows(rows)
+            passed = self._forward_and_backward(micro, micro_counts, diagnostics)
             meter.add(passed.metrics, passed.weight, self.optimizer_step)
             token_kl += passed.metrics["kl_policy_to_ref"] * passed.weight / counts.tokens
             self._advance(micro.batch)
@@ -462,7 +492,7 @@ class Trainer:
         temperature = self.spec.rollout.temperature
         mode = algorithm.loss_agg_mode
         coefficient = self.spec.training.entropy_coeff
-        whole = isinstance(algorithm.kl, DistributionKL) and algorithm.beta > 0
+        whole = algorithm.reads_distributions
         scored = self.policy.scored(batch, temperature, entropy=coefficient > 0, states=whole)
         metrics = dict[str, float]()
         bonuses = list[Tensor]()
@@ -476,7 +506,8 @@ class Trainer:
             )
         if whole:
             values, measured = self.reference.token_kl(self.policy, scored, batch, temperature)
-            bonuses.append(-algorithm.beta * aggregate(values, batch.mask, mode, counts))
+            if isinstance(algorithm.kl, DistributionKL):
+                bonuses.append(-algorithm.beta * aggregate(values, batch.mask, mode, counts))
             metrics = metrics | measured
             token_kl = values.detach()
         bonus = torch.stack(bonuses).sum() if bonuses else None

@@ -54,6 +54,7 @@ def experience(
         "old_log_prob": old[real],
         "ref_log_prob": None if reference is None else reference[real],
         "values": None if critic_values is None else critic_values[real],
+        "log_prob": before[real],
     }
     padding = torch.zeros_like(fields["rm_scores"])
     real_advantages = advantages(algorithm, **inputs)

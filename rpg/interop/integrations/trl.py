@@ -226,6 +226,34 @@ def _check(algorithm: Algorithm, config: Any) -> None:
             absent,
         ),
         (lm > 0, "positive_lm_loss", lm, "0", absent),
+        (
+            algorithm.advantage.type == "target",
+            "advantage",
+            "target",
+            "group, group_then_batch, batch",
+            "follows the policy, and GRPOTrainer computes advantages once per rollout",
+        ),
+        (
+            getattr(algorithm.kl, "centred", False) and algorithm.beta > 0,
+            "kl.centred",
+            True,
+            "false",
+            "needs whole distributions, and GRPOTrainer has those of the sampled tokens",
+        ),
+        (
+            algorithm.rollout_correction.type == "second_moment",
+            "rollout_correction",
+            "second_moment",
+            "none, and TRL's own options",
+            absent,
+        ),
+        (
+            algorithm.loss_agg_mode == "prompt-mean",
+            "loss_agg_mode",
+            "prompt-mean",
+            "token-mean, seq-mean-token-sum, seq-mean-token-mean",
+            "needs to know which responses belong to a prompt",
+        ),
         (other, "reference", reference, "old, fixed", absent),
         *(
             (given[name] != default, name, given[name], repr(default), of_trl)

@@ -80,7 +80,17 @@ def registered() -> dict[str, Algorithm]:
     """Algorithms by their names in verl. verl has its own losses named gspo, cispo, ..., hence the
     prefix."""
     algos = {f"rpg/{name}": algo for name, algo in algorithms().items() if not algo.needs_reference}
-    return {name: algo for name, algo in algos.items() if algo.advantage.type != "gae"}
+    return {name: algo for name, algo in algos.items() if _fits(algo)}
+
+
+def _fits(algo: Algorithm) -> bool:
+    """Whether verl's contracts tell the loss and the advantages all that they read: no values, no
+    log-probabilities beside rewards, and no prompts or samplers beside the loss."""
+    return (
+        algo.advantage.type not in ("gae", "target")
+        and algo.loss_agg_mode != "prompt-mean"
+        and algo.rollout_correction.type == "none"
+    )
 
 
 LOSSES = tuple(registered())
