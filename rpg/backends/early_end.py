@@ -1,6 +1,7 @@
 """Whether a training has come as far as `training.until` asks: a function of the metrics of its
 steps, so that a killed training ends where it would have ended."""
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -20,24 +21,37 @@ class End(NamedTuple):
     """What had been reached by then."""
 
 
-def end_of(until: Until, rows: Sequence[Row]) -> End | None:
-    """The first step that reaches what `until` asks for. `rows` are the metrics of all steps."""
-    if not (until.tokens or until.seconds or until.accuracy):
-        return None
-    seconds = 0.0
-    accuracies: list[float] = []
-    for row in rows:
+class Watch:
+    """Judges a training by `until`, one step after the other."""
+
+    def __init__(self, until: Until):
+        self.until = until
+        self._seconds = 0.0
+        self._accuracies = deque[float](maxlen=until.over)
+
+    def after(self, row: Row) -> End | None:
+        """The end, if the step of these metrics reaches it; steps are told in order."""
+        until = self.until
+        if not (until.tokens or until.seconds or until.accuracy):
+            return None
         step = int(row["step"])
-        seconds += row["seconds_step"]
-        accuracies = [*accuracies, row["accuracy"]][-until.over :]
-        accuracy = sum(accuracies) / len(accuracies)
-        if until.accuracy and len(accuracies) == until.over and accuracy >= until.accuracy:
+        self._seconds += row["seconds_step"]
+        self._accuracies.append(row["accuracy"])
+        accuracy = sum(self._accuracies) / len(self._accuracies)
+        if until.accuracy and len(self._accuracies) == until.over and accuracy >= until.accuracy:
             return End(step, "accuracy", accuracy)
         if until.tokens and row["tokens"] >= until.tokens:
             return End(step, "tokens", row["tokens"])
-        if until.seconds and seconds >= until.seconds:
-            return End(step, "seconds", seconds)
-    return None
+        if until.seconds and self._seconds >= until.seconds:
+            return End(step, "seconds", self._seconds)
+        return None
+
+
+def end_of(until: Until, rows: Sequence[Row]) -> End | None:
+    """The first step that reaches what `until` asks for. `rows` are the metrics of all steps."""
+    watch = Watch(until)
+    ends = (watch.after(row) for row in rows)
+    return next((end for end in ends if end is not None), None)
 
 
 def recorded_end(folder: RunFolder, until: Until) -> End | None:

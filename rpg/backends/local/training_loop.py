@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from rpg.backends.early_end import End, end_of, record_end, recorded_end
+from rpg.backends.early_end import End, Watch, record_end, recorded_end
 from rpg.backends.local import checkpoints as files
 from rpg.backends.local.checkpoints import Checkpoints
 from rpg.backends.local.rollout import Roller
@@ -44,9 +44,11 @@ def train(folder: RunFolder, home: Path, say: Say) -> None:
     trainer, checkpoints, done = _begin(folder, spec, home, say)
     attempt = folder.next_attempt()
     steps = spec.training.steps
-    until = spec.training.until
-    end = recorded_end(folder, until)
-    rows = [row for row in folder.read_metrics() if row["step"] <= done]
+    end = recorded_end(folder, spec.training.until)
+    watch = Watch(spec.training.until)
+    for row in folder.read_metrics():
+        if row["step"] <= done:
+            watch.after(row)
     with Reporter(trainer.progress, folder.path / TRAINING, say):
         if end is not None and end.step <= done < steps:  # in a shorter run that is continued
             _end_early(folder, end, trainer, checkpoints, say)
@@ -65,8 +67,7 @@ def train(folder: RunFolder, home: Path, say: Say) -> None:
                 del exported
             # Before the checkpoint, so that a checkpoint implies the metrics of its steps.
             append_metrics(folder, attempt, metrics)
-            rows.append(metrics)
-            end = end or end_of(until, rows)
+            end = end or watch.after(metrics)
             if end is not None and end.step <= step:
                 _end_early(folder, end, trainer, checkpoints, say)
                 return
