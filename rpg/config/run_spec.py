@@ -208,6 +208,19 @@ class RunSpec(Section):
                 "reference with the policy's own model; accepted: fixed, or model.lora null, "
                 f"{remedy}"
             )
+        self._check_loss_of_other_backend(remedy)
+        self._check_sampling_of_other_backend()
+        has_turns = isinstance(self.task, EnvironmentTask)
+        if has_turns and getattr(self.backend, "validation_samples", False):
+            raise ValueError(
+                "backend.validation_samples: verl's validation draws a response in one turn, "
+                "without the environment of task.type environment; accepted: 0, as evaluations "
+                f"of checkpoints have all turns, {remedy}"
+            )
+
+    def _check_loss_of_other_backend(self, remedy: str) -> None:
+        """What a loss reads that only the embedded trainer tells it."""
+        name = self.backend.type
         if self.algorithm.reads_distributions:
             raise ValueError(
                 f"algorithm.kl {self.algorithm.kl.type}: backend {name} passes on "
@@ -226,14 +239,6 @@ class RunSpec(Section):
                 f"advantages once per rollout; here it takes {self.training.updates_per_step} "
                 "optimizer steps; accepted: mini_batch_prompts as prompts_per_step and 1 epoch, "
                 f"{remedy}"
-            )
-        self._check_sampling_of_other_backend()
-        has_turns = isinstance(self.task, EnvironmentTask)
-        if has_turns and getattr(self.backend, "validation_samples", False):
-            raise ValueError(
-                "backend.validation_samples: verl's validation draws a response in one turn, "
-                "without the environment of task.type environment; accepted: 0, as evaluations "
-                f"of checkpoints have all turns, {remedy}"
             )
 
     def _check_sampling_of_other_backend(self) -> None:
