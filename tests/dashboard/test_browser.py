@@ -47,8 +47,9 @@ def layout(tmp_path_factory):
     write_sweep(home, "wide", CLIPS, (0,), SHAPE)
     write_sweep(home, "hostile", ("grpo", HOSTILE), (0, 1), SHAPE)
     synthetic_study.write(home, question=HOSTILE, trials=4, seeds=3, shape=STUDY, stop_after=17)
-    for day, reward in ((1, 0.5), (2, 0.5), (3, 0.5), (4, 0.9)):
-        a_night(layout, day, reward)
+    for day in (1, 2, 3):
+        a_night(layout, day, 0.5)
+    a_night(layout, 4, 0.9, bits=True, said="bits changed since commit ffff")
     build(layout)
     return layout
 
