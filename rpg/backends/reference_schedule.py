@@ -8,10 +8,11 @@ class ReferenceSchedule:
     without any weights.
 
     All schedules do so between rollouts only: a reference does not change during the updates on
-    one. Except for a moving average and another model, it is a policy that sampled a rollout.
+    one. Except for a moving average and another model, it is the policy before some rollout's
+    updates.
 
     Attributes:
-        needed: whether there is a reference other than the policy that sampled the rollout.
+        needed: whether the loss reads a reference other than the old policy.
         renewed_at: optimizer step at which the reference was last renewed.
         average: moving average of the token KL(policy || reference) since then, nats (schedule
             `kl_above`).
@@ -38,12 +39,12 @@ class ReferenceSchedule:
             self.average = 0.0
         return due
 
-    def observe(self, token_kl: float) -> None:
+    def observe(self, step_kl_to_ref: float) -> None:
         """Take the mean KL(policy || reference) per token of one optimizer step into the
         average."""
         if self.schedule.type == "kl_above":
             decay = self.schedule.decay
-            self.average = decay * self.average + (1 - decay) * token_kl
+            self.average = decay * self.average + (1 - decay) * step_kl_to_ref
 
     def age(self, optimizer_step: int) -> int:
         """Optimizer steps since the reference was renewed."""

@@ -38,7 +38,7 @@ class _Ratios:
 class Meter:
     """Turns the loss metrics of micro-batches into the metrics of a training step.
 
-    A metric is its mean over the step's tokens: micro-batches are weighted by their tokens. Three
+    A metric is its mean over the step's tokens: micro-batches are weighted by their tokens. Four
     are made otherwise. `loss` is the sum over a mini-batch, since the parts are already divided by
     its counts, then the mean over optimizer steps. `ratio_max` is the largest. `ratio_mean` and
     `ess` are those of all ratios of an optimizer step together, then the mean over optimizer steps

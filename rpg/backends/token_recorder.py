@@ -88,15 +88,16 @@ def token_values(
     marks: Tensor,
     optimizer_step: int,
     loss: Tensor,
-    sampler: Tensor,
+    sampler_log_prob: Tensor,
     log_prob: Tensor,
     inputs: LossInputs,
     token_kl: Tensor | None = None,
 ) -> Values:
-    """Of the marked rows of a micro-batch; zero where masked, as the tokens of an environment are.
+    """The values of the marked rows of a micro-batch; zero where masked, as the tokens of an
+    environment are.
 
     marks (N,) as in :class:`Recorder`; loss: the scalar that `backward` is yet to be called on;
-    sampler (N, T): log-probabilities under the policy that sampled; log_prob (N, T), a leaf, and
+    sampler_log_prob (N, T): under the policy that sampled; log_prob (N, T), a leaf, and
     `inputs` of the loss; token_kl (N, T): the KL over the whole distribution, where the loss has
     one (whose gradient is not in the slope).
     """
@@ -116,7 +117,7 @@ def token_values(
     values = {
         "policy": log_prob,
         "old": inputs.old_log_prob,
-        "sampler": sampler,
+        "sampler": sampler_log_prob,
         "reference": inputs.old_log_prob if reference is None else reference,
         "ratio": terms["ratio"],
         "advantage": inputs.advantages,

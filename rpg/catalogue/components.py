@@ -50,6 +50,16 @@ def named(value: Any) -> Any:
 
 # --- KL regularisation
 # ---------------------------------------------------------------------------------
+#
+#   type         | where the KL is computed                        | what its gradient is
+#   none         | nowhere                                         | -
+#   objective    | losses/surrogates.py: _rpg, else _kl_beside,    | the slope in the same record,
+#                |   by losses/kl_terms.py: MATHEMATICS            |   written down by hand
+#   loss         | losses/surrogates.py: _kl_beside, by estimator  | the slope of estimator, by hand
+#   reward       | losses/advantages.py: before the baseline       | none: part of the advantage
+#   advantage    | losses/surrogates.py: token_loss                | none: part of the advantage
+#   distribution | local/next_tokens.py: whole distributions       | autograd's (extra_loss of the
+#                |                                                 |   trainer)
 
 
 class NoKL(Frozen):
@@ -227,7 +237,8 @@ class Mask(Frozen):
 
 
 class OldReference(Frozen):
-    """The policy that sampled the rollout (the paper)."""
+    """The old policy, whose log-probabilities are `old_log_prob` (the paper): the sampler, or the
+    policy before this rollout's updates (RolloutCorrection)."""
 
     type: Literal["old"] = "old"
 
@@ -392,18 +403,35 @@ class Overlong(Frozen):
 
 # --- samples of another policy than the one that trains
 # ------------------------------------------------
+#
+# Up to three policies meet in an update: the sampler drew the responses; `start` is the trained
+# policy before this rollout's first update; the policy is what is being trained. The sampler is
+# `start`, unless it is staler (rollout.staleness), rounded (rollout.sampler) or computed otherwise
+# (bfloat16, vLLM). The correction decides which of them is the old policy, whose log-probabilities
+# are `old_log_prob`:
+#
+#   correction    | old     | ratio of the loss | weight of the loss (`rollout_weights`)
+#   none          | sampler | policy / sampler  | 1
+#   ignore        | start   | policy / start    | 1
+#   truncate      | start   | policy / start    | min(start / sampler, cap)
+#   mask          | start   | policy / start    | start / sampler within [low, high], 0 outside
+#   second_moment | start   | policy / start    | start / sampler, 0 for the largest log² of it
+#   reject        | start   | policy / start    | 1 where the sampler is near to `start`, else 0
+#
+# The ratio of `none` has the sampler's log-probabilities as the trainer computes them; the weights
+# have them as the engine did that drew (trainer.Experience). With verl and no staleness, `none` has
+# `start` as the old policy, too: verl's trainer computes it again, and its server is the sampler.
 
 
-class ExactRatio(Frozen):
-    """`old_log_prob` are the sampler's own log-probabilities: the ratio of the loss is policy /
-    sampler, exactly."""
+class NoCorrection(Frozen):
+    """The old policy is the sampler: the ratio of the loss needs no correction, up to the rounding
+    of what drew the responses."""
 
     type: Literal["none"] = "none"
 
 
 class IgnoreSampler(Frozen):
-    """`old_log_prob` are those of the trained policy at the start of the step, although the sampler
-    is another one."""
+    """The old policy is the one before the updates, as if it had drawn the responses."""
 
     type: Literal["ignore"] = "ignore"
 
@@ -458,7 +486,7 @@ class SecondMoment(Frozen):
 
 _Weighted = TruncatedWeights | MaskedWeights | SecondMoment
 RolloutCorrection = Annotated[
-    ExactRatio | IgnoreSampler | _Weighted | RejectedSamples,
+    NoCorrection | IgnoreSampler | _Weighted | RejectedSamples,
     _BY_TYPE,
     _NAMED,
 ]

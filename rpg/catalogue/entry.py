@@ -88,7 +88,7 @@ class Algorithm(Frozen):
     advantage: components.Advantage = components.GroupAdvantage()
     dynamic_sampling: bool = False
     overlong: components.Overlong | None = None
-    rollout_correction: components.RolloutCorrection = components.ExactRatio()
+    rollout_correction: components.RolloutCorrection = components.NoCorrection()
     rewarded: bool = True
     """False: rewards are measured and not trained on, which leaves the KL (distillation)."""
     demonstrations: float = Field(default=0.0, ge=0, le=1)

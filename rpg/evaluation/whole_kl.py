@@ -61,14 +61,14 @@ def response_kl(sampler: Policy, other: Policy, batch: Batch, sampling: Sampling
         theirs = other.scored(part, sampling.temperature, states=True)
         early = _before_end(part, sampling.restriction.min_tokens)
         with sampler.arithmetic():
-            return part.placed(token_kl(ours, theirs, sampling, early, sampler.stop))
+            return part.placed(_sampled_kl(ours, theirs, sampling, early, sampler.stop))
 
     values = in_passes(of_part, batch, limits).cpu().double().sum(1).numpy()
     tokens = batch.written.cpu().double().numpy()
     return np.stack([values, tokens], 1)
 
 
-def token_kl(
+def _sampled_kl(
     ours: Scored, theirs: Scored, sampling: Sampling, early: Tensor, ends: Sequence[int]
 ) -> Tensor:
     """The KL at every response token, (C,), float32. Both were scored with their states.

@@ -57,20 +57,21 @@ class Mathematics:
     """The formulas of one divergence D (paper, Tables 1 and 4; with three policies, the same
     derivation with x ~ old and the KL to ref). A part that is None is not known;
     catalogue.Algorithm refuses what needs it.
-
-    exact: D itself, from log pi and log ref (..., outcomes) of every outcome, summed over the last
-    dimension, with masses if D has them. The audit differentiates it, so it must not be derived
-    from `term`. term: the pair of a sample whose mean over `old` has the value (up to a constant)
-    and the gradient of D. prefix: the same for whole responses, token by token: w and v (B, T) are
-    products *up to and including* each token, and the slopes of a response's tokens add up to that
-    of D between responses. Masked tokens have d = 0, or carry no slope. advantage_slope: dA / d log
-    pi of the regularised advantage A = R - beta slope / w, from (beta, w, v, d).
     """
 
     exact: Callable[[Tensor, Tensor], Tensor]
+    """D itself, from log pi and log ref (..., outcomes) of every outcome, summed over the last
+    dimension, with masses if D has them. The audit differentiates it, so it must not be derived
+    from `term`."""
     term: Term
+    """The pair of a sample whose mean over `old` has the value (up to a constant) and the gradient
+    of D."""
     prefix: Term | None = None
+    """The same for whole responses, token by token: w and v (B, T) are products *up to and
+    including* each token, and the slopes of a response's tokens add up to that of D between
+    responses. Masked tokens have d = 0, or carry no slope."""
     advantage_slope: Callable[[float, Tensor, Tensor, Tensor], Tensor | float] | None = None
+    """dA / d log pi of the regularised advantage A = R - beta slope / w, from (beta, w, v, d)."""
 
 
 def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:

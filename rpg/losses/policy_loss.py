@@ -59,10 +59,11 @@ def policy_loss(
     """The loss of `algo` on one (micro-)batch.
 
     log_prob, old_log_prob, ref_log_prob (B, T): log-probabilities of the sampled tokens under the
-    trained, the old and the reference policy. The old policy is the one that drew the tokens, as it
-    was before this rollout's first update; the ratio divides by it. If another policy drew them (a
-    sampler that is staler or rounded), rollout_weights (B, T) or (B, 1) correct for it: they are
-    multiplied onto the loss as a constant. ref_log_prob is None for an algorithm whose reference is
+    trained, the old and the reference policy. The ratio divides by the old policy: the sampler,
+    which drew the tokens, or the trained policy before this rollout's first update. If these differ
+    (a sampler that is staler or rounded), rollout_weights (B, T) or (B, 1) can correct for it: they
+    are multiplied onto the loss as a constant (the table above RolloutCorrection in
+    rpg/catalogue/components.py). ref_log_prob is None for an algorithm whose reference is
     the old policy, or that has no KL. Only `log_prob` receives a gradient. advantages (B, T):
     rewards minus baseline, without KL; for the ratio levels prefix and sequence one value per
     response, spread over its tokens. response_mask (B, T): non-zero where a token counts; values
@@ -205,7 +206,7 @@ def _read(inputs: Mapping[str, Tensor | None], mask: Tensor) -> tuple[TokenInput
 
 
 def _highest(*log_probs: Tensor) -> Tensor:
-    """Of several tensors, which may be empty."""
+    """The largest entry of several tensors, which may be empty."""
     return torch.stack([x.amax() if x.numel() else x.sum() for x in log_probs]).max()
 
 
@@ -348,9 +349,10 @@ def rollout_weights(
     """The `rollout_weights` of :func:`rpg.policy_loss`; None for `none` and `ignore`.
 
     old_log_prob, sampler_log_prob (B, T): log-probabilities of the sampled tokens under the old
-    policy (before the step's updates) and under the one that drew them; response_mask (B, T):
-    non-zero where a token counts. Returns (B, T) for level token, (B, 1) for level sequence, whose
-    ratio is the product over a response. Precision and errors: as there.
+    policy (here: before the step's updates) and under the sampler, as the engine computed them
+    while it drew (the table above RolloutCorrection); response_mask (B, T): non-zero where a token
+    counts. Returns (B, T) for level token, (B, 1) for level sequence, whose ratio is the product
+    over a response. Precision and errors: as there.
     """
     if setting.type == "none" or setting.type == "ignore":
         return None

@@ -306,9 +306,9 @@ def _rpg(algo: Algorithm, x: TokenInputs) -> TokenLoss:
     is a token given its prefix (ratio token) or a whole response (prefix, sequence), whose
     quantities are (b, 1).
 
-    With K the slope of the KL term, W = w R - beta K is the REINFORCE weight and A = W / w the
-    regularised advantage; an unclipped sample has slope -W in either style. w > 0, so W has the
-    sign of A.
+    With R the advantage and K the slope of the KL term, W = w R - beta K is the REINFORCE weight
+    and A = W / w the regularised advantage; an unclipped sample has slope -W in either style.
+    w > 0, so W has the sign of A.
     """
     sample = _sample(x, whole=algo.ratio != "token")
     w = sample.w
@@ -318,30 +318,54 @@ def _rpg(algo: Algorithm, x: TokenInputs) -> TokenLoss:
     term = _NO_KL
     if algo.beta and kl is not None:
         term = _kl_of_sample(algo, kl, x, sample, spread)
-    reward = w * x.advantages
-    W = reward - algo.beta * term.slope
+    weighted_advantage = w * x.advantages
+    W = weighted_advantage - algo.beta * term.slope
     clipped = _clip(w, W, algo.clip)
     if kl is not None and kl.style == "reinforce":
-        weight = W
-        if clipped.silent is not None:
-            # Algorithm 2 reports bound R + C_KL there, C_KL = W - w R.
-            weight = torch.where(clipped.silent, W + (clipped.bound - w) * x.advantages, W)
-        value = -weight * x.log_prob
-        slope = clipped.slope(-W)
+        value, slope = _reinforce_style(x, w, W, clipped)
     else:
-        value = algo.beta * term.value - reward * spread
-        slope = -W
-        if clipped.silent is not None:
-            # Algorithm 1: -bound A there; catalogue.Clip explains the three readings.
-            if _reading(algo) != "exact":
-                value = -W * spread
-                slope = slope - w * term.A_slope
-            value = torch.where(clipped.silent, -clipped.bound * (W / w) * spread, value)
-            slope = torch.where(clipped.silent, -clipped.bound * term.A_slope, slope)
+        unclipped = algo.beta * term.value - weighted_advantage * spread
+        value, slope = _differentiable_style(_reading(algo), w, W, unclipped, term, spread, clipped)
     if kl is not None and kl.Z != 1.0:
         value = kl.Z * value
         slope = kl.Z * slope
     return TokenLoss(value, slope, w, clipped.cuts)
+
+
+def _reinforce_style(
+    x: TokenInputs, w: Tensor, W: Tensor, clipped: _Clipped
+) -> tuple[Tensor, Tensor]:
+    """Value and slope by Algorithm 2: -sg(W) log pi. A silent sample has no slope; it reports
+    -(bound R + C) log pi, with the KL's part C = W - w R."""
+    weight = W
+    if clipped.silent is not None:
+        bounded = W + (clipped.bound - w) * x.advantages
+        weight = torch.where(clipped.silent, bounded, W)
+    return -weight * x.log_prob, clipped.slope(-W)
+
+
+def _differentiable_style(
+    reading: str,
+    w: Tensor,
+    W: Tensor,
+    unclipped: Tensor,
+    term: "_KLOfSample",
+    spread: Tensor | float,
+    clipped: _Clipped,
+) -> tuple[Tensor, Tensor]:
+    """Value and slope by Algorithm 1: `unclipped`, beta D - w R, whose slope is -W. With a clip,
+    the other two readings (catalogue.Clip) have -w A there, whose slope is -W - w dA / d log pi; a
+    silent sample has -bound A, whose slope is -bound dA / d log pi."""
+    if clipped.silent is None:
+        return unclipped, -W
+    value = unclipped
+    slope = -W
+    if reading != "exact":
+        value = -W * spread
+        slope = slope - w * term.A_slope
+    value = torch.where(clipped.silent, -clipped.bound * (W / w) * spread, value)
+    slope = torch.where(clipped.silent, -clipped.bound * term.A_slope, slope)
+    return value, slope
 
 
 @dataclass(frozen=True)

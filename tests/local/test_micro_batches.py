@@ -97,7 +97,13 @@ def _everything(trainer, mini, meter, diagnostics):
         mini.batch, mini.advantages, Limits.of(spec.training, trainer.policy)
     ):
         micro = mini.rows(rows)
-        inputs = LossInputs(micro.old, None, micro.advantages, micro.batch.mask, counts=counts)
+        inputs = LossInputs(
+            old_log_prob=micro.old_log_prob,
+            ref_log_prob=None,
+            advantages=micro.advantages,
+            response_mask=micro.batch.mask,
+            counts=counts,
+        )
         log_prob = trainer.policy.log_probs(micro.batch, spec.rollout.temperature)
         log_prob.retain_grad()
         out = inputs.loss(spec.algorithm, log_prob)

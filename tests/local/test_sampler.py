@@ -32,7 +32,7 @@ def test_a_step_samples_from_the_policy_of_so_many_rollouts_before(home, stalene
     def scored(graded, sampler):
         experience = make_experience(graded, sampler)
         theirs = score(sampler, graded.samples.batch, 1.0, LIMITS)
-        assert torch.allclose(experience.old, theirs, atol=1e-5)
+        assert torch.allclose(experience.old_log_prob, theirs, atol=1e-5)
         return experience
 
     trainer.roller.roll = watched

@@ -240,7 +240,7 @@ def test_no_matrix_of_tokens_and_vocabulary_is_kept_for_the_backward_pass(monkey
         with torch.autograd.graph.saved_tensors_hooks(
             lambda x: sizes.append(x.numel()) or x, lambda x: x
         ):
-            value, _ = next_tokens.token_kl(kl, ours, theirs, 1.0)
+            value, _ = next_tokens.next_token_kl(kl, ours, theirs, 1.0)
         value.sum().backward()
         return max(sizes, default=0)
 

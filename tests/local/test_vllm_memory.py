@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rpg.backends.local.vllm_rollout import VllmRollout
+from rpg.backends.local.vllm_rollout import VllmSampler
 
 
 class Engine:
-    """What VllmRollout tells vLLM to do, in order."""
+    """What VllmSampler tells vLLM to do, in order."""
 
     def __init__(self):
         self.calls = []
@@ -26,7 +26,7 @@ class Engine:
 
 @pytest.fixture
 def rollout(monkeypatch):
-    made = object.__new__(VllmRollout)
+    made = object.__new__(VllmSampler)
     vars(made).update(llm=None, rank=0, adapters=None, _is_cpu=False)
 
     def start(policy, cuda):

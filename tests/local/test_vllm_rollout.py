@@ -34,8 +34,8 @@ def test_every_step_draws_from_its_policy_and_a_killed_run_ends_with_the_same_bi
         batch = graded.samples.batch
         exact = sampler.log_probs(batch, 0.8).detach()
         experience = make_experience(self, graded, sampler)
-        ratio = (experience.old - graded.samples.log_prob).exp().clamp(max=2)
-        assert experience.weights[batch.mask].allclose(ratio[batch.mask])
+        ratio = (experience.old_log_prob - graded.samples.log_prob).exp().clamp(max=2)
+        assert experience.rollout_weights[batch.mask].allclose(ratio[batch.mask])
         gaps.append(float((graded.samples.log_prob - exact).abs().max()))
         return experience
 

@@ -113,7 +113,7 @@ def verl_update(
     from verl.utils import tensordict_utils as tu
 
     from rpg.backends.verl.experience import arrange
-    from rpg.backends.verl.update import Plan, update
+    from rpg.backends.verl.update import UpdatePlan, update
 
     settings = worker.settings
     data = as_verl(batch, settings.temperature)
@@ -123,7 +123,7 @@ def verl_update(
     order, sizes = arrange(settings, step, groups, batch.total_lengths().tolist(), workers)
     share = torch.tensor(order).chunk(workers)[rank]
     data = tu.index_select_tensor_dict(data, share)
-    plan = Plan(sizes, [list(range(len(sizes)))], 0, renew_reference, [])
+    plan = UpdatePlan(sizes, [list(range(len(sizes)))], 0, renew_reference, [])
     return update(worker.actor, data, plan, settings)
 
 

@@ -41,7 +41,12 @@ def go_on(folder, source, target, rank=0, workers=1):
         worker.load_reference(str(folder / source / "reference"))
     loaded = weights(worker.actor.engine.module)
     verl_update(
-        worker, experience.batch, experience.old, experience.advantages, rank=rank, workers=workers
+        worker,
+        experience.batch,
+        experience.old_log_prob,
+        experience.advantages,
+        rank=rank,
+        workers=workers,
     )
     if source == BEGIN:  # the others have to get it from there
         load_shards(worker.ref.engine.module, dict(shards(worker.actor.engine.module)))
@@ -76,7 +81,9 @@ def update(folder, rank, workers):
         calls.append(1) or theirs(*args, **kwargs)
     )
     place = {"rank": rank, "workers": workers}
-    result = verl_update(worker, experience.batch, experience.old, experience.advantages, **place)
+    result = verl_update(
+        worker, experience.batch, experience.old_log_prob, experience.advantages, **place
+    )
     moved = weights(worker.actor.engine.module)
     numbers = {**vars(result), "micro_batches": len(calls)}
     if rank == 0:

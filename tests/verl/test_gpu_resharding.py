@@ -45,14 +45,14 @@ def test_two_workers_and_small_micro_batches_change_nothing(home, model, tmp_pat
     spec = make_spec(algorithm="rpg-reinforce-ufkl")
     experience = an_experience(make_trainer(spec, home))
     worker = make_worker(verl_config(spec, model, tmp_path))
-    one = verl_update(worker, experience.batch, experience.old, experience.advantages)
+    one = verl_update(worker, experience.batch, experience.old_log_prob, experience.advantages)
 
     ranks.tell(tmp_path, spec, model, experience)
     both("update", tmp_path)
     two, moved = torch.load(tmp_path / "result.pt", weights_only=True)
     assert two["micro_batches"] > 2 * one.optimizer_steps
     assert two["optimizer_steps"] == one.optimizer_steps
-    assert two["token_kls"] == pytest.approx(one.token_kls, rel=1e-3, abs=1e-7)
+    assert two["step_kls_to_ref"] == pytest.approx(one.step_kls_to_ref, rel=1e-3, abs=1e-7)
     for name, value in one.metrics.items():
         assert two["metrics"][name] == pytest.approx(value, rel=2e-4, abs=2e-6), name
     torch.testing.assert_close(moved, weights(worker.actor.engine.module), rtol=1e-3, atol=2e-6)

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("cpu_verl")
 def sampled(home):
     """A rollout of the model without adapters: (responses, log-probabilities, advantages)."""
     experience = an_experience(make_trainer(make_spec(), home))
-    return experience.batch, experience.old, experience.advantages
+    return experience.batch, experience.old_log_prob, experience.advantages
 
 
 def worker_with(model, tmp_path, **lora):

@@ -170,7 +170,7 @@ def test_the_loss_reads_what_the_embedded_trainers_reads(home, model, tmp_path, 
     kept = rollouts[1]
     before = log_probs_before[1]
     theirs = experiences[1]
-    log_ratio = theirs.before - theirs.reported
+    log_ratio = theirs.policy_log_prob - theirs.engine_log_prob
     batch = kept.samples.batch
     last = torch.zeros(batch.mask.shape).scatter(
         1, batch.lengths[:, None] - 1, kept.rewards[:, None].float()
@@ -187,10 +187,13 @@ def test_the_loss_reads_what_the_embedded_trainers_reads(home, model, tmp_path, 
 
     same(ours["advantages"], theirs.advantages)
     read = {**fields, **ours}
-    same(read["old_log_probs"], theirs.old)
-    if theirs.reference is not None:
-        same(read.get("ref_log_prob", read["old_log_probs"]), theirs.reference)
-    for name, value in (("lm_weights", theirs.lm_weights), ("rollout_is_weights", theirs.weights)):
+    same(read["old_log_probs"], theirs.old_log_prob)
+    if theirs.ref_log_prob is not None:
+        same(read.get("ref_log_prob", read["old_log_probs"]), theirs.ref_log_prob)
+    for name, value in (
+        ("lm_weights", theirs.lm_weights),
+        ("rollout_is_weights", theirs.rollout_weights),
+    ):
         assert (value is None) == (name not in ours)
         if value is not None:
             same(ours[name], value.expand_as(before))

@@ -61,7 +61,7 @@ def test_a_step_is_the_embedded_trainers(
 
     more = {} if experience.lm_weights is None else {"lm_weights": experience.lm_weights}
     ours = verl_update(
-        worker, rollout.kept.samples.batch, experience.old, experience.advantages, **more
+        worker, rollout.kept.samples.batch, experience.old_log_prob, experience.advantages, **more
     )
     assert ours.optimizer_steps == trainer.optimizer_step == 4
     for name, value in theirs.items():
@@ -73,8 +73,8 @@ def test_a_step_is_the_embedded_trainers(
         assert ours.metrics[name] == pytest.approx(value, rel=2e-4, abs=2e-6), name
     assert ours.metrics["ratio_max"] > 1.001  # the later mini-batches are off-policy
     schedule = ReferenceSchedule(spec.algorithm)
-    for token_kl in ours.token_kls:
-        schedule.observe(token_kl)
+    for step_kl_to_ref in ours.step_kls_to_ref:
+        schedule.observe(step_kl_to_ref)
     assert schedule.average == pytest.approx(trainer.reference.average, rel=1e-3)
     moved = weights(trainer.policy.model)
     torch.testing.assert_close(weights(worker.actor.engine.module), moved, rtol=1e-3, atol=2e-6)
@@ -200,7 +200,7 @@ def test_a_gradient_that_is_not_finite_ends_the_update(home, model, tmp_path):
     worker = make_worker(verl_config(spec, model, tmp_path))
     before = weights(worker.actor.engine.module)
     with pytest.raises(FloatingPointError, match="optimizer step 1: grad_norm is inf"):
-        verl_update(worker, experience.batch, experience.old, experience.advantages * 1e25)
+        verl_update(worker, experience.batch, experience.old_log_prob, experience.advantages * 1e25)
     assert weights(worker.actor.engine.module).equal(before)
 
 
@@ -237,7 +237,7 @@ def test_a_critics_step_is_the_embedded_trainers(home, model, tmp_path):
     from rpg.backends.verl.critic_worker import CriticWorker, ValueLoss
     from rpg.backends.verl.experience import arrange
     from rpg.backends.verl.job_settings import JobSettings
-    from rpg.backends.verl.update import Plan, update
+    from rpg.backends.verl.update import UpdatePlan, update
 
     advantage = {"type": "gae", "lam": 0.9, "critic_learning_rate": 1e-2, "critic_warmup": 1}
     spec = make_spec(algorithm={"name": "ppo", "advantage": advantage})
@@ -268,7 +268,9 @@ def test_a_critics_step_is_the_embedded_trainers(home, model, tmp_path):
     data["returns"] = unpadded(experience.targets, batch)
     order, sizes = arrange(worker.loss_fn.settings, 1, 8, batch.total_lengths().tolist(), 1)
     data = tu.index_select_tensor_dict(data, torch.tensor(order))
-    ours = update(worker, data, Plan(sizes, [[0, 1, 2, 3]], 0, False, []), worker.loss_fn.settings)
+    ours = update(
+        worker, data, UpdatePlan(sizes, [[0, 1, 2, 3]], 0, False, []), worker.loss_fn.settings
+    )
     rows = torch.tensor(order).split(sizes)
     minis = [experience.rows(part.sort().values) for part in rows]
     losses = [

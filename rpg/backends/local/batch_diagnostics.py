@@ -42,13 +42,17 @@ class Diagnostics:
         self._rest = 0.0
 
     def add_exact(
-        self, log_prob: Tensor, sampler: Tensor, inputs: LossInputs, bonus: Tensor | None
+        self,
+        log_prob: Tensor,
+        sampler_log_prob: Tensor,
+        inputs: LossInputs,
+        extra_loss: Tensor | None,
     ) -> None:
         """Add a micro-batch's part of the exact gradient, before the backward pass that frees
         `log_prob`'s graph.
 
-        `sampler`: log-probabilities under the policy that sampled. `bonus` (an entropy, a
-        divergence of whole distributions) is part of the objective.
+        `sampler_log_prob`: under the policy that sampled. `extra_loss` (of an entropy, of a
+        divergence of whole distributions) is part of the objective, with the loss's sign.
         """
         if not self._parameters:
             return
@@ -56,7 +60,7 @@ class Diagnostics:
         if reference is None:  # the reference is the old policy
             reference = inputs.old_log_prob
         unbiased = replace(
-            inputs, old_log_prob=sampler, ref_log_prob=reference, rollout_weights=None
+            inputs, old_log_prob=sampler_log_prob, ref_log_prob=reference, rollout_weights=None
         )
         algo = self.algorithm
         weights = self._parameters
@@ -67,9 +71,9 @@ class Diagnostics:
         target = exact_loss(divergence, algo.beta, **own)
         outputs = [log_prob]
         slopes = [unbiased.slope(target, log_prob.detach())]
-        if bonus is not None:
-            outputs = [*outputs, bonus]
-            slopes = [*slopes, -torch.ones_like(bonus)]
+        if extra_loss is not None:
+            outputs = [*outputs, extra_loss]
+            slopes = [*slopes, torch.ones_like(extra_loss)]
         add_gradients(self._sums, weights, outputs, slopes)
 
     def add(self, log_prob: Tensor, inputs: LossInputs) -> None:
@@ -110,7 +114,7 @@ class Diagnostics:
 
 
 def _norm(gradient: Sequence[Tensor]) -> float:
-    """Of all its parts together."""
+    """The norm of all parts of a gradient together."""
     return float(sum(float(part.square().sum()) for part in gradient) ** 0.5)
 
 

@@ -228,7 +228,7 @@ def _losses(settings: Settings, beta: float) -> Losses:
 
 
 class _Gradients:
-    """Of losses at a policy, for its trained parameters; of a large policy only some
+    """Gradients of losses at a policy, in its trained parameters; of a large policy only some
     coordinates."""
 
     def __init__(self, spec: RunSpec, policy: Policy, initial: Policy):

@@ -6,9 +6,8 @@ for bit.
     reference.safetensors                    the reference policy
     critic.safetensors                       the critic and the state of its optimizer
     past-<rollout steps done>.safetensors    past policies that are still to sample
-    weights.safetensors                      the float32 weights of a model that is exported in
-    bfloat16 adapters.safetensors                     the adapters of a model that is exported with
-    its adapters merged
+    weights.safetensors                      the float32 weights of a model exported in bfloat16
+    adapters.safetensors                     the adapters of a model exported with them merged
 
 A model with adapters is exported twice: merged, in float32 (bfloat16 would round most of the
 adapters away), and in `adapters/` as peft's adapters, for programs that load these beside a base.

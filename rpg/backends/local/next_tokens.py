@@ -25,7 +25,7 @@ _PART = 2**24
 _NAMES = ("kl_policy_to_ref", "kl_ref_to_policy", "ref_mass_left_out")
 
 
-def token_kl(
+def next_token_kl(
     setting: DistributionKL, ours: Scored, theirs: Scored, temperature: float
 ) -> tuple[Tensor, dict[str, float]]:
     """(D (C,) in nats, differentiable in `ours`; means over the tokens: both KLs between whole

@@ -7,6 +7,7 @@ model holds their rounded values (Micikevicius et al., 2018, arXiv 1710.03740, s
 Gradients come in bfloat16, one micro-batch at a time, and are summed in float32.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -155,7 +156,7 @@ class Optimizer:
                 master.grad = torch.zeros_like(master)
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.masters if p.grad is not None])
         value = float(norm)
-        if not value - value == 0.0:
+        if not math.isfinite(value):
             raise FloatingPointError(f"grad_norm is {value}")
         if max_grad_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(self.masters, max_grad_norm, norm)

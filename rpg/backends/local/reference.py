@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rpg.backends.local.next_tokens import token_kl
+from rpg.backends.local.next_tokens import next_token_kl
 from rpg.backends.reference_schedule import ReferenceSchedule
 from rpg.catalogue import Algorithm, DistributionKL, EMAReference
 from rpg.models.decoding import Batch, Scored
@@ -59,8 +59,8 @@ class Reference(ReferenceSchedule):
         with torch.no_grad():
             theirs = self.policy.scored(batch, temperature, states=True)
         with policy.arithmetic(), torch.set_grad_enabled(in_loss):
-            values, metrics = token_kl(setting, ours, theirs, temperature)
-        return batch.placed(values), metrics
+            token_kl, metrics = next_token_kl(setting, ours, theirs, temperature)
+        return batch.placed(token_kl), metrics
 
     def begin_updates(self, policy: Policy) -> None:
         """The policy is about to change: keep its weights if it is the reference."""
@@ -97,11 +97,12 @@ class Reference(ReferenceSchedule):
         self,
         numbers: dict[str, Any],
         weights: dict[str, Tensor] | None,
-        sampler: Policy,
+        policy: Policy,
         initial: Callable[[], Policy],
     ) -> None:
-        """Back to a :meth:`state`; `initial` makes the initial policy, if it is needed. Raises
-        ModelError: the teacher is another one than that of the run so far.
+        """Back to a :meth:`state`. A copy of `policy`, the trained one, gets the weights; `initial`
+        makes the initial policy, if it is needed. Raises ModelError: the teacher is another one
+        than that of the run so far.
         """
         self.renewed_at, self.average = numbers["renewed_at"], numbers["average"]
         if numbers.get("digest") != self.digest:
@@ -114,7 +115,7 @@ class Reference(ReferenceSchedule):
         if numbers["weights"] == "initial":
             self.policy = initial().frozen_copy()
         elif numbers["weights"] == "own":
-            self.policy = sampler.frozen_copy(share=True)
+            self.policy = policy.frozen_copy(share=True)
             self.policy.model.load_state_dict(
                 weights or {}, strict=False
             )  # tied weights have one name only

@@ -15,7 +15,7 @@ from math import nan
 import torch
 from torch import Tensor
 
-from rpg.backends.local.vllm_rollout import VllmRollout
+from rpg.backends.local.vllm_rollout import VllmSampler
 from rpg.backends.progress_reporter import Progress
 from rpg.backends.prompts import PromptOrder, Refills
 from rpg.config.run_spec import RunSpec
@@ -100,7 +100,7 @@ class Roller:
             Conversations(task, sources) if isinstance(task, EnvironmentTask) else None
         )
         engine = spec.rollout.engine
-        self.vllm = VllmRollout(spec, engine) if engine.type == "vllm" else None
+        self.vllm = VllmSampler(spec, engine) if engine.type == "vllm" else None
         self.order = PromptOrder(len(problems), spec.seed)
         self.rows_at_once = spec.rollout.rows_at_once
         """Responses drawn at a time; None: all. It fixes the last digits, so checkpoints hold it.

@@ -51,25 +51,25 @@ class TrainingError(UserError):
 class Experience:
     """What the optimizer steps of one rollout need; (N, T) each.
 
-    Up to three policies meet here, and each token has a log-probability under each. The policy
-    *before* the updates is what is trained. The *sampler* drew the response: the same policy,
-    unless it is staler or rounded. The *old* policy is what the loss divides by: the one before the
-    updates if the loss corrects for the sampler (`rollout_correction`), otherwise the sampler.
+    Which policy is the old one, and what the weights are: the table above RolloutCorrection in
+    rpg/catalogue/components.py.
     """
 
     batch: Batch
-    before: Tensor
-    sampler: Tensor
-    """As the trainer computes it."""
-    reported: Tensor
-    """Of the sampler, as the engine computed it while it drew."""
-    old: Tensor
-    reference: Tensor | None
+    policy_log_prob: Tensor
+    """Of the trained policy before the updates."""
+    sampler_log_prob: Tensor
+    """Of the policy that drew the response, as the trainer computes it."""
+    engine_log_prob: Tensor
+    """Of the same, as the engine computed it while it drew."""
+    old_log_prob: Tensor
+    """Of what the ratio divides by: the first or the second of these."""
+    ref_log_prob: Tensor | None
     advantages: Tensor
     row: Tensor
     """(N,) numbers of the responses within the rollout."""
-    weights: Tensor | None = None
-    """(N, T) or (N, 1): importance weights, old policy over sampler."""
+    rollout_weights: Tensor | None = None
+    """(N, T) or (N, 1): the loss is multiplied by them, to correct for the sampler."""
     values: Tensor | None = None
     """A critic's values before the updates."""
     targets: Tensor | None = None
@@ -80,7 +80,7 @@ class Experience:
     """(N, 1), where advantages follow the policy from update to update (advantage target)."""
 
     def rows(self, index: Tensor) -> "Experience":
-        """Those responses, as wide as the longest of them."""
+        """The responses of these numbers, as wide as the longest of them."""
         batch = self.batch.rows(index)
         width = batch.tokens.shape[1]
         tensors = {name: x for name, x in vars(self).items() if isinstance(x, Tensor)}
@@ -89,11 +89,11 @@ class Experience:
 
     def inputs(self, counts: Counts) -> LossInputs:
         return LossInputs(
-            old_log_prob=self.old,
-            ref_log_prob=self.reference,
+            old_log_prob=self.old_log_prob,
+            ref_log_prob=self.ref_log_prob,
             advantages=self.advantages,
             response_mask=self.batch.mask,
-            rollout_weights=self.weights,
+            rollout_weights=self.rollout_weights,
             counts=counts,
         )
 
@@ -104,10 +104,13 @@ class Forward:
 
     log_prob: Tensor
     """(N, T)."""
-    token_kl: Tensor | None
-    """(N, T): divergences of whole distributions, without a gradient."""
-    bonus: Tensor | None
-    """What the objective adds beside the loss of the sampled tokens, a scalar."""
+    token_kl_value: Tensor | None
+    """(N, T): divergences of whole distributions, detached: they enter the loss by their value
+    through policy_loss, and by their gradient through `extra_loss`."""
+    extra_loss: Tensor | None
+    """A scalar that is differentiated beside the loss of the sampled tokens, since it depends on
+    more than their log-probabilities: entropy, likelihood of right responses, divergences of whole
+    distributions."""
     metrics: dict[str, float]
 
 
@@ -209,13 +212,13 @@ class Trainer:
         differs = not (self.sampler.is_policy and self._exact_samples)
         if differs:
             metrics["sampler_age"] = age
-            log_ratio = experience.before - experience.reported
+            log_ratio = experience.policy_log_prob - experience.engine_log_prob
             metrics |= gap_metrics("kl_sampler_to_policy", log_ratio, mask)
         if differs and self.sampler.is_policy:
             metrics["kl_rounding"] = metrics["kl_sampler_to_policy"]
-        if experience.weights is not None:
+        if experience.rollout_weights is not None:
             correction = self.spec.algorithm.rollout_correction
-            metrics |= weight_metrics(correction, experience.weights, mask)
+            metrics |= weight_metrics(correction, experience.rollout_weights, mask)
         scored = time.perf_counter()
         self.reference.begin_updates(self.policy)
         self.optimizer.update_mode()
@@ -254,7 +257,7 @@ class Trainer:
         limits = Limits.of(self.spec.training, self.policy)
         temperature = self.spec.rollout.temperature
         now = score(self.policy, part, temperature, limits)
-        before = experience.before[: now.shape[0], : now.shape[1]]
+        before = experience.policy_log_prob[: now.shape[0], : now.shape[1]]
         return gap_metrics("kl_old_to_new", now - before, part.mask)
 
     def export_gap(self, exported: Weights, wide_base: Weights | None = None) -> dict[str, float]:
@@ -282,31 +285,32 @@ class Trainer:
         temperature = self.spec.rollout.temperature
         self.progress.begin("log-probabilities", 0, "")
 
-        reported = graded.samples.log_prob
+        engine_log_prob = graded.samples.log_prob
         nobody_drew = algorithm.demonstrations > 0
         if nobody_drew:
             sampler_log_prob = score(sampler, batch, temperature, limits)
-            reported = sampler_log_prob
+            engine_log_prob = sampler_log_prob
         elif self._exact_samples:
-            sampler_log_prob = reported
+            sampler_log_prob = engine_log_prob
         else:
             sampler_log_prob = score(sampler, batch, temperature, limits)
-        before = sampler_log_prob
+        policy_log_prob = sampler_log_prob
         if sampler is not self.policy:
-            before = score(self.policy, batch, temperature, limits)
-        corrects = algorithm.rollout_correction.type != "none"
-        old = before if corrects else sampler_log_prob
+            policy_log_prob = score(self.policy, batch, temperature, limits)
+        old_is_sampler = algorithm.rollout_correction.type == "none"
+        old_log_prob = sampler_log_prob if old_is_sampler else policy_log_prob
 
         weights = rollout_weights(
             algorithm.rollout_correction,
-            old_log_prob=old,
-            sampler_log_prob=reported,
+            old_log_prob=old_log_prob,
+            sampler_log_prob=engine_log_prob,
             response_mask=batch.mask,
         )
-        reference = self.reference.log_probs(batch, temperature, limits, self.recorder is not None)
-        if reference is None and algorithm.needs_reference:
+        is_recorded = self.recorder is not None
+        ref_log_prob = self.reference.log_probs(batch, temperature, limits, is_recorded)
+        if ref_log_prob is None and algorithm.needs_reference:
             # Just renewed: the reference is the policy itself; or nobody reads it.
-            reference = before
+            ref_log_prob = policy_log_prob
 
         values = None
         targets = None
@@ -318,8 +322,8 @@ class Trainer:
                 rewards=graded.rewards,
                 group=batch.prompt_of,
                 response_mask=batch.mask,
-                old_log_prob=old,
-                ref_log_prob=reference,
+                old_log_prob=old_log_prob,
+                ref_log_prob=ref_log_prob,
             )
         advantages = advantages_of(
             algorithm,
@@ -327,20 +331,20 @@ class Trainer:
             rewards=graded.rewards,
             group=batch.prompt_of,
             response_mask=batch.mask,
-            old_log_prob=old,
-            ref_log_prob=reference,
-            log_prob=before,
+            old_log_prob=old_log_prob,
+            ref_log_prob=ref_log_prob,
+            log_prob=policy_log_prob,
         )
         return Experience(
             batch=batch,
-            before=before,
-            sampler=sampler_log_prob,
-            reported=reported,
-            old=old,
-            reference=reference,
+            policy_log_prob=policy_log_prob,
+            sampler_log_prob=sampler_log_prob,
+            engine_log_prob=engine_log_prob,
+            old_log_prob=old_log_prob,
+            ref_log_prob=ref_log_prob,
             advantages=advantages,
-            row=torch.arange(len(batch), device=old.device),
-            weights=weights,
+            row=torch.arange(len(batch), device=old_log_prob.device),
+            rollout_weights=weights,
             values=values,
             targets=targets,
             lm_weights=positive_lm_weights(algorithm, graded.correct, batch.mask),
@@ -369,13 +373,13 @@ class Trainer:
                     continue
             if mini.rewards is not None:
                 mini = self._towards_target(mini, is_first=number == 1)
-            token_kl = self._accumulate(mini, meter, diagnostics if is_last else None)
+            step_kl_to_ref = self._accumulate(mini, meter, diagnostics if is_last else None)
             if is_last:
                 measured = diagnostics.metrics()  # before gradients are clipped
             norm, rate = self.optimizer.step(self.optimizer_step + 1, training.max_grad_norm)
             self.optimizer_step += 1
             norms.append(norm)
-            self.reference.observe(token_kl)
+            self.reference.observe(step_kl_to_ref)
         self.optimizer.zero_grad()  # the next rollout needs the memory
         metrics = meter.metrics(norms, rate, measured) if norms else {}
         return metrics | means(critic)
@@ -384,7 +388,7 @@ class Trainer:
         """With the advantages of the policy as it is before this optimizer step. The policy is
         scored once more for it, so that micro-batches need not hold whole groups."""
         assert mini.rewards is not None
-        now = mini.before
+        now = mini.policy_log_prob
         if not is_first:
             limits = Limits.of(self.spec.training, self.policy)
             now = score(self.policy, mini.batch, self.spec.rollout.temperature, limits)
@@ -393,8 +397,8 @@ class Trainer:
             rewards=mini.rewards[:, 0],
             group=mini.batch.prompt_of,
             response_mask=mini.batch.mask,
-            old_log_prob=mini.old,
-            ref_log_prob=mini.reference,
+            old_log_prob=mini.old_log_prob,
+            ref_log_prob=mini.ref_log_prob,
             log_prob=now,
         )
         return replace(mini, advantages=advantages)
@@ -403,7 +407,7 @@ class Trainer:
         """The responses of each mini-batch of each epoch, whole groups in a random order."""
         training = self.spec.training
         size = self.spec.rollout.group_size
-        device = experience.old.device
+        device = experience.old_log_prob.device
         groups = len(experience.batch) // size
         mini_batches = []
         for epoch in range(training.epochs):
@@ -434,16 +438,17 @@ class Trainer:
         if spec.algorithm.loss_agg_mode == "prompt-mean":
             counts = Counts.of(mini.batch.mask, horizon, group=mini.batch.prompt_of)
         limits = Limits.of(spec.training, self.policy)
-        token_kl = 0.0
+        step_kl_to_ref = 0.0
         for rows in micro_batches(mini.batch, mini.advantages, limits):
             whole = len(rows) == responses
             micro = mini if whole else mini.rows(rows)
             micro_counts = counts if whole else counts.rows(rows)
             passed = self._forward_and_backward(micro, micro_counts, diagnostics)
             meter.add(passed.metrics, passed.weight, self.optimizer_step)
-            token_kl += passed.metrics["kl_policy_to_ref"] * passed.weight / counts.tokens
+            share = passed.weight / counts.tokens
+            step_kl_to_ref += passed.metrics["kl_policy_to_ref"] * share
             self._advance(micro.batch)
-        return token_kl
+        return step_kl_to_ref
 
     def _forward_and_backward(
         self, micro: Experience, counts: Counts, diagnostics: Diagnostics | None
@@ -457,20 +462,22 @@ class Trainer:
 
         # The loss is differentiated in the log-probabilities, and these in the weights.
         leaf = forward.log_prob.detach().requires_grad_()
-        out = inputs.loss(algorithm, leaf, forward.token_kl)
+        out = inputs.loss(algorithm, leaf, forward.token_kl_value)
         if self.recorder is not None:
             self.recorder.values |= token_values(
                 algorithm,
                 marks=self.recorder.marks[micro.row],
                 optimizer_step=self.optimizer_step + 1,
                 loss=out.loss,
-                sampler=micro.sampler,
+                sampler_log_prob=micro.sampler_log_prob,
                 log_prob=leaf,
                 inputs=inputs,
-                token_kl=forward.token_kl,
+                token_kl=forward.token_kl_value,
             )
         if diagnostics is not None:
-            diagnostics.add_exact(forward.log_prob, micro.sampler, inputs, forward.bonus)
+            diagnostics.add_exact(
+                forward.log_prob, micro.sampler_log_prob, inputs, forward.extra_loss
+            )
         torch.autograd.backward(out.loss)
         assert leaf.grad is not None
         _backward(forward, leaf.grad)
@@ -495,23 +502,23 @@ class Trainer:
         whole = algorithm.reads_distributions
         scored = self.policy.scored(batch, temperature, entropy=coefficient > 0, states=whole)
         metrics = dict[str, float]()
-        bonuses = list[Tensor]()
-        token_kl = None
+        extra = list[Tensor]()
+        token_kl_value = None
         if scored.entropy is not None:
-            bonuses.append(coefficient * aggregate(scored.entropy, batch.mask, mode, counts))
+            extra.append(-coefficient * aggregate(scored.entropy, batch.mask, mode, counts))
             metrics["policy_entropy"] = float(scored.entropy.detach().sum() / batch.mask.sum())
         if micro.lm_weights is not None:
-            bonuses.append(
-                weighted_likelihood(scored.log_prob, micro.lm_weights, batch.mask, counts)
+            extra.append(
+                -weighted_likelihood(scored.log_prob, micro.lm_weights, batch.mask, counts)
             )
         if whole:
-            values, measured = self.reference.token_kl(self.policy, scored, batch, temperature)
+            token_kl, measured = self.reference.token_kl(self.policy, scored, batch, temperature)
             if isinstance(algorithm.kl, DistributionKL):
-                bonuses.append(-algorithm.beta * aggregate(values, batch.mask, mode, counts))
+                extra.append(algorithm.beta * aggregate(token_kl, batch.mask, mode, counts))
             metrics = metrics | measured
-            token_kl = values.detach()
-        bonus = torch.stack(bonuses).sum() if bonuses else None
-        return Forward(scored.log_prob, token_kl, bonus, metrics)
+            token_kl_value = token_kl.detach()
+        extra_loss = torch.stack(extra).sum() if extra else None
+        return Forward(scored.log_prob, token_kl_value, extra_loss, metrics)
 
 
 def _backward(forward: Forward, slope: Tensor) -> None:
@@ -522,15 +529,15 @@ def _backward(forward: Forward, slope: Tensor) -> None:
     if slope.any():  # not for groups without a signal, or where all is clipped
         outputs.append(forward.log_prob)
         slopes.append(slope)
-    if forward.bonus is not None:
-        outputs.append(forward.bonus)
-        slopes.append(-torch.ones_like(forward.bonus))
+    if forward.extra_loss is not None:
+        outputs.append(forward.extra_loss)
+        slopes.append(torch.ones_like(forward.extra_loss))
     if outputs:
         torch.autograd.backward(outputs, slopes)
 
 
 def means(rows: list[dict[str, float]]) -> dict[str, float]:
-    """Of each metric, over the rows that have it."""
+    """The mean of each metric over the rows that have it."""
     values = defaultdict[str, list[float]](list)
     for row in rows:
         for name, value in row.items():

@@ -24,7 +24,7 @@ from rpg.models.truncated_sampling import Sampling, restriction_of
 from rpg.models.vllm_engine import VLLM_RANKS, Vllm
 
 
-class VllmRollout(Vllm):
+class VllmSampler(Vllm):
     """vLLM, which starts at the first rollout. On a GPU it sleeps between rollouts and gives its
     memory back."""
 
@@ -57,8 +57,7 @@ class VllmRollout(Vllm):
 
     @contextmanager
     def holding(self, policy: Policy) -> Iterator[None]:
-        """As long as the context lasts, responses are drawn from `policy`, as it is at the
-        beginning."""
+        """A context in which responses are drawn from `policy`, as it is at the beginning."""
         cuda = policy.device.type == "cuda"
         if self.llm is None:
             self._start(policy, cuda)

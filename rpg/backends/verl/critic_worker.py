@@ -27,7 +27,7 @@ from verl.workers.utils.padding import no_padding_2_padding
 from rpg.backends.token_recorder import Values
 from rpg.backends.verl import cpu, fsdp_weights
 from rpg.backends.verl.job_settings import JobSettings
-from rpg.backends.verl.update import Plan, update
+from rpg.backends.verl.update import UpdatePlan, update
 from rpg.catalogue import GAE
 from rpg.losses.advantages import value_loss
 from rpg.losses.aggregation import Counts
@@ -35,13 +35,14 @@ from rpg.losses.aggregation import Counts
 
 @dataclass(frozen=True)
 class ValueLoss:
-    """As `ActorLoss`, of the values; `settings` are those of the critic's optimizer."""
+    """The loss of the values, called as `ActorLoss`; `settings` are those of the critic's
+    optimizer."""
 
     settings: JobSettings
 
     @classmethod
     def of(cls, settings: JobSettings) -> Self:
-        """For a job whose policy has these settings."""
+        """The loss of the critic in a job whose policy has these settings."""
         advantage = settings.algorithm.advantage
         assert isinstance(advantage, GAE)
         rate = advantage.critic_learning_rate or settings.learning_rate
@@ -79,8 +80,8 @@ class ValueLoss:
 def load_value_model(
     local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool
 ) -> Any:
-    """In place of verl's, which insists on flash attention (verl/utils/model.py:649). The head is
-    zero and has no bias, as in the embedded trainer.
+    """Replaces verl's function of this name, which insists on flash attention
+    (verl/utils/model.py:649). The head is zero and has no bias, as in the embedded trainer.
     """
     given = {"dtype": torch_dtype, "config": model_config, "trust_remote_code": trust_remote_code}
     model = AutoModelForTokenClassification.from_pretrained(local_path, **given)
@@ -103,7 +104,7 @@ class CriticWorker(TrainingWorker):
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="train"))
     def update_critic(self, data: TensorDict) -> TensorDict | None:
         assert isinstance(self.loss_fn, ValueLoss)
-        result = update(self, data, Plan(**tu.get(data, "rpg_plan")), self.loss_fn.settings)
+        result = update(self, data, UpdatePlan(**tu.get(data, "rpg_plan")), self.loss_fn.settings)
         if not self.engine.is_mp_src_rank_with_outputs():
             return None
         return tu.get_tensordict(tensor_dict={}, non_tensor_dict={"metrics": asdict(result)})

@@ -11,7 +11,7 @@ import psutil
 
 from rpg.backends.ray_connection import probe, use_token
 from rpg.backends.training_process import TrainingFailed
-from rpg.backends.verl.overrides import MAIN, Plan
+from rpg.backends.verl.overrides import MAIN, LaunchPlan
 from rpg.config.backend import RayAddress
 from rpg.errors import first_line
 from rpg.system.processes import parent_mark, python_module
@@ -21,7 +21,7 @@ MARK = "RPG_VERL_RUN"
 and ended."""
 
 
-def start_driver(plan: Plan, log: Path, mark: str) -> subprocess.Popen[bytes]:
+def start_driver(plan: LaunchPlan, log: Path, mark: str) -> subprocess.Popen[bytes]:
     """Start a training; its output goes to `log`."""
     environment = {**os.environ, **plan.environment, MARK: mark, **parent_mark()}
     environment.pop("RAY_ADDRESS", None)  # the run says where its Ray is

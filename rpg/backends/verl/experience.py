@@ -29,8 +29,8 @@ def experience(
     `values` where there is a critic. `correct` (N,). prompts: the name of each row's prompt; rows
     of one name are a group.
 
-    Without `rollout_correction`, the old policy of responses sampled `staleness` rollouts ago is
-    the sampler. A reference that has just been renewed is the policy before the updates.
+    The table above RolloutCorrection in rpg/catalogue/components.py says which policy is the old
+    one. A reference that has just been renewed is the policy before the updates.
     """
     algorithm = settings.algorithm
     mask = fields["response_mask"]
@@ -124,8 +124,8 @@ def mini_batch_order(settings: JobSettings, step: int, epoch: int, mini_batches:
 
 
 def _deal(rows: list[int], lengths: Sequence[int], workers: int) -> list[list[int]]:
-    """As many rows for each worker and about as many tokens: dealt longest first, in alternating
-    directions."""
+    """Deal rows to workers, the longest first and in alternating directions: each gets as many
+    rows and about as many tokens."""
     hands: list[list[int]] = [[] for _ in range(workers)]
     for place, row in enumerate(sorted(rows, key=lambda r: -lengths[r])):
         lap, seat = divmod(place, workers)

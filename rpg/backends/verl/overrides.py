@@ -1,8 +1,8 @@
 """A run as overrides of verl's Hydra configuration: pure, and loaded without torch or verl.
 
 `plan(spec, paths)` gives the overrides in the order of verl's sections, the environment of every
-process and Ray's runtime environment; `Plan.command` is the shell command that starts the same
-training by hand.
+process and Ray's runtime environment; `LaunchPlan.command` is the shell command that starts the
+same training by hand.
 """
 
 import json
@@ -72,7 +72,7 @@ class Paths:
         attempt: int = 1,
         resume: Path | None = None,
     ) -> Self:
-        """Of one attempt at the run in folder `run`."""
+        """The paths of one attempt at the run in folder `run`."""
         state = run / STATE
         benchmarks = tuple(data.benchmarks.values())
         return cls(
@@ -81,7 +81,7 @@ class Paths:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LaunchPlan:
     """How to start one training. `overrides` maps dotted keys to values; `added` are those verl
     does not know."""
 
@@ -98,7 +98,7 @@ class Plan:
         ]
 
     def runtime_env(self) -> dict[str, Any]:
-        """For the workers of a cluster."""
+        """The runtime environment for the workers of a cluster."""
         return {"env_vars": dict(self.environment)}
 
     def command(self) -> str:
@@ -108,7 +108,9 @@ class Plan:
         return " \\\n  ".join(lines)
 
 
-def plan(spec: RunSpec, paths: Paths, *, project: str = "rpg", experiment: str = "run") -> Plan:
+def plan(
+    spec: RunSpec, paths: Paths, *, project: str = "rpg", experiment: str = "run"
+) -> LaunchPlan:
     """The whole launch of a run on verl. Raises ValueError: the run's back end is not verl."""
     backend = spec.backend
     if not isinstance(backend, VerlBackend):
@@ -128,7 +130,7 @@ def plan(spec: RunSpec, paths: Paths, *, project: str = "rpg", experiment: str =
     overrides = {key: value for part in parts for key, value in part.items()}
     overrides |= _theirs(backend, overrides)
     added = frozenset(key.removeprefix("+") for key in overrides if key.startswith("+"))
-    return Plan(
+    return LaunchPlan(
         {key.removeprefix("+"): value for key, value in overrides.items()}, environment, added
     )
 

@@ -23,7 +23,7 @@ from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from rpg.backends.verl import cpu, fsdp_weights, padded_batches
 from rpg.backends.verl.fsdp_weights import shards, written_by
 from rpg.backends.verl.job_settings import JobSettings
-from rpg.backends.verl.update import ActorLoss, Plan, update
+from rpg.backends.verl.update import ActorLoss, UpdatePlan, update
 from rpg.errors import UserError
 
 SHARDS = "world_size_{world}_rank_{rank}.safetensors"
@@ -83,7 +83,7 @@ class PolicyWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor(self, data: TensorDict) -> TensorDict | None:
-        plan = Plan(**tu.get(data, "rpg_plan"))
+        plan = UpdatePlan(**tu.get(data, "rpg_plan"))
         if plan.renew_reference:
             self.renew_reference()
         result = update(self.actor, data, plan, self.settings)

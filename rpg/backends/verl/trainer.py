@@ -39,7 +39,7 @@ from rpg.backends.verl.job_settings import JobSettings
 from rpg.backends.verl.policy_worker import PolicyWorker
 from rpg.backends.verl.prefetch import Prefetch
 from rpg.backends.verl.responses import ERROR
-from rpg.backends.verl.update import Plan, Updated
+from rpg.backends.verl.update import Updated, UpdatePlan
 from rpg.errors import UserError
 from rpg.store.live_status import TRAINING
 from rpg.store.run_folder import RunFolder
@@ -50,24 +50,43 @@ Metrics = dict[str, Any]
 
 @register_trainer("rpg")
 class Trainer(PPOTrainerSync):
-    """Counters and the reference schedule live in the driver and are part of every checkpoint
-    (checkpoints.py)."""
+    """verl's synchronous trainer with our step. Counters and the reference schedule live in the
+    driver and are part of every checkpoint (checkpoints.py).
+
+    verl calls, in this order:
+
+        __init__    _build_replay_buffer
+        init        _init_dataloader, _init_resource_pool_mgr, _load_checkpoint
+        fit         on_validate_begin (where it validates first), on_train_begin, then each step:
+            prepare_step, _step_once     the step itself
+            _save_checkpoint             every training.checkpoint_every steps
+            on_step_end                  the model alone, where the step is evaluated
+            on_validate_begin, _val_metrics_update     every evaluation.every steps, if asked for
+            _compute_metrics             our metrics beside verl's
+            logger.log                   writes them, then _finish_checkpoint
+    """
 
     def __init__(self, config: Any):
         self.settings = JobSettings.inside(config.actor_rollout_ref)
         self.state = Path(config.trainer.default_local_dir).absolute()
         config.trainer.v1.trainer_mode = "sync"  # verl asks for this name in many places
         super().__init__(config)
-        self.optimizer_step = self.critic_updates = self.tokens = 0
+        self.optimizer_step = 0
+        """Optimizer steps of the policy so far."""
+        self.critic_updates = 0
+        """Optimizer steps of the critic so far."""
+        self.tokens = 0
+        """Response tokens sampled so far."""
         self.reference = ReferenceSchedule(self.settings.algorithm)
-        self.kept = self.settings.algorithm.teacher_path is not None
-        """Whether the reference has its own weights; otherwise it is the policy that samples the
-        next rollout."""
-        self.ours: dict[str, Any] = {}
+        self.reference_has_weights = self.settings.algorithm.teacher_path is not None
+        """Whether the reference has its own weights; otherwise it is the policy before the next
+        updates."""
+        self.step_metrics: dict[str, Any] = {}
         """Metrics of the current step, by the project's names."""
         self.step_tokens = 0
-        self.trains = False
-        """Response tokens that it sampled, and whether a group was left to train on."""
+        """Response tokens that the current step sampled."""
+        self.step_trains = False
+        """Whether a group of the current step was left to train on."""
         self.saved: Path | None = None
         """A checkpoint that lacks only rpg.json, because the metrics of its step are not written
         yet."""
@@ -138,26 +157,26 @@ class Trainer(PPOTrainerSync):
     ) -> KVBatchMeta:
         timer = functools.partial(marked_timer, timing_raw=timing_raw)
         if self.reference.renew_if_due(self.optimizer_step):
-            self.kept = False
-        ours: dict[str, Any] = {"reference_age": self.reference.age(self.optimizer_step)}
+            self.reference_has_weights = False
+        step_metrics: dict[str, Any] = {"reference_age": self.reference.age(self.optimizer_step)}
         with timer("gen"):
             rolled = self.prefetch.begin(self.global_steps)
             if not self.prefetch.beside:
                 self.on_sample_end()
-        ours |= rolled.metrics()
+        step_metrics |= rolled.metrics()
         self.tokens += rolled.tokens
-        self.trains = bool(rolled.kept)
+        self.step_trains = bool(rolled.kept)
         # verl removes the rows that a step returns from its queue, and fails where there are none.
         batch = rollout.as_batch(rolled.sampled)
-        if self.trains:
+        if self.step_trains:
             rollout.discard(rolled.dropped())
             batch, sizes = self._arrange(rolled.kept)
             self.progress.begin("log-probabilities", 0, "")
             if self.settings.staleness:
-                ours["sampler_age"] = rolled.age(self.global_steps)
+                step_metrics["sampler_age"] = rolled.age(self.global_steps)
             with timer("old_log_prob"):
                 batch = self._compute_old_log_prob(batch, metrics)
-            if self.kept:
+            if self.reference_has_weights:
                 self.progress.begin("log-probabilities of the reference", 0, "")
                 with timer("ref"):
                     batch = self._compute_ref_log_prob(batch, metrics)
@@ -167,21 +186,22 @@ class Trainer(PPOTrainerSync):
                     batch = self._compute_values(batch, metrics)
             with timer("adv"):
                 batch, measured = self._experience(batch, rolled.kept)
-            ours |= measured
+            step_metrics |= measured
             if self.use_critic:
                 self.progress.begin("update of the critic", 0, "")
                 with timer("update_critic"):
-                    ours |= self._train_critic(batch, sizes)
+                    step_metrics |= self._train_critic(batch, sizes)
             self.progress.begin("update", 0, "")
             if self.global_steps > getattr(self.settings.algorithm.advantage, "critic_warmup", 0):
                 with timer("update_actor"):
-                    ours |= self._update(batch, sizes, rolled.kept)
+                    step_metrics |= self._update(batch, sizes, rolled.kept)
         if self.prefetch.beside:
             with timer("gen"):
                 self.prefetch.finish()
                 self.on_sample_end()
-        ours |= {"optimizer_step": self.optimizer_step, "tokens": self.tokens}
-        self.ours, self.step_tokens = ours, rolled.tokens
+        step_metrics |= {"optimizer_step": self.optimizer_step, "tokens": self.tokens}
+        self.step_metrics = step_metrics
+        self.step_tokens = rolled.tokens
         self.progress.begin("weights to the rollout servers", 0, "")
         return batch
 
@@ -216,7 +236,7 @@ class Trainer(PPOTrainerSync):
         """(the batch with what the loss reads besides the policy's log-probabilities, our metrics
         of the sampler)."""
         names = ["response_mask", "rm_scores", "rollout_log_probs", "old_log_probs"]
-        names += ["ref_log_prob"] if self.kept else []
+        names += ["ref_log_prob"] if self.reference_has_weights else []
         names += ["values"] if self.use_critic else []
         nested = tq.kv_batch_get(
             keys=batch.keys, partition_id=batch.partition_id, select_fields=names
@@ -238,7 +258,7 @@ class Trainer(PPOTrainerSync):
         ), measured
 
     def _recorder(self, batch: KVBatchMeta, groups: list[rollout.Group]) -> Recorder:
-        """Of the tokens of this step's rollout, whose rows are in the order of `groups`."""
+        """A recorder of this step's tokens; the rows of `batch` are in the order of `groups`."""
         size = self.settings.group_size
         names = ["prompts", "responses"]
         data = tq.kv_batch_get(
@@ -264,7 +284,7 @@ class Trainer(PPOTrainerSync):
             mini_batch_order(s, self.global_steps, epoch, len(sizes)) for epoch in range(s.epochs)
         ]
         batch.extra_info["temperature"] = s.temperature
-        batch.extra_info["rpg_plan"] = asdict(Plan(sizes, orders, done, renew, list(marks)))
+        batch.extra_info["rpg_plan"] = asdict(UpdatePlan(sizes, orders, done, renew, list(marks)))
 
     def _train_critic(self, batch: KVBatchMeta, sizes: list[int]) -> dict[str, float]:
         """The critic's optimizer steps, on the policy's mini-batches; returns their metrics."""
@@ -287,17 +307,17 @@ class Trainer(PPOTrainerSync):
             recorder = self._recorder(kept, groups)
             mark_of = dict(zip(kept.keys, recorder.marks.tolist(), strict=True))
             marks = [mark_of.get(key, -1) for key in batch.keys]  # also has rows of padding
-        renew = self.reference.needed and not self.kept
+        renew = self.reference.needed and not self.reference_has_weights
         self._instruct(batch, sizes, self.optimizer_step, renew, marks)
         output = self.actor_rollout_wg.update_actor(batch)
         updated = Updated(**output["metrics"])
         if recorder is not None:
             recorder.values = updated.values
             write_records(RunFolder(self.state.parent), step, recorder.rows())
-        self.kept |= renew
+        self.reference_has_weights |= renew
         self.optimizer_step += updated.optimizer_steps
-        for token_kl in updated.token_kls:
-            self.reference.observe(token_kl)
+        for step_kl_to_ref in updated.step_kls_to_ref:
+            self.reference.observe(step_kl_to_ref)
         return updated.metrics
 
     def _compute_metrics(
@@ -308,20 +328,21 @@ class Trainer(PPOTrainerSync):
         *rest: Any,
         **kwargs: Any,
     ) -> None:
-        if self.trains:
+        if self.step_trains:
             super()._compute_metrics(batch, metrics, timing_raw, *rest, **kwargs)
 
         phases = {"rollout": ["gen"], "log_prob": ["old_log_prob", "ref", "values", "adv"]}
         phases |= {"update": ["update_critic", "update_actor"], "step": ["step"]}
+        step_metrics = self.step_metrics
         for name, timers in phases.items():
-            self.ours[f"seconds_{name}"] = sum(timing_raw.get(timer, 0.0) for timer in timers)
-        self.ours["tokens_per_second"] = self.step_tokens / self.ours["seconds_step"]
-        metrics |= {f"rpg/{name}": value for name, value in self.ours.items()}
+            step_metrics[f"seconds_{name}"] = sum(timing_raw.get(timer, 0.0) for timer in timers)
+        step_metrics["tokens_per_second"] = self.step_tokens / step_metrics["seconds_step"]
+        metrics |= {f"rpg/{name}": value for name, value in step_metrics.items()}
 
     def _val_metrics_update(
         self, sources: Any, uids: Any, infos: Any, *args: Any, **kwargs: Any
     ) -> Metrics:
-        """Of verl's validation, where the job asks for it."""
+        """The metrics of verl's validation, with ours; only where the job asks for it."""
         correct = infos["acc"]
         theirs = super()._val_metrics_update(sources, uids, infos, *args, **kwargs)
         return theirs | {"rpg/validation_accuracy": sum(correct) / len(correct)}
@@ -356,7 +377,8 @@ class Trainer(PPOTrainerSync):
 
     def _save_checkpoint(self) -> None:
         folder = self._begin_checkpoint()
-        if self.kept and self.reference.renewed_at:  # before that it is the initial model
+        is_initial = not self.reference.renewed_at
+        if self.reference_has_weights and not is_initial:
             self.actor_rollout_wg.save_reference(str(folder / "reference"))
         super()._save_checkpoint()
         self.prefetch.save(folder)
@@ -372,7 +394,7 @@ class Trainer(PPOTrainerSync):
         reference = {
             "renewed_at": schedule.renewed_at,
             "average": schedule.average,
-            "kept": self.kept,
+            "kept": self.reference_has_weights,
         }
         workers = self.resource_pool_manager.get_n_gpus()
         counters = self.global_steps, self.optimizer_step, self.tokens
@@ -397,10 +419,12 @@ class Trainer(PPOTrainerSync):
             return
         folder = Path(trainer.resume_from_path)
         state = State.read(folder)
-        self.optimizer_step, self.tokens = state.optimizer_step, state.tokens
+        self.optimizer_step = state.optimizer_step
+        self.tokens = state.tokens
         self.critic_updates = state.critic_updates
         self.reference.renewed_at = state.reference["renewed_at"]
-        self.reference.average, self.kept = state.reference["average"], state.reference["kept"]
-        if self.kept and self.reference.renewed_at:
+        self.reference.average = state.reference["average"]
+        self.reference_has_weights = state.reference["kept"]
+        if self.reference_has_weights and self.reference.renewed_at:
             self.actor_rollout_wg.load_reference(str(folder / "reference"))
         self.prefetch.restore(folder, state.step)

@@ -86,9 +86,14 @@ class ActorLoss:
         if "marks" in optional:
             marks = fields["marks"]
             step = tu.get(data, "optimizer_step")
-            sampler = fields["rollout_log_probs"]
             values = token_values(
-                self.algorithm, marks, step, out.loss, sampler, log_prob=log_prob, inputs=inputs
+                self.algorithm,
+                marks=marks,
+                optimizer_step=step,
+                loss=out.loss,
+                sampler_log_prob=fields["rollout_log_probs"],
+                log_prob=log_prob,
+                inputs=inputs,
             )
         if self.entropy_coeff:
             entropy = no_padding_2_padding(model_output["entropy"], data)
@@ -110,7 +115,7 @@ step."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class UpdatePlan:
     """The driver's instructions for an update; the same on every worker."""
 
     sizes: list[int]
@@ -133,13 +138,15 @@ class Updated:
     metrics: dict[str, float]
     """By the project's names; empty if no mini-batch had a token."""
     optimizer_steps: int
-    token_kls: list[float]
+    step_kls_to_ref: list[float]
     """Of each optimizer step, the mean KL(policy || reference), nats per token."""
     values: Values
     """Of the tokens that are recorded."""
 
 
-def update(worker: TrainingWorker, data: TensorDict, plan: Plan, settings: JobSettings) -> Updated:
+def update(
+    worker: TrainingWorker, data: TensorDict, plan: UpdatePlan, settings: JobSettings
+) -> Updated:
     """Epochs and mini-batches of `plan` on this worker's rows of the rollout. Raises
     FloatingPointError: a loss or a gradient is not finite; the optimizer step it belongs to was not
     taken.
@@ -236,12 +243,17 @@ def _gather(
     everywhere: list[Any] = [None] * torch.distributed.get_world_size(group)
     torch.distributed.all_gather_object(everywhere, parts, group=group)
     meter = Meter()
-    token_kls = [0.0] * len(counts)
+    step_kls_to_ref = [0.0] * len(counts)
     values = Values()
     for worker in everywhere:
         for step, (tokens, micro_batches) in enumerate(zip(counts, worker, strict=True)):
             for metrics, weight, of_tokens in micro_batches:
                 meter.add(metrics, weight, step)
                 values |= of_tokens
-                token_kls[step] += metrics.get("kl_policy_to_ref", 0.0) * weight / tokens
-    return Updated(meter.metrics(norms, rate) if counts else {}, len(counts), token_kls, values)
+                step_kls_to_ref[step] += metrics.get("kl_policy_to_ref", 0.0) * weight / tokens
+    return Updated(
+        metrics=meter.metrics(norms, rate) if counts else {},
+        optimizer_steps=len(counts),
+        step_kls_to_ref=step_kls_to_ref,
+        values=values,
+    )
