@@ -145,12 +145,12 @@ def conduct(
                         quick_imports()
                     ):  # here, because Prefect reads its settings when it is imported
                         from flows.prefect.ui import TaskOwner  # noqa: PLC0415 - see above
-                        from flows.sweep.flow import run  # noqa: PLC0415 - see above
+                        from flows.sweep.flow import run_flow  # noqa: PLC0415 - see above
                     owner = TaskOwner(layout, name)
                     context = Context(
                         layout, name, slots, children, claims, progress, owner, sweep.reported
                     )
-                    run([folder.name for folder in due], workers, context)
+                    run_flow([folder.name for folder in due], workers, context)
     except Exception as error:
         line = _one_line(error)
         if line is None:

@@ -179,14 +179,15 @@ def alternate(context: Context, trainings_over: Event, gpus: int) -> None:
 
 def pending(context: Context) -> set[Evaluation]:
     """Evaluations whose checkpoints are there."""
-    return {
-        (folder.name, benchmark, step)
-        for folder in current_runs(context.layout, context.sweep)
-        if folder.manifest_path.exists()
-        for saved in [set(folder.checkpoint_steps())]
-        for benchmark, step in pending_evaluations(folder)
-        if step in saved
-    }
+    waiting = set()
+    for folder in current_runs(context.layout, context.sweep):
+        if not folder.manifest_path.exists():
+            continue
+        saved = set(folder.checkpoint_steps())
+        for benchmark, step in pending_evaluations(folder):
+            if step in saved:
+                waiting.add((folder.name, benchmark, step))
+    return waiting
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from flows.machine.children import Stopped
 from flows.prefect.flow_runs import folder_tag
 from flows.sweep.context import Context, RunFailed, StageFailed, SweepFailed
 from flows.sweep.evaluation import evaluate_checkpoints, mark_done, mark_unevaluated
-from flows.sweep.training import train_run
+from flows.sweep.training import train_in_process
 from rpg.errors import plural
 from rpg.store import Layout, RunFolder
 
@@ -47,17 +47,17 @@ def stoppable(body: Callable[P, None]) -> Callable[P, State | None]:
     failed."""
 
     @functools.wraps(body)
-    def run(*args: P.args, **kwargs: P.kwargs) -> State | None:
+    def cancelled_if_stopped(*args: P.args, **kwargs: P.kwargs) -> State | None:
         try:
             body(*args, **kwargs)
         except Stopped:
             return Cancelled(message="stopped on purpose")
         return None
 
-    return run
+    return cancelled_if_stopped
 
 
-def run(runs: list[str], workers: int, context: Context) -> None:
+def run_flow(runs: list[str], workers: int, context: Context) -> None:
     """Run the flow, or its body where the tasks belong to the flow run of another process."""
     arguments = (context.sweep, runs, workers, context)
     try:
@@ -142,7 +142,7 @@ def prepare(context: Context) -> None:
 @stoppable
 def train(run: str, context: Context) -> None:
     """One run's training, in a process group of its own."""
-    train_run(context.layout.run(context.sweep, run), context)
+    train_in_process(context.layout.run(context.sweep, run), context)
 
 
 @task(task_run_name="evaluate", **_uncached)

@@ -36,7 +36,7 @@ SHARED_SECONDS = 60.0
 """How long shared storage may take until it shows here what a node has written."""
 
 
-def train_run(folder: RunFolder, context: Context) -> None:
+def train_in_process(folder: RunFolder, context: Context) -> None:
     """One training to its end, in its own process that holds a slot; nothing is trained that
     another sweep has already. Raises RunFailed: it failed; FAILED.json holds the same line.
     Stopped: the sweep is being stopped."""
@@ -63,7 +63,7 @@ def train_run(folder: RunFolder, context: Context) -> None:
             clear_waiting(folder)
             _put_failure_aside(folder)
             began = time.time()
-            child = _start(folder, backend, context, held)
+            child = _start_process(folder, backend, context, held)
             code = context.children.wait(child)
         before = newest
         newest = (folder.checkpoint_steps() or [-1])[-1]
@@ -93,7 +93,9 @@ def _failure(folder: RunFolder, backend: BackendSection, code: int, began: float
     return str((folder.read_failed() or {}).get("error"))
 
 
-def _start(folder: RunFolder, backend: BackendSection, context: Context, held: Held) -> Child:
+def _start_process(
+    folder: RunFolder, backend: BackendSection, context: Context, held: Held
+) -> Child:
     """The training process: a child of this one, a process on a node of a Ray cluster, or a Slurm
     job."""
     module = programs.TRAINER.format(backend.type)

@@ -55,7 +55,7 @@ def sweep(
 
     axes = parse_axes(axis)
     planned = load_sweep(file, parse_assignments(set_), data_digest, axes=axes, name=name)
-    return execute(planned, home, workers)
+    return conduct_and_conclude(planned, home, workers)
 
 
 @app.command()
@@ -69,14 +69,16 @@ def train(file: File, set_: Set = [], name: Name = None, home: Home = None) -> i
     from rpg.config.sweep_spec import single_run
     from rpg.tasks.preparation import data_digest
 
-    return execute(single_run(file, parse_assignments(set_), data_digest, name=name), home, 1)
+    return conduct_and_conclude(
+        single_run(file, parse_assignments(set_), data_digest, name=name), home, 1
+    )
 
 
-def execute(planned: Sweep, home: Path | None, workers: int | None) -> int:
+def conduct_and_conclude(planned: Sweep, home: Path | None, workers: int | None) -> int:
     """Conduct a sweep in the foreground, showing its progress. Returns the exit code."""
     layout = layout_at(home)
     try:
-        folders, error = conducted(planned, layout, workers)
+        folders, error = register_and_conduct(planned, layout, workers)
     except KeyboardInterrupt:
         return stopped()
     return _conclude(layout, planned, folders, error)
@@ -91,7 +93,7 @@ def stopped() -> int:
     return 130
 
 
-def conducted(
+def register_and_conduct(
     planned: Sweep, layout: Layout, workers: int | None, wanted: Collection[str] | None = None
 ) -> tuple[list[RunFolder], str | None]:
     """Register a sweep, and run what is not finished of it, or of the runs `wanted`. Returns its
@@ -136,16 +138,16 @@ def _owed(*_: object) -> NoReturn:
     raise _Owed
 
 
-def conducted_study(
+def conduct_study(
     study: Study, layout: Layout, workers: int | None, only: str | None = None, again: bool = False
 ) -> str | None:
     """Run a study, or only one of its steps. Returns what failed in a line. Raises
-    KeyboardInterrupt as `conducted`."""
+    KeyboardInterrupt as `register_and_conduct`."""
     from flows.prefect.server import prefect_api
     from flows.study.steps import STEPS, Running, run_steps
 
-    def conduct(sweep: Sweep, runs: Collection[str]) -> str | None:
-        return conducted(sweep, layout, workers, wanted=runs)[1]
+    def train_owed(sweep: Sweep, runs: Collection[str]) -> str | None:
+        return register_and_conduct(sweep, layout, workers, wanted=runs)[1]
 
     name = study.spec.name
     steps = [only] if only else STEPS
@@ -158,7 +160,7 @@ def conducted_study(
             with prefect_api(layout.home):
                 with quick_imports():
                     from flows.study.study_flow import run
-                return run(steps, Running(study, layout, conduct, say, again))
+                return run(steps, Running(study, layout, train_owed, say, again))
         except UserError as failed:
             return str(failed)
 
@@ -325,10 +327,10 @@ def _of_night(planned: Sweep | Study, home: Path | None, workers: int | None) ->
 
     try:
         if isinstance(planned, Study):
-            error = conducted_study(planned, layout_at(home), workers)
+            error = conduct_study(planned, layout_at(home), workers)
             if error:
                 complain(f"error: {error}")
-        elif execute(planned, home, workers) == 130:  # as `stopped`
+        elif conduct_and_conclude(planned, home, workers) == 130:  # as `stopped`
             raise KeyboardInterrupt
     except UserError as error:
         complain(f"error: {planned.spec.name}: {error}")

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse, require_named, say
-from rpg.cli.execution import Workers, conducted_study, stopped
+from rpg.cli.execution import Workers, conduct_study, stopped
 from rpg.cli.recorded import result
 from rpg.next_steps import command, this_again
 from rpg.store import Layout
@@ -43,7 +43,7 @@ def study(
         refuse(f"study {' '.join(words)}: expected a study file, or: status NAME")
     loaded = load_study(find(Path(words[0])))
     try:
-        error = conducted_study(loaded, layout, workers, only, register_again)
+        error = conduct_study(loaded, layout, workers, only, register_again)
     except KeyboardInterrupt:
         return stopped()
     _status(layout, loaded.spec.name)

@@ -49,13 +49,13 @@ def test_a_lost_training_is_started_again_until_its_attempts_are_used_up(
     owner = SimpleNamespace(log=said.append)
     context = Context(layout, folder.sweep, machine, Children(), claims, None, owner)
     if ends:
-        training.train_run(folder, context)
+        training.train_in_process(folder, context)
         assert folder.read_failed() is None, "what happened on the way is no failure"
     else:
         with pytest.raises(
             RunFailed, match=r"one: lost 3 times .*backend.attempts.* Ray did not start"
         ):
-            training.train_run(folder, context)
+            training.train_in_process(folder, context)
         assert folder.read_failed()["log"] == "driver.txt"
     claims.close()
     assert (

@@ -297,7 +297,7 @@ def trained(folder, tmp_path, monkeypatch, *answers):
     owner = SimpleNamespace(log=said.append)
     context = Context(Layout.at(tmp_path), folder.sweep, machine, children, claims, None, owner)
     try:
-        training.train_run(folder, context)
+        training.train_in_process(folder, context)
     finally:
         claims.close()
     return fake.answers, said
