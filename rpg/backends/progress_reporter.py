@@ -74,7 +74,7 @@ class Progress:
         self.phase = phase
 
     def record(self) -> dict[str, Any] | None:
-        """For the file; None between steps."""
+        """The progress as it stands in the file; None between steps."""
         if not self.phase:
             return None
         now = time.monotonic()

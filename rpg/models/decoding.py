@@ -73,7 +73,7 @@ def padded_left(prompts: Sequence[Sequence[int]], width: int) -> tuple[Tensor, T
 
 
 def ignore_progress(finished: int, position: int) -> None:
-    """For callers that do not report the progress of a generation."""
+    """The callback of callers that do not report the progress of a generation."""
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ class _Part:
         return self._samples(results, lists)
 
     def _samples(self, results: _Results, lists: Lists | None) -> Samples:
-        """As wide as the longest response."""
+        """The samples, as wide as the longest response."""
         width = int(results.lengths.max())
         support = lists.support(width) if lists is not None else None
         least = self.plan.restriction.min_tokens

@@ -255,5 +255,5 @@ def set_dtype(folder: Path, dtype: str) -> None:
 
 
 def half(tensor: torch.Tensor) -> torch.Tensor:
-    """In bfloat16, if it is a floating-point tensor."""
+    """The tensor in bfloat16, if it is a floating-point tensor."""
     return tensor.bfloat16() if tensor.is_floating_point() else tensor

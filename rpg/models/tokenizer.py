@@ -178,8 +178,8 @@ class Stopper:
         self.tail = max(len(text.encode()) for text in texts) + _MARGIN
 
     def __call__(self, responses: list[list[int]]) -> list[bool]:
-        """For each response (token ids; the last `tail` suffice), whether its last token completes
-        a stop string."""
+        """Whether the last token of each response (token ids; the last `tail` suffice) completes a
+        stop string."""
         tails = [ids[-self.tail :] for ids in responses]
         completed = []
         for tail, text in zip(tails, self._decoded(tails), strict=True):

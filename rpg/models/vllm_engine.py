@@ -29,7 +29,7 @@ class Vllm:
     def __init__(
         self, section: str, spec: VllmEngineSpec, sampling: Sampling, bfloat16: bool = False
     ):
-        """For `engine` in this section of a run. Raises ModelError: vLLM is not installed."""
+        """The engine of one section of a run. Raises ModelError: vLLM is not installed."""
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is sent anywhere
         # Without child processes, there are no orphans, and killing this process frees the device.
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")

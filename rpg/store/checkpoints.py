@@ -1,9 +1,9 @@
 """The checkpoints of a run as files, whichever back end writes them.
 
-    checkpoints/step-000040/model.safetensors, config.json, tokenizer.json, ...   loads with
-                            from_pretrained checkpoint.json
-                            sizes and digests of these files training/state.json, ...
-                            what is needed to resume from here
+    checkpoints/step-000040/
+        model.safetensors, config.json, tokenizer.json, ...   loads with from_pretrained
+        checkpoint.json                                       sizes and digests of these files
+        training/state.json, ...                              what is needed to resume from here
 
 A checkpoint is built in a temporary folder, flushed and renamed into place; when the training state
 is dropped, state.json is removed first, so its presence means that the state is complete.

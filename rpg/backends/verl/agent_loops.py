@@ -47,7 +47,7 @@ class SeededWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
     async def _with_environment(
         self, turns: AgentTurns, parameters: dict[str, Any], key: str, **kwargs: Any
     ) -> Any:
-        """As verl's `_run_agent_loop`, with turns of an environment."""
+        """Draw as verl's `_run_agent_loop` does, with turns of an environment."""
         del kwargs["agent_name"], kwargs["trace"]  # nobody else gets them there, either
         try:
             problem = problem_in(kwargs)
@@ -59,7 +59,7 @@ class SeededWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
         return await self._agent_loop_postprocess(output, False, **kwargs)
 
     def _randomness(self, step: int, round_: int, row: int) -> dict[str, Any]:
-        """For our server, the same uniform numbers as the embedded trainer's.
+        """The uniform numbers of the embedded trainer, for our server.
 
         vLLM has one seed for all requests: with a seed for each it would draw every token
         separately.

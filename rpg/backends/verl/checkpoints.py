@@ -1,13 +1,12 @@
 """verl's checkpoints as checkpoints of the run: a Hugging Face model that anything can load, with
 verl's own state inside.
 
-checkpoints/step-000040/model.safetensors, config.json, ...      merged by verl, from
-`actor/huggingface/`
-                        training/global_step_40/                 verl's folder, for going on:
-                            actor/...          weights, optimizer, random state; huggingface/ is the
-                            model reference/...      the reference policy, if it has its own weights
-                            rpg.json           counters and reference schedule; written last,
-                            atomically
+    checkpoints/step-000040/
+        model.safetensors, config.json, ...   merged by verl, from `actor/huggingface/`
+        training/global_step_40/              verl's folder, for going on:
+            actor/...        weights, optimizer, random state; huggingface/ is the model
+            reference/...    the reference policy, if it has its own weights
+            rpg.json         counters and reference schedule; written last, atomically
 
 A step that is evaluated and is none of training.checkpoint_every has the model alone.
 

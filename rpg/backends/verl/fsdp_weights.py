@@ -74,7 +74,7 @@ def resharding(manager: Any, folder: str, workers: int) -> Iterator[None]:
 
 
 def load_resharded(manager: Any, workers: int, local_path: str, **_: Any) -> None:
-    """In place of verl's `FSDPCheckpointManager.load_checkpoint`, for a checkpoint that `workers`
+    """Replaces verl's `FSDPCheckpointManager.load_checkpoint`, for a checkpoint that `workers`
     workers wrote.
 
     Random states and verl's scheduler are not restored: no training draws from the ones or reads

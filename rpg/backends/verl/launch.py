@@ -1,10 +1,10 @@
 """One run on verl from its folder to its last step: find out what is missing, start verl's driver,
 follow it.
 
-<run>/verl/log-<attempt>.txt     what verl printed
-           metrics-<attempt>.jsonl   verl's own metrics
-           global_step_<n>/      a checkpoint that verl has not finished, or that is about to be
-           published
+    <run>/verl/
+        log-<attempt>.txt         what verl printed
+        metrics-<attempt>.jsonl   verl's own metrics
+        global_step_<n>/          a checkpoint that is not finished, or about to be published
 """
 
 import contextlib
@@ -234,7 +234,7 @@ def with_teacher(spec: RunSpec, model: Path, home: Path, say: Say) -> RunSpec:
 def _folder(
     spec: RunSpec, field: str, named: str, revision: str | None, home: Path, say: Say
 ) -> Path:
-    """Of a pretrained model, seen by all nodes that train."""
+    """The folder of a pretrained model, which all nodes that train see."""
     from rpg.models.model_cache import pretrained_folder  # noqa: PLC0415 (torch: after all checks)
 
     folder = Path(pretrained_folder(named, home, say))

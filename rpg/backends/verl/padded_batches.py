@@ -21,8 +21,8 @@ from rpg.models.chunked_log_prob import log_prob_of_logits
 
 
 def install() -> None:
-    """In this process, for verl's FSDP engine: the policy's log-probabilities, the reference's, and
-    the update."""
+    """Replace the passes of verl's FSDP engine in this process: the policy's log-probabilities,
+    the reference's, and the update."""
     engine: Any = transformer_impl
     engine.prepare_micro_batches = prepare_micro_batches
     engine.logprobs_from_logits = log_prob_of_logits  # verl's is a Python loop over tokens here

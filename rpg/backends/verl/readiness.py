@@ -87,7 +87,7 @@ class Finding(NamedTuple):
 
 
 def facts() -> Facts:
-    """Of this machine, without importing the packages."""
+    """The facts of this machine, found without importing the packages."""
     temporary = Path(os.environ.get("RAY_TMPDIR") or "/tmp")
     disk = shutil.disk_usage(temporary)
     return Facts(

@@ -68,7 +68,7 @@ class Endings:
 
 
 def write_error(config: Any, error: Exception) -> None:
-    """For the driver of the job with this configuration."""
+    """Leave an error for the driver of the job with this configuration."""
     folder = Path(config.trainer.default_local_dir).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     atomic_write_text(folder / ERROR, f"{error}\n")

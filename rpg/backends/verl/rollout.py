@@ -47,7 +47,7 @@ class Response:
 
     @property
     def tokens(self) -> int:
-        """Those that the policy wrote."""
+        """The number of tokens that the policy wrote."""
         return self.tag["response_len"] - self.turns.get("heard", 0)
 
 
@@ -109,7 +109,7 @@ class Rollout:
 
 
 def _part_means(responses: Sequence[Response]) -> dict[str, float]:
-    """Of each part of the reward, over the responses to which it applies."""
+    """The mean of each part of the reward, over the responses to which it applies."""
     values: dict[str, list[float]] = {}
     for name, value in itertools.chain.from_iterable(
         response.parts.items() for response in responses
