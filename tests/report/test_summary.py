@@ -270,9 +270,7 @@ def spend(layout, **per_step):
 def test_unequal_spending_is_said_and_compared_at_equal_tokens(layout):
     spend(layout, grpo=100, rpg=200)
     found = summary(layout)
-    unequal = (
-        "Unequal spending: RPG-URKL has spent 2 times as many tokens as GRPO (1,600 and 800)."
-    )
+    unequal = "Unequal spending: RPG-URKL has spent 2 times as many tokens as GRPO (1,600 and 800)."
     assert found.spending == unequal
     [equal] = [part for part in found.equal if part.axis == "tokens"]
     assert equal.budget == 800
