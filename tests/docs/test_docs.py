@@ -220,7 +220,8 @@ def test_files_and_modules_in_the_text_exist(page):
             assert list(ROOT.glob(path)) or (ROOT / f"{path}.py").exists(), (
                 f"`{code}`: no such file"
             )
-            defined = rf"^(?:def|class) {test}\b"
+            # A method is named after its class.
+            defined = rf"^ *(?:def|class) {test.rpartition('.')[2]}\b"
             assert not test or re.search(defined, (ROOT / path).read_text(), re.M), (
                 f"`{code}`: no such name"
             )
