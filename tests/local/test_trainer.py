@@ -6,13 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.trainer import TrainingError
 from rpg.backends.prompts import PromptOrder
-from rpg.models.initial_policy import initial_policy
 from rpg.models.micro_batches import Limits, score
 from rpg.models.policy import Policy
-from tests.models.test_reward_models import classifier
 from tests.tiny import make_spec, make_trainer
 
 NAMES = """step optimizer_step reward accuracy entropy loss
@@ -321,91 +318,6 @@ def test_overlong_punishment_lowers_the_reward_of_long_responses_only(home):
     assert set(plain_.rewards.tolist()) == {1.0, -1.0}
 
 
-def ages(home, reference, **changes):
-    algorithm = {"name": "rpg-reinforce-urkl", "beta": 0.1, "dynamic_sampling": False}
-    trainer = make(home, algorithm={**algorithm, "reference": reference}, **changes)
-    return [trainer.step(s) for s in range(1, 6)], trainer
-
-
-def test_references_are_renewed_at_every_rollout_every_k_optimizer_steps_or_never(home):
-    rows, trainer = ages(home, "old")
-    assert [r["reference_age"] for r in rows] == [0] * 5
-    assert trainer.reference.policy is None
-    rows, _ = ages(home, {"type": "every_k", "k": 5})  # two per rollout
-    assert [r["reference_age"] for r in rows] == [0, 2, 4, 0, 2]
-    assert [int(r["kl_ref_to_policy"] > r["kl_old_to_policy"] * 1.01) for r in rows] == [
-        0,
-        1,
-        1,
-        0,
-        1,
-    ]
-    rows, trainer = ages(home, "fixed")
-    assert [r["reference_age"] for r in rows] == [0, 2, 4, 6, 8]
-    initial = initial_policy(make_spec(), home)
-    kept = trainer.reference.policy.model.parameters()
-    assert all(a.equal(b) for a, b in zip(kept, initial.model.parameters(), strict=True))
-
-
-def test_reference_kl_above_is_renewed_when_the_average_is_exceeded(home):
-    rows, _ = ages(home, {"type": "kl_above", "kappa": 1e9})
-    assert [r["reference_age"] for r in rows] == [0, 2, 4, 6, 8]
-    rows, _ = ages(home, {"type": "kl_above", "kappa": 1e-12, "decay": 0.0})
-    assert [r["reference_age"] for r in rows] == [0] * 5
-    average = 0.0
-    seen = []
-    expected = []
-    one_update = {"mini_batch_prompts": 8}  # per rollout: its KL is in the metrics
-    reference = {"type": "kl_above", "kappa": 5e-4, "decay": 0.5}
-    rows, trainer = ages(home, reference, training=one_update)
-    rows += [trainer.step(step) for step in (6, 7, 8)]
-    age = 0
-    for row in rows:
-        if average > 5e-4:
-            average = 0.0
-            age = 0
-        seen.append(row["reference_age"])
-        expected.append(age)
-        average = 0.5 * average + 0.5 * row["kl_policy_to_ref"]
-        age += 1
-    assert seen == expected
-    assert 1 < seen.count(0) < 8
-
-
-def test_a_kl_in_the_reward_changes_training(home):
-    """A beta that counts must move the weights elsewhere. One in the loss:
-    test_token_records.py."""
-    kl = {"name": "reinforce-pp", "reference": "fixed", "dynamic_sampling": False}
-    ends = [trained(home, algorithm={**kl, "beta": beta})[0] for beta in (1.0, 0.0)]
-    assert not ends[0].equal(ends[1])
-
-
-def test_clipping_bounds_the_gradient_and_reports_it_before():
-    parameter = torch.nn.Linear(3, 1, bias=False)
-    optimizer = Optimizer(parameter, make_spec().training.optimizer)
-    for limit, left in ((None, 5.0), (1.0, 1.0), (10.0, 5.0)):
-        parameter.weight.grad = torch.tensor([[3.0, 4.0, 0.0]])
-        norm, _ = optimizer.step(1, limit)
-        assert norm == pytest.approx(5.0)
-        assert float(parameter.weight.grad.norm()) == pytest.approx(left, rel=1e-4)
-
-
-def test_schedule_free_samples_from_the_average(home):
-    schedule = {"type": "schedule_free", "learning_rate": 1e-3, "warmup_steps": 2}
-    trainer = make(home, training={"optimizer": schedule})
-    for step in (1, 2):
-        trainer.step(step)
-    averaged = weights(trainer)
-    samples = trainer.roller.roll(trainer.policy, 3).first.samples
-    assert torch.allclose(
-        score(trainer.policy, samples.batch, 1.0, LIMITS), samples.log_prob, atol=1e-5
-    )
-    trainer.optimizer.update_mode()
-    assert not weights(trainer).equal(averaged)  # gradients are taken elsewhere
-    trainer.optimizer.rollout_mode()
-    assert torch.allclose(weights(trainer), averaged, atol=1e-6)
-
-
 def with_log_prob(policy, changed):
     """Every forward pass of `policy` gives changed log-probabilities."""
     inner = policy.scored
@@ -450,95 +362,6 @@ def test_bfloat16_scores_old_log_probabilities_as_it_trains(home):
     assert all(p.dtype == torch.float32 for p in trainer.policy.model.parameters())
 
 
-GRADED = """
-def score(responses, prompts, answer):
-    letters = [len(set(r)) / 10 for r in responses]
-    return {"letters": letters, "even": [None if len(r) % 2 else 1.0 for r in responses]}
-"""
-
-
-def graded(tmp_path, *more):
-    (tmp_path / "mine.py").write_text(GRADED)
-    function = {
-        "type": "python",
-        "function": "mine:score",
-        "beside": str(tmp_path),
-        "weights": {"even": 0.0},
-    }
-    return [function, *more]
-
-
-def test_a_graded_reward_trains_and_each_part_is_a_metric(home, tmp_path):
-    reward = graded(tmp_path, {"type": "correctness", "weight": 0.5, "wrong": 0.0})
-    trainer = make(home, reward=reward, algorithm={"name": "grpo", "dynamic_sampling": True})
-    rollout = trainer.roller.roll(trainer.policy, 1)
-    first = rollout.first
-    texts = trainer.policy.text(first.samples.batch)
-    graded_texts = zip(texts, first.correct.tolist(), strict=True)
-    expected = [len(set(text)) / 10 + 0.5 * right for text, right in graded_texts]
-    assert torch.allclose(first.rewards, torch.tensor(expected), atol=1e-6)
-    means = first.part_means()
-    assert set(means) == {"reward_score_letters", "reward_score_even", "reward_correctness"}
-    assert means["reward_score_even"] == 1.0  # of those to which it applies
-    assert means["reward_correctness"] == pytest.approx(float(first.correct.float().mean()))
-    # Groups that are all wrong are kept where their rewards differ, and none whose rewards are
-    # equal.
-    kept = rollout.kept.rewards.view(-1, 8)
-    assert bool((kept.amax(-1) > kept.amin(-1)).all())
-    assert not bool(rollout.kept.correct.view(-1, 8).any(-1).all())
-    row = trainer.step(1)
-    assert row["reward"] == pytest.approx(sum(expected) / len(expected))
-    assert row["reward_correctness"] == row["accuracy"]
-    trainer.roller.scorer.close()
-
-
-def test_a_reward_model_trains(home, tmp_path):
-    classifier(tmp_path)
-    reward = {"type": "model", "path": str(tmp_path), "weight": 3.0, "name": "judge"}
-    before = weights(make(home))
-    after, (row,), _ = trained(home, steps=1, reward=reward)
-    assert row["reward"] == pytest.approx(3 * row["reward_judge"], rel=1e-5)
-    assert not after.equal(before)
-
-
-def test_a_reward_that_fails_ends_the_step_before_anything_changed(home, tmp_path):
-    from rpg.tasks.rewards.function_process import RewardError
-
-    (tmp_path / "mine.py").write_text("def score(responses): return [1.0]\n")
-    part = {"type": "python", "function": "mine:score", "beside": str(tmp_path)}
-    trainer = make(home, reward=part)
-    before = weights(trainer)
-    with pytest.raises(
-        RewardError, match="mine:score: returned 1 values for 64 responses; response 2 of 64"
-    ):
-        trainer.step(1)
-    assert weights(trainer).equal(before)
-
-
-@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
-def test_schedules_are_transformers_after_a_warm_up_that_reaches_the_rate(schedule):
-    from transformers import get_scheduler
-
-    from rpg.backends.learning_rates import rate_factor
-
-    theirs = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    name = schedule if schedule != "constant" else "constant_with_warmup"
-    scheduler = get_scheduler(name, theirs, num_warmup_steps=3, num_training_steps=10)
-    for step in range(1, 11):
-        expected = step / 3 if step <= 3 else scheduler.get_last_lr()[0]
-        assert rate_factor(schedule, 3, step, 10) == pytest.approx(expected), step
-        theirs.step()
-        scheduler.step()
-
-
-def test_a_rate_falls_over_the_whole_run(home):
-    """After its warm-up, by optimizer steps: two a rollout."""
-    optimizer = {"schedule": "linear", "learning_rate": 1e-3, "warmup_steps": 3}
-    trainer = make(home, training={"optimizer": optimizer})
-    rates = [trainer.step(step)["learning_rate"] for step in (1, 2, 3)]
-    assert rates == pytest.approx([1e-3 * share for share in (2 / 3, 1, 1 / 3)])
-
-
 def test_responses_drawn_some_at_a_time_are_those_drawn_at_once(home):
     """Parts of 1, 3 and all rows: equal tokens, log-probabilities within rounding; parts of one
     size repeat to the bit."""
@@ -554,25 +377,3 @@ def test_responses_drawn_some_at_a_time_are_those_drawn_at_once(home):
         assert samples.batch.tokens.equal(rollouts[None].batch.tokens)
         assert torch.allclose(samples.log_prob, rollouts[None].log_prob, atol=1e-5)
         assert samples.batch.prompts == rollouts[None].batch.prompts
-
-
-ALWAYS_WRONG = {"corrupt": {"false_positive": 1.0, "false_negative": 1.0}}
-
-
-def test_an_always_wrong_grader_is_in_the_reward_and_in_no_accuracy(home):
-    (true,) = trained(home, steps=1)[1]
-    (false,) = trained(home, steps=1, reward=ALWAYS_WRONG)[1]
-    assert false["accuracy"] == true["accuracy"]
-    assert false["reward"] == pytest.approx(-true["reward"])
-    assert false["reward_grading_errors"] == 1.0
-    assert "reward_grading_errors" not in true
-
-
-def test_a_resumed_training_makes_the_same_errors(home):
-    corrupt = {"false_positive": 0.3, "false_negative": 0.2}
-    changes = {"reward": {"corrupt": corrupt}, "seed": 5}
-    whole = trained(home, steps=2, **changes)[1]
-    assert 0 < whole[1]["reward_grading_errors"] < 1
-    again = make(home, **changes)
-    again.step(1)
-    assert plain(again.step(2)) == whole[1]

@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import shutil
 
 import numpy as np
 import pytest
@@ -12,31 +11,24 @@ import vl_convert
 
 from rpg import stats
 from rpg.interop.importing import take_over
-from rpg.interop.importing.imported_runs import write_scores
 from rpg.interop.importing.trainer_logs import Log
 from rpg.report import (
     charts,
-    earlier_looks,
     frontier,
-    problem_scores,
     tables,
     theme,
     verdicts,
 )
 from rpg.report.comparison import History
-from rpg.report.conclusion import conclusion
-from rpg.report.summary import history, summarise
+from rpg.report.summary import summarise
 from rpg.store import StoreError
 from rpg.store.database import connect
-from rpg.store.run_writer import write_failed, write_manifest
-from rpg.store.samples import read_samples, write_samples
+from rpg.store.run_writer import write_manifest
 from tests.report.sweeps import (
-    SHAPE,
     answered,
     array,
     demo,
     rebuild,
-    rewritten,
     row,
     shown,
     summary,
@@ -194,277 +186,6 @@ def test_variants_that_happen_to_be_equal_stay_in_the_family(tmp_path):
     assert row(found, "rpg-urkl", "mean")["p_corrected"] == 1
     dapo = row(found, "dapo", "mean")
     assert dapo["p"] <= dapo["p_corrected"] <= min(1, 2 * dapo["p"])
-
-
-def test_a_report_of_the_same_runs_is_the_same_look_and_more_seeds_are_the_next(tmp_path):
-    layout = demo(tmp_path)
-    assert "This is look" not in shown(layout)
-    shown(layout)
-    [first] = layout.read_looks("demo")
-    assert first["level"] == pytest.approx(0.05) and first["planned"] == 6
-    record = layout.read_sweep("demo")
-    layout.write_sweep(record | {"runs": [*record["runs"], "grpo-seed3", "rpg-urkl-seed3"]})
-    again = summary(layout, past=history(layout, "demo")).look
-    assert (again.level, again.planned) == (first["level"], 6), "as if no seeds had been added"
-    demo(tmp_path, ("grpo", "rpg-urkl"), (0, 1, 2, 3))
-    assert (
-        "This is look 2 at these differences, with 8 finished runs of 6 planned at first"
-        in shown(layout)
-    )
-    assert shown(layout).count("This is look 2") == 1
-    levels = {look["number"]: look["level"] for look in layout.read_looks("demo")}
-    assert levels == pytest.approx({1: 0.05, 2: 0.01 * (1 - 6 / 8)})
-
-
-def test_runs_that_took_the_place_of_others_are_judged_by_themselves(tmp_path):
-    """A setting of all was changed: the former runs' verdict stood beside the difference of the new
-    ones."""
-    layout, runs = demo(tmp_path), demo(tmp_path).read_sweep("demo")["runs"]
-    for name in runs:
-        shutil.copytree(layout.run("demo", name).path, layout.run("demo", f"{name}-new").path)
-    for run in layout.run_folders("demo"):
-        right = run.name.startswith("grpo") == run.name.endswith("new")
-        answered(run, 8, lambda problem, sample, right=right: problem % 2 or right)
-    assert "RPG-URKL is better than GRPO" in shown(layout)
-    layout.write_sweep(layout.read_sweep("demo") | {"runs": [f"{name}-new" for name in runs]})
-    assert "RPG-URKL is worse than GRPO" in (text := shown(layout)) and "This is look" not in text
-
-
-def test_what_is_left_for_a_look_is_what_earlier_ones_at_its_data_left():
-    """Whoever watched a training, or added a variant and seeds, had 5 % each time: verdicts were
-    false in 27 and 17 %."""
-    looks, found = [], {json.dumps(["a", "mean"]): (0.1, 0.3, "better")}
-
-    def level(variants, seeds, step=8, finished=True, baseline="0", prefix=""):
-        of = {
-            v: problem_scores.at_step({s: f"{prefix}{v}{s}" for s in range(seeds)}, step)
-            for v in "0" + variants
-        }
-        pairs = {v: (of[v], of["0"]) for v in variants}
-        name = json.dumps([baseline, list(variants), [step], ["mean"]])
-        runs = [run for side in of.values() for run, _ in side.values()] * finished
-        earlier, _, left = stats.next_look(
-            [*earlier_looks.grown(looks, name, pairs, {*runs})], name, runs, 9
-        )
-        looks.append(stats.Look(name, runs, 9, 1, left, (), None, found))
-        return left, [look.results for look in earlier]
-
-    assert [level("ab", 3, step, finished=False) for step in (2, 4)] == [(1e-6, [])] * 2
-    assert level("ab", 3) == level("ab", 3, prefix="new ") == (0.05, []), (
-        "what took its place is other data"
-    )
-    assert level("abcd", 4) == (pytest.approx(0.01 * (1 - 9 / 20)), [found])
-    assert level("abc", 3) == level("abc", 3, baseline="a") == (0.05, []), (
-        "nothing new; another question"
-    )
-    assert level("abcd", 4, step=9) == (1e-6, [{}] * 3), "found at another step"
-
-
-def spend(layout, **per_step):
-    """Give the runs of each variant this many tokens per step."""
-    for run in layout.run_folders("demo"):
-        tokens = per_step[run.name.partition("-")[0]]
-        rewritten(run, lambda one, tokens=tokens: {"tokens": tokens * one["step"]})
-
-
-def test_unequal_spending_is_said_and_compared_at_equal_tokens(layout):
-    spend(layout, grpo=100, rpg=200)
-    found = summary(layout)
-    unequal = "Unequal spending: RPG-URKL has spent 2 times as many tokens as GRPO (1,600 and 800)."
-    assert found.spending == unequal
-    [equal] = [part for part in found.equal if part.axis == "tokens"]
-    assert equal.budget == 800
-    rpg = equal.table.set_index("variant").loc["rpg-urkl"]
-    halfway = np.mean([array(layout, "rpg-urkl", name, 4).mean() for name in ("easy", "hard")])
-    base = np.mean([array(layout, "grpo", name, 8).mean() for name in ("easy", "hard")])
-    assert (rpg["accuracy"], rpg["difference"]) == pytest.approx((halfway, halfway - base))
-    text = tables.markdown(found)
-    parts = ("## Mean accuracy", "Unequal spending", "## At 800 tokens each")
-    assert sorted(parts, key=text.index) == [*parts] and "RPG-URKL | 8 |" in text
-    # A seed without the accuracy of one benchmark there.
-    layout.run("demo", "rpg-urkl-seed1").eval_path("hard", 4).unlink()
-    assert "rpg-urkl" in set(summary(layout).equal[0].table["variant"])
-
-
-@pytest.mark.parametrize(
-    ("late", "reason"),
-    [
-        ("rpg-urkl", "first evaluated when more had been spent"),
-        ("grpo", "baseline: first evaluated when more had been spent"),
-    ],
-)
-def test_who_was_first_evaluated_later_is_not_measured_in_table_note_and_headline(
-    layout, late, reason
-):
-    spending = {"grpo": 100, "rpg": 100} | {late.partition("-")[0]: 200}
-    spend(layout, **spending)
-    for seed, name, step in itertools.product(range(3), SHAPE.benchmarks, (0, 4)):
-        layout.run("demo", f"{late}-seed{seed}").eval_path(name, step).unlink()
-    found = summary(layout)
-    [equal] = [part for part in found.equal if part.axis == "tokens"]
-    rows = equal.table.set_index("variant")
-    assert rows.loc["rpg-urkl", "verdict"] == "not measured"
-    assert np.isnan(rows.loc["rpg-urkl", "difference"])
-    assert f"not measured at equal tokens: RPG-URKL ({reason})" in found.notes
-    assert "times the tokens; not measured at equal tokens" in conclusion(found)
-
-
-def test_verdicts_at_equal_tokens_share_the_error_of_all_looks(layout):
-    spend(layout, grpo=100, rpg=200)
-    for run, step in itertools.product(layout.run_folders("demo"), (4, 8)):
-        if run.name.startswith("rpg"):
-            answered(run, step, right=lambda problem, sample: problem or sample)
-
-    def at_tokens(*looks):
-        found = summary(layout, past=History(looks))
-        return found.equal[0].table.set_index("variant").loc["rpg-urkl"], found.look
-
-    first, look = at_tokens()
-    late, _ = at_tokens(before := look._replace(runs=look.runs[1:], results={}))
-    assert (first["verdict"], late["verdict"]) == ("better", "within noise"), "little error is left"
-    kept, _ = at_tokens(before._replace(results=look.results))
-    assert kept["verdict"] == "better" and kept["low"] == first["low"] > late["low"], (
-        "what was found stays"
-    )
-
-
-@pytest.mark.parametrize(("budget", "compared"), [(400, 400), (1000, 800)])
-def test_a_budget_of_tokens_is_where_variants_are_compared(layout, budget, compared):
-    spend(layout, grpo=100, rpg=100)
-    layout.write_sweep(layout.read_sweep("demo") | {"budget": budget})
-    rebuild(layout)
-    with connect(layout) as db:
-        found = summarise(db, "demo", past=history(layout, "demo"))
-    [equal] = [part for part in found.equal if part.axis == "tokens"]
-    assert equal.budget == compared
-    base = np.mean(
-        [array(layout, "grpo", name, compared // 100).mean() for name in ("easy", "hard")]
-    )
-    assert equal.table.set_index("variant").loc["grpo", "accuracy"] == pytest.approx(base)
-    short = [note for note in found.notes if "budget" in note]
-    ended = "runs ended before the budget of 1,000 tokens: GRPO (800), RPG-URKL (800)"
-    assert short == [ended] * (budget > 800)
-
-
-# --- notes
-
-
-def design(layout, samples):
-    """What the sweep could find, from the arrays of its last checkpoints."""
-    blocks = []
-    for name in ("easy", "hard"):
-        blocks.append(np.stack([array(layout, v, name, 8) for v in ("grpo", "rpg-urkl")]))
-    planned = stats.Design(2, 3, (SHAPE.problems, SHAPE.problems), samples)
-    return stats.sentence(planned, stats.spreads(blocks, samples), stats.MATTERS)
-
-
-def test_a_finished_sweep_says_what_it_could_find_with_the_fewest_samples_and_nothing_else(layout):
-    assert summary(layout).notes == [design(layout, SHAPE.samples)]
-    path = layout.run("demo", "grpo-seed1").eval_path("hard", 8)
-    rows = [one for one in read_samples(path).to_pylist() if one["sample"] < 3]
-    write_samples(path, rows)
-    assert summary(layout).notes == [design(layout, 3)]
-    assert (
-        row(summary(layout), "grpo", "hard")["k"] == 3
-        and row(summary(layout), "grpo", "easy")["k"] == 4
-    )
-
-
-def test_runs_that_did_not_finish_are_left_out_and_named(layout):
-    shutil.rmtree(layout.run("demo", "rpg-urkl-seed1").path / "evals")
-    failed = layout.run("demo", "rpg-urkl-seed1")
-    write_failed(failed, "ValueError: loss is nan at step 3\ntraceback", step=3)
-    record = layout.read_sweep("demo")
-    layout.write_sweep(record | {"runs": [*record["runs"], "dapo-seed0"]})
-    found = summary(layout)
-    numbers = row(found, "rpg-urkl", "easy")
-    assert numbers["seeds"] == 2
-    assert numbers["last"] == pytest.approx(array(layout, "rpg-urkl", "easy", 8, (0, 2)).mean())
-    mine = array(layout, "rpg-urkl", "easy", 8, (0, 2))
-    base = array(layout, "grpo", "easy", 8, (0, 2))
-    further = array(layout, "grpo", "easy", 8, (1,))
-    expected = stats.family([np.stack([base, mine])[None]], further=[further[None]])
-    assert numbers["difference"] == pytest.approx(expected.difference.item())
-    assert "rpg-urkl-seed1 failed at step 8: ValueError: loss is nan at step 3" in found.notes
-    assert "not started: dapo-seed0" in found.notes
-    assert "RPG-URKL: numbers without rpg-urkl-seed1" in found.notes
-    assert "loss is nan" in shown(layout)
-
-
-@pytest.mark.parametrize(
-    ("last", "said"),
-    [
-        (4, "last evaluated, and compared, at step 4 of 8"),
-        (6, "last evaluated at step 6, and compared, at step 4 of 8"),
-        (8, "last evaluated at step 8, and compared, at step 4 of 8"),  # by a score without samples
-    ],
-)
-def test_a_sweep_is_compared_at_the_last_step_at_which_both_have_samples(layout, last, said):
-    for seed in range(3):
-        run = layout.run("demo", f"rpg-urkl-seed{seed}")
-        for name in SHAPE.benchmarks:
-            samples = run.eval_path(name, 8)
-            samples.rename(run.eval_path(name, 6)) if last == 6 else samples.unlink()
-        if last == 8:
-            write_scores(run, {name: {8: 0.5} for name in SHAPE.benchmarks})
-    found = summary(layout)
-    numbers = row(found, "rpg-urkl", "hard")
-    assert (numbers["step"], numbers["steps"]) == (last, 8)
-    expected = array(layout, "rpg-urkl", "hard", 4) - array(layout, "grpo", "hard", 4)
-    assert numbers["difference"] == pytest.approx(expected.mean())
-    assert f"RPG-URKL: {said}" in found.notes and numbers["verdict"]
-
-
-def test_only_variants_that_agree_in_training_and_evaluation_are_called_identical(layout):
-    """Equal accuracies alone (all at 0, say) are no proof, and change no test."""
-    for seed in range(3):
-        source, target = (
-            layout.run("demo", f"{name}-seed{seed}").path for name in ("grpo", "rpg-urkl")
-        )
-        shutil.rmtree(target / "evals")
-        shutil.copytree(source / "evals", target / "evals")
-    found = summary(layout)
-    assert not any("identical" in note for note in found.notes)
-    assert row(found, "rpg-urkl", "mean")["verdict"] == "within noise"
-    for seed in range(3):
-        source, target = (
-            layout.run("demo", f"{name}-seed{seed}").path for name in ("grpo", "rpg-urkl")
-        )
-        shutil.copy(*(next(path.glob("metrics-*.jsonl")) for path in (source, target)))
-    assert any(
-        note.startswith("GRPO, RPG-URKL: identical in every step") for note in summary(layout).notes
-    )
-
-
-def test_who_has_no_checkpoint_is_named_and_no_step_is_made_up(layout):
-    for seed in range(3):
-        shutil.rmtree(layout.run("demo", f"rpg-urkl-seed{seed}").path / "evals")
-    ended = layout.run("demo", "rpg-urkl-seed0")
-    write_failed(ended, "E", step=3)
-    ended.metrics_path(ended.attempts()[0]).unlink()
-    assert summary(layout).notes == [
-        "rpg-urkl-seed0 failed: E",
-        "no checkpoint evaluated on all benchmarks yet: RPG-URKL",
-    ]
-    layout.write_sweep(layout.read_sweep("demo") | {"baseline": "dapo"})
-    assert "the baseline dapo has no runs yet: nothing is compared with it" in summary(layout).notes
-
-
-def test_a_table_whose_seeds_share_one_initial_model_says_so(tmp_path):
-    layout = demo(tmp_path, seeds=(0, 1))
-
-    def start(seed_of):
-        for run in layout.run_folders("demo"):
-            manifest = run.read_manifest()
-            manifest["spec"]["model"] = {
-                "type": "tiny",
-                "warm_start": {"seed": seed_of(manifest["seed"])},
-            }
-            write_manifest(run, manifest)
-        return " ".join(summary(layout).notes)
-
-    assert "one initial model (model.warm_start.seed 7)" in start(lambda seed: 7)
-    assert "one initial model" not in start(lambda seed: seed)
 
 
 EASY = {0: {0: 0.1, 4: 0.4, 8: 0.3}, 1: {0: 0.2, 4: 0.2, 8: 0.5}, 2: {0: 0.0, 4: 0.1, 8: 0.4}}

@@ -41,3 +41,14 @@ def model(home):
 @pytest.fixture(autouse=True)
 def one_thread():
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def config(tmp_path):
+    """verl's configuration of a run, by its changes to the runs of inside.py."""
+    pytest.importorskip("verl")
+    from tests.verl.inside import make_spec, verl_config
+
+    return lambda *extra, **changes: verl_config(
+        make_spec(**changes), tmp_path / "model", tmp_path, *extra
+    )

@@ -1,23 +1,18 @@
 """The driver's decisions, without Ray: settings, order of rows, rounds of a rollout, which
 checkpoint is whole."""
 
-import asyncio
 import json
 import os
 import re
 import subprocess
 import sys
 import traceback
-import types
 
-import numpy
 import pytest
 import torch
 from safetensors.torch import save_file
 
 import rpg
-from rpg.backends.progress_reporter import Progress
-from rpg.backends.prompts import PromptOrder
 from rpg.backends.ray_connection import RayNotUp
 from rpg.backends.verl.checkpoints import State, newest
 from rpg.backends.verl.experience import arrange, mini_batch_order
@@ -26,7 +21,6 @@ from rpg.backends.verl.main import main, one_line
 from rpg.errors import UserError, first_line
 from rpg.models import seeds
 from rpg.store.atomic_files import StoreError
-from tests.models.test_reward_models import classifier
 from tests.verl.inside import make_spec, verl_config
 
 ACTOR = "actor_rollout_ref.actor"
@@ -34,14 +28,6 @@ ACTOR = "actor_rollout_ref.actor"
 
 def settings(config):
     return JobSettings.inside(config.actor_rollout_ref)
-
-
-@pytest.fixture
-def config(tmp_path):
-    pytest.importorskip("verl")
-    return lambda *extra, **changes: verl_config(
-        make_spec(**changes), tmp_path / "model", tmp_path, *extra
-    )
 
 
 def fresh(code):
@@ -221,160 +207,6 @@ def test_later_epochs_take_the_mini_batches_in_another_order(config):
     assert all(sorted(order) == orders[0] for order in orders)
 
 
-def fake_groups(rollout, right):
-    """Groups of 4 responses, `right` of which are correct."""
-
-    def response(key, correct):
-        reward = 1.0 if correct else -1.0
-        return rollout.Response(key, {"response_len": 5}, reward, correct, False, 2.0, reward, {})
-
-    return [[response(f"{i}_{n}_0", n < share) for n in range(4)] for i, share in enumerate(right)]
-
-
-@pytest.fixture
-def rollout(cpu_verl):
-    from rpg.backends.verl import rollout
-
-    return rollout
-
-
-def test_groups_that_teach_nothing_are_replaced(config, rollout):
-    found = settings(config(algorithm="dapo"))
-    assert found.algorithm.dynamic_sampling
-    rounds = []
-
-    def sample(numbers, round_):
-        rounds.append(list(numbers))
-        return fake_groups(rollout, [2 if i % 2 else 4 for i in range(len(numbers))])
-
-    rolled = rollout.roll(found, 400, 1, sample)
-    assert len(rolled.kept) == 8
-    assert all(rollout.useful(group) for group in rolled.kept)
-    assert rounds[0] == PromptOrder(400, found.seed).first(1, 8)
-    drawn = [number for numbers in rounds for number in numbers]
-    assert len(set(drawn)) == len(drawn)
-    metrics = rolled.metrics()
-    assert metrics["groups_sampled"] == sum(map(len, rounds))
-    assert metrics["groups_kept"] == 8
-    assert (metrics["accuracy"], metrics["reward"]) == (0.75, 0.5), "of the first round"
-    assert metrics["entropy"] == pytest.approx(2 / 5)
-    kept, dropped = map(len, (rolled.kept, rolled.dropped()))
-    assert kept + dropped == metrics["groups_sampled"]
-    assert rolled.tokens == 20 * metrics["groups_sampled"]
-
-
-def test_without_dynamic_sampling_everything_is_kept(config, rollout):
-    found = settings(config(algorithm="rloo"))
-    sample = lambda numbers, _: fake_groups(rollout, [4, 0] * (len(numbers) // 2))  # noqa: E731
-    rolled = rollout.roll(found, 400, 1, sample)
-    assert rolled.kept == rolled.first
-    assert rolled.dropped() == []
-
-
-@pytest.fixture
-def queue(rollout, monkeypatch):
-    """verl's queue as far as the driver reads it: what it says at one poll after another."""
-    from tensordict import TensorDict
-    from verl.trainer.ppo.v1 import replay_buffer
-
-    polls = []
-    cleared = []
-
-    def read(keys, partition_id, select_fields):
-        jagged = lambda rows: torch.nested.as_nested_tensor(rows, layout=torch.jagged)  # noqa: E731
-        right = [float(key.startswith("a")) for key in keys]
-        known = [
-            {"acc": one, "truncated": 0.0, "earned": one, "reward_style": 0.5} for one in right
-        ]
-        extra = [{"reward_extra_info": one} for one in known]
-        scores = jagged([torch.tensor([0.0, 1.0 if key.startswith("a") else -1.0]) for key in keys])
-        log_probs = jagged([torch.tensor([-0.5, -0.25]) for _ in keys])
-        fields = TensorDict(
-            {"rm_scores": scores, "rollout_log_probs": log_probs}, batch_size=len(keys)
-        )
-        return {**dict(fields.items()), "extra_fields": extra}
-
-    fake = types.SimpleNamespace(
-        kv_list=lambda *_: {"train": polls.pop(0) if len(polls) > 1 else polls[0]},
-        kv_clear=lambda partition_id, keys: cleared.extend(keys),
-        kv_batch_get=read,
-    )
-    monkeypatch.setattr(replay_buffer, "tq", fake)
-    monkeypatch.setattr(rollout, "tq", fake)
-    options = {
-        "trainer_config": {},
-        "max_off_policy_threshold": 8,
-        "max_off_policy_strategy": "drop",
-    }
-    groups = rollout.Groups(trainer_mode="sync", sampler_kwargs={}, **options)
-    return types.SimpleNamespace(polls=polls, cleared=cleared, groups=groups)
-
-
-def prompt(status):
-    return {"is_prompt": True, "status": status, "global_steps": 1}
-
-
-def test_responses_come_back_in_the_order_of_their_prompts(queue):
-    rows = {f"{name}_{i}_0": {"response_len": 2} for name in ("b", "a", "other") for i in (1, 0)}
-    queue.polls += [
-        {"a": prompt("running"), "b": prompt("finished"), **rows},
-        {"a": prompt("finished"), "b": prompt("finished"), "other": prompt("pending"), **rows},
-    ]
-    found = queue.groups.collect(["a", "b"], Progress())
-    assert [[r.key for r in group] for group in found] == [["a_0_0", "a_1_0"], ["b_0_0", "b_1_0"]]
-    assert [response.correct for response in found[0] + found[1]] == [True, True, False, False]
-    assert found[1][0].reward == -1.0
-    assert found[1][0].surprise == 0.75
-    assert found[1][0].tokens == 2
-    assert found[1][0].earned == 0.0
-    assert found[1][0].parts == {"reward_style": 0.5}
-    assert queue.cleared == ["a", "b"]
-
-
-def test_a_reward_that_cannot_be_had_is_what_the_driver_says(queue, tmp_path):
-    queue.polls += [{"a": prompt("failure")}]
-    queue.groups.error = tmp_path / "reward-error.txt"
-    queue.groups.error.write_text("reward: mine:score: raised ValueError: no\n")
-    with pytest.raises(UserError, match="reward: mine:score: raised ValueError: no"):
-        queue.groups.collect(["a"], Progress())
-
-
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [("reward: mine:score: raised ValueError: no\n", UserError), (None, ValueError)],
-)
-def test_also_where_it_is_first_asked_for_in_validation(
-    queue, tmp_path, monkeypatch, written, said
-):
-    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
-
-    from rpg.backends.verl.trainer import Trainer
-
-    def validate(self, manager):
-        raise ValueError("Received an empty list as keys.")
-
-    monkeypatch.setattr(PPOTrainerSync, "fit", validate)
-    queue.groups.error = tmp_path / "reward-error.txt"
-    if written:
-        queue.groups.error.write_text(written)
-    trainer = object.__new__(Trainer)
-    trainer.replay_buffer = queue.groups
-    ended = []
-    trainer.reporter = types.SimpleNamespace(__exit__=lambda *_: ended.append("reporter"))
-    manager = types.SimpleNamespace(end=lambda: ended.append("manager"))
-    with pytest.raises(said, match="raised ValueError: no" if written else "empty list"):
-        trainer.fit(manager)
-    assert ended == ["manager", "reporter"]
-
-
-def test_a_prompt_without_a_response_ends_the_run(queue):
-    queue.polls += [
-        {"a": prompt(status), "b": prompt("running")} for status in ("running", "failure")
-    ]
-    with pytest.raises(RuntimeError, match="1 of 2 prompts got no response"):
-        queue.groups.collect(["a", "b"], Progress())
-
-
 def test_the_driver_is_enough_only_where_nothing_asks_for_more(config, cpu_verl):
     from omegaconf import OmegaConf
     from verl_cpu.in_driver import suffices
@@ -392,116 +224,6 @@ def test_the_driver_is_enough_only_where_nothing_asks_for_more(config, cpu_verl)
         more = derived.copy()
         OmegaConf.update(more, key, value, force_add=True)
         assert not suffices(more), key
-
-
-@pytest.fixture
-def manager(model, cpu_verl, tmp_path):
-    """A function that makes verl's manager of rewards of a job, and the tokens of a text."""
-    from transformers import AutoTokenizer
-
-    from rpg.backends.verl.reward_manager import VerifierManager
-
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    made = []
-
-    def make(*extra, **changes):
-        made.append(
-            VerifierManager(verl_config(make_spec(**changes), model, tmp_path, *extra), tokenizer)
-        )
-        return made[-1], lambda text: tokenizer(text, add_special_tokens=False)["input_ids"]
-
-    yield make
-    for each in made:
-        each.scorer.close()
-
-
-def test_rewards_are_the_embedded_trainers(manager):
-    from rpg.backends.verl.reward_manager import VerlResponse
-    from rpg.tasks import Problem
-    from rpg.tasks.rewards.scoring import overlong_punishment
-
-    made, ids = manager(algorithm="dapo")
-    end = made.tokenizer.eos_token_id
-
-    def score(tokens):
-        (found,) = made.score([VerlResponse(tokens, Problem("", "", "", "7", ""))])
-        known = found["reward_extra_info"]
-        return known["acc"] == 1, known["truncated"] == 1, found["reward_score"]
-
-    assert score([*ids("b+70#7"), end]) == (True, False, 1.0)
-    assert score([*ids("b+70#6"), end]) == (False, False, -1.0)
-    cut = ids("b+70b+70b+#7")  # the whole budget, and an answer that may go on
-    assert len(cut) == 12
-    assert score(cut) == (False, True, -1.0 + overlong_punishment(12, 12, 0.25, 1.0))
-    assert score([])[:2] == (False, True)
-
-
-def test_errors_of_grading_are_the_embedded_trainers_and_never_in_verls_validation(manager):
-    from rpg.backends.verl.responses import place_of
-    from rpg.backends.verl.reward_manager import VerlResponse
-    from rpg.models.reward_models import error_draw
-    from rpg.tasks import Problem
-
-    reward = {"corrupt": {"false_negative": 0.5}}
-    made, ids = manager(reward=reward, seed=11)
-    problem = Problem("p", "", "", "7", "")
-    tokens = [*ids("b+70#7"), made.tokenizer.eos_token_id]
-    size = made.settings.group_size
-    places = [place_of({"uid": "s3r0p00002", "session_id": n}, size) for n in range(size)]
-    assert places[1] == (3, 0, 2 * size + 1)
-    found = made.score([VerlResponse(tokens, problem, None, place) for place in places])
-    spec = make_spec(reward=reward, seed=11)
-    turned = [error_draw(spec, place, "p", "b+70#7") < 0.5 for place in places]
-    assert [result["reward_score"] for result in found] == [-1.0 if t else 1.0 for t in turned]
-    assert [result["reward_extra_info"]["acc"] for result in found] == [1.0] * size
-    assert 0 < sum(turned) < size
-
-    assert place_of({"uid": "8c1f4a0e", "session_id": 0}, size) is None
-    [validated] = made.score([VerlResponse(tokens, problem)])
-    assert validated["reward_score"] == 1.0
-
-
-def test_a_reward_model_is_read_in_verls_reward_loop(manager, tmp_path):
-    """A real sequence classifier: the prompt of the row and the decoded response, as in the
-    embedded trainer."""
-    from rpg.backends.verl.reward_manager import VerlResponse
-    from rpg.config.reward import ModelReward
-    from rpg.models.reward_models import judge
-    from rpg.tasks import Problem
-    from rpg.tasks.rewards.scoring import Answered
-
-    classifier(tmp_path / "judge")
-    reward = {"type": "model", "path": str(tmp_path / "judge"), "weight": 2.0}
-    made, ids = manager(reward=reward)
-    problem = Problem("p", "abc", "what is abc?", "7", "")
-    found = made.score([VerlResponse([*ids("b+7"), made.tokenizer.eos_token_id], problem)])[0]
-    [value] = judge(ModelReward(**reward))([Answered("b+7", 4, False, "7", problem.asked())])
-    assert found["reward_score"] == pytest.approx(2 * value)
-    assert abs(value) > 1e-3
-    assert found["reward_extra_info"]["reward_model"] == pytest.approx(value)
-    assert found["reward_extra_info"]["acc"] == 0.0
-
-
-def test_a_mathematical_answer_is_graded_through_verls_manager(manager):
-    """As verl calls it, in its event loop; what has to be simplified is, in the grader's own
-    process."""
-    pytest.importorskip("math_verify")
-    from tensordict import TensorDict
-    from verl import DataProto
-
-    made, _ = manager('rpg.verifier=\'{"type": "math"}\'')
-    response = torch.tensor([[5, made.tokenizer.eos_token_id, 0]])
-    made.tokenizer = types.SimpleNamespace(decode=lambda ids, **_: r"Answer: $\frac{\sqrt{4}}{4}$")
-    mask = torch.tensor([[1, 1, 1, 1, 0]])  # a prompt of two tokens before it
-
-    def graded(truth):
-        extra = {"reward_model": numpy.array([{"ground_truth": truth}], dtype=object)}
-        tensors = TensorDict({"responses": response, "attention_mask": mask}, batch_size=1)
-        return asyncio.run(made.run_single(DataProto(batch=tensors, non_tensor_batch=extra)))
-
-    info = {"acc": 1.0, "truncated": 0.0, "earned": 1.0}
-    assert graded("0.5") == {"reward_score": 1.0, "reward_extra_info": info}
-    assert graded("3")["reward_score"] == -1.0
 
 
 def test_only_a_checkpoint_with_our_record_counts(tmp_path):
