@@ -106,7 +106,7 @@ def test_every_file_has_its_own_sweep_and_ctrl_c_alone_ends_the_night(
         "by the schedule's date: two nights may have one local date"
     )
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")  # nobody asks it
-    monkeypatch.setattr(execution, "execute", lambda *_: begun.append(1) or 130)
+    monkeypatch.setattr(execution, "conduct_and_conclude", lambda *_: begun.append(1) or 130)
     assert command_line("nightly", sets, "--home", tmp_path / "data")[0] == 130 and len(begun) == 1
     assert not [*(tmp_path / "data" / "nightly").rglob("*.json")]
 
@@ -114,7 +114,7 @@ def test_every_file_has_its_own_sweep_and_ctrl_c_alone_ends_the_night(
         begun.append(1)
         raise ConfigError("the hub cannot be reached")
 
-    monkeypatch.setattr(execution, "execute", unreachable)
+    monkeypatch.setattr(execution, "conduct_and_conclude", unreachable)
     monkeypatch.setattr(nightly, "_audit", dict)
     code, _, err = command_line("nightly", sets, "--home", tmp_path / "data")
     assert (code, len(begun)) == (1, 3) and "hub cannot" in err and "grpo: nothing was run" in err
