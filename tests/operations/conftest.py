@@ -44,3 +44,16 @@ def page():
 
 def _leaves(url):
     return not re.match(r"(https?|wss?)://127\.0\.0\.1[:/]|data:|blob:", url)
+
+
+@pytest.fixture
+def no_server(monkeypatch):
+    """An address at which no Prefect answers, and which nobody asks.
+
+    Prefect reads its settings once in a process: they are read before, so that no later test gets
+    this address.
+    """
+    from prefect.settings import PREFECT_API_URL
+
+    assert not PREFECT_API_URL.value()
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")

@@ -89,7 +89,7 @@ def test_a_number_that_is_none_in_one_seed_is_red_and_ends_no_night(tmp_path):
 
 
 def test_every_file_has_its_own_sweep_and_ctrl_c_alone_ends_the_night(
-    tmp_path, monkeypatch, command_line
+    tmp_path, monkeypatch, command_line, no_server
 ):
     sets, begun = tmp_path / "nightly-regression-sweeps", []
     sets.mkdir()
@@ -105,7 +105,6 @@ def test_every_file_has_its_own_sweep_and_ctrl_c_alone_ends_the_night(
     assert there == nightly.plan(sets, {})[0], (
         "by the schedule's date: two nights may have one local date"
     )
-    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")  # nobody asks it
     monkeypatch.setattr(execution, "conduct_and_conclude", lambda *_: begun.append(1) or 130)
     assert command_line("nightly", sets, "--home", tmp_path / "data")[0] == 130 and len(begun) == 1
     assert not [*(tmp_path / "data" / "nightly").rglob("*.json")]
@@ -196,10 +195,9 @@ def test_a_night_of_a_sweep_and_a_study_needs_no_others_server(tmp_path, monkeyp
 
 @pytest.mark.system
 def test_a_sweep_whose_back_end_is_missing_is_left_out_and_red_if_it_was_there_before(
-    tmp_path, monkeypatch
+    tmp_path, monkeypatch, no_server
 ):
     pytest.importorskip("verl_cpu")
-    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")  # nobody asks it
     monkeypatch.setattr(nightly, "_audit", dict)
     layout, sets, installed = (
         Layout.at(tmp_path / "data"),
