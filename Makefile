@@ -20,7 +20,7 @@ test-avx2: export MKL_ENABLE_INSTRUCTIONS = AVX2
 .PHONY: help setup quickstart check unit component system test test-all test-avx2 mutants verl-main lint lock sbom site site-setup \
 	dashboard serve clean
 help:
-	@echo "make quickstart   set up, then train and compare seven algorithms on this machine (5 to 6 minutes on two cores)"
+	@echo "make quickstart   set up, then train and compare seven algorithms on this machine (3 to 8 minutes on two cores)"
 	@echo "make check        style, types and the unit tests: before each commit"
 	@echo "make test         set up, then run the unit and the component tests: under eight minutes on two cores"
 	@echo "make test-all     set up, then run every test, those of servers, browsers, Ray and jobs on verl, too"
