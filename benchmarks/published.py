@@ -16,19 +16,10 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from benchmarks.browser import CHROMIUM, FLAGS
-from benchmarks.synthetic import Shape, write_sweep
+from benchmarks.synthetic import VARIANTS, Shape, write_sweep
 from rpg.report.publishing import of_sweep, write
 from rpg.store.database import build, connect
 
-VARIANTS = (
-    "grpo",
-    "dapo",
-    "reinforce-pp",
-    "rpg-ufkl",
-    "rpg-urkl",
-    "rpg-reinforce-ufkl",
-    "rpg-reinforce-urkl",
-)
 SHAPE = Shape(steps=8, eval_every=4, problems=6, samples=2, benchmarks=("easy", "hard"), metrics=6)
 SAMPLES = 2_000_000
 """Bytes of samples."""
