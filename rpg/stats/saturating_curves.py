@@ -214,13 +214,15 @@ def _best_of_grid(x: np.ndarray, y: np.ndarray, near: float, far: float) -> np.n
     a linear regression. near, far: logarithms of the least and the most compute."""
     midpoints = np.linspace(near - 1, far + 1.5, _GRID[0])
     slopes = np.linspace(np.log(0.3), np.log(8), _GRID[1])
-    places = np.stack(np.meshgrid(midpoints, slopes, indexing="ij")).reshape(2, -1, 1)
+    grid = np.meshgrid(midpoints, slopes, indexing="ij")
+    places = np.stack(grid).reshape(2, -1, 1)  # each pair of a midpoint and a slope
     share = special.expit(_logit((0, 0, *places), x))
 
     # The regression of y on each curve's share of the rise.
     centred = share - share.mean(axis=1, keepdims=True)
     wanted = y - y.mean()
-    rises = centred @ wanted / np.maximum((centred**2).sum(axis=1), 1e-9)
+    squares = np.maximum((centred**2).sum(axis=1), 1e-9)
+    rises = centred @ wanted / squares
     residuals = wanted - rises[:, None] * centred
     best = (residuals**2).sum(axis=1).argmin()
 

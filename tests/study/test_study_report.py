@@ -60,15 +60,24 @@ def test_a_pruned_or_failed_trial_is_never_better_than_one_that_finished_beside_
 
 
 def test_the_good_share_is_of_the_space_in_its_logarithms():
-    rows = trials(*[(0, "finished", value) for value in (0.5, 0.49, 0.3)], (0, "pruned", 0.5))
+    rows = trials(
+        (0, "finished", 0.5),
+        (0, "finished", 0.49),
+        (0, "finished", 0.3),
+        (0, "pruned", 0.5),
+    )
     rows = rows.assign(rate=[1e-4, 1e-3, 1e-2, 1e-1], form=[{"k": 1}, "b", "b", "b"])
+
     # In logarithms the trials lie at 0, 1/3, 2/3 and 1: the first two own half of the line.
     space = {"rate": Range(log=(1e-4, 1e-1))}
     assert analysis.good_share(rows, space, 0.02) == pytest.approx(1 / 2, abs=0.01)
     assert analysis.good_share(rows, space, 0.005) == pytest.approx(1 / 6, abs=0.01)
+
     form = {"form": Range(choices=({"k": 1}, "b"))}
     assert analysis.good_share(rows[:2], form, 0.005) == pytest.approx(1 / 2, abs=0.01)
-    assert math.isnan(analysis.good_share(rows[3:], space, 0.02))
+
+    nothing_finished = rows[3:]
+    assert math.isnan(analysis.good_share(nothing_finished, space, 0.02))
     assert math.isnan(analysis.good_share(rows, {}, 0.02))
 
 
