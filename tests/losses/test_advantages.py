@@ -259,6 +259,20 @@ def test_a_target_of_equal_rewards_holds_the_policy_where_it_was():
     assert after[0].item() < 0 < after[1].item()
 
 
+def test_what_is_masked_is_no_part_of_a_targets_probabilities():
+    """A response of one token and one of two, whatever stands behind the shorter one."""
+    mask = [[1, 0], [1, 1]]
+    results = []
+    for padding in (-0.1, -7.0):
+        old = torch.tensor([[-1.0, padding], [-0.4, -0.9]], dtype=torch.float64)
+        results.append(advantages("tpo", [1.0, 0.0], [0, 0], mask, old_log_prob=old)[:, 0])
+    p_old = torch.tensor([-1.0, -1.3], dtype=torch.float64)
+    standardised = torch.tensor([1.0, -1.0], dtype=torch.float64)
+    expected = 2 * ((p_old + standardised).softmax(-1) - p_old.softmax(-1))
+    for found in results:
+        torch.testing.assert_close(found, expected)
+
+
 def test_a_target_is_not_multiplied_by_a_ratio():
     with pytest.raises(rpg.AlgorithmError, match=r"advantage target .* policy_gradient only"):
         rpg.algorithm("grpo", advantage="target")
