@@ -265,7 +265,7 @@ def holm(p_values: np.ndarray) -> np.ndarray:
     ranked = np.take_along_axis(p_values, order, axis=-1)
     left = np.isfinite(ranked).sum(axis=-1, keepdims=True) - np.arange(p_values.shape[-1])
     steps = np.minimum(ranked * left, 1.0)
-    worst = np.maximum.accumulate(steps, axis=-1) if p_values.size else ranked
+    worst = np.maximum.accumulate(steps, axis=-1)
     corrected = np.empty_like(p_values)
     np.put_along_axis(corrected, order, worst, axis=-1)
     return corrected
