@@ -51,7 +51,6 @@ ROOMS: dict[str, tuple[list[str], list[str]]] = {
         ["rpg/stats/*.py"],
         [
             "tests/stats",
-            "tests/study/test_saturating_curves.py",
             "tests/study/test_search_and_problems.py",
         ],
     ),

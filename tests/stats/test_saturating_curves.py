@@ -83,6 +83,25 @@ def test_a_refusal_says_why_and_gives_no_numbers():
     )
 
 
+def test_the_search_begins_at_the_curve_of_the_grid_with_the_least_squares():
+    """Against a regression at each place of the grid, on data whose worst point is far away."""
+    near = np.log(2.0)
+    far = np.log(40.0)
+    compute = np.array([2.0, 5.0, 9.0, 14.0, 20.0, 27.0, 34.0, 40.0])
+    accuracy = np.array([0.10, 0.14, 0.35, 0.52, 0.31, 0.66, 0.69, 0.72])
+    squares = {}
+    for midpoint in np.linspace(near - 1, far + 1.5, 16):
+        for slope in np.linspace(np.log(0.3), np.log(8), 10):
+            share = 1 / (1 + (np.exp(midpoint) / compute) ** np.exp(slope))
+            columns = np.column_stack([np.ones_like(share), share])
+            (start, rise), *_ = np.linalg.lstsq(columns, accuracy)
+            errors = accuracy - start - rise * share
+            squares[start, rise, midpoint, slope] = errors @ errors
+    expected = min(squares, key=squares.__getitem__)
+    found = saturating_curves._best_of_grid(compute, accuracy, near, far)
+    assert found == pytest.approx(expected)
+
+
 def test_shapes_are_checked():
     with pytest.raises(ValueError, match="finite arrays"):
         saturating_curves.fit([[0.0, 1.0]], [[0.0, np.nan]])
