@@ -31,7 +31,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from typing import Any
 import psutil
 import yaml
 
+from benchmarks.waiting import until
 from rpg.backends.verl.driver_process import MARK
 from rpg.store import Layout
 from rpg.store.checkpoints import damaged
@@ -190,16 +190,6 @@ def left(run: RunFolder) -> list[int]:
     return found
 
 
-def until(true: Callable[[], object], child: subprocess.Popen[bytes] | None = None) -> bool:
-    """Wait; False when `child` ends first or the time is over."""
-    deadline = time.monotonic() + LIMIT
-    while not true():
-        if time.monotonic() > deadline or (child is not None and child.poll() is not None):
-            return bool(true())
-        time.sleep(0.2)
-    return True
-
-
 def runs(home: Path, sweep: str = "gpu-smoke") -> list[RunFolder]:
     folder = Layout.at(home).sweep_folder(sweep)
     return [RunFolder(path.parent) for path in folder.glob("*/manifest.json")]
@@ -274,7 +264,9 @@ def smoke(options: argparse.Namespace, home: Path, report: Report) -> None:
     child = subprocess.Popen(
         command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
     )
-    saved = until(lambda: runs(home) and runs(home)[0].checkpoint(1).exists(), child)
+    saved = until(
+        lambda: runs(home) and runs(home)[0].checkpoint(1).exists(), seconds=LIMIT, child=child
+    )
     if not report(saved, "a first step, and its checkpoint"):
         child.wait()
         failed = [run.read_failed() for run in runs(home)]
@@ -283,7 +275,9 @@ def smoke(options: argparse.Namespace, home: Path, report: Report) -> None:
     (run,) = runs(home)
     os.kill(child.pid, signal.SIGKILL)
     child.wait()
-    report(until(lambda: not left(run)), "killed (SIGKILL): every process of it ended")
+    report(
+        until(lambda: not left(run), seconds=LIMIT), "killed (SIGKILL): every process of it ended"
+    )
 
     again = subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     report(
@@ -312,7 +306,7 @@ def smoke(options: argparse.Namespace, home: Path, report: Report) -> None:
         f"evaluated: {evaluated}",
     )
     report(run.state() == "done", f"the run is {run.state()}")
-    report(until(lambda: not left(run)), "nothing is left running")
+    report(until(lambda: not left(run), seconds=LIMIT), "nothing is left running")
     for row in rows:
         shown = {
             name: round(row[name], 4)

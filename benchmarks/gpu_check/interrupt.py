@@ -13,6 +13,7 @@ import torch
 
 from benchmarks.gpu_check.exactness import chain_spec, run_of
 from benchmarks.gpu_check.lines import Line, Size
+from benchmarks.waiting import until
 from rpg.backends.local.training_loop import train
 from rpg.store.run_folder import RunFolder
 
@@ -36,11 +37,11 @@ def check(size: Size) -> list[Line]:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        started = _until(lambda: folder.checkpoint(1).exists(), child)
+        started = until(lambda: folder.checkpoint(1).exists(), seconds=PATIENCE, child=child)
         family = [child.pid, *(each.pid for each in psutil.Process(child.pid).children(True))]
         os.killpg(child.pid, signal.SIGINT)  # as a terminal does
         began = time.monotonic()
-        ended = _until(lambda: child.poll() is not None, None)
+        ended = until(lambda: child.poll() is not None, seconds=PATIENCE)
         taken = time.monotonic() - began
         left = [pid for pid in family if psutil.pid_exists(pid) and pid != child.pid]
         if not ended:
@@ -56,13 +57,3 @@ def check(size: Size) -> list[Line]:
 
 def _free(size: Size) -> int:
     return torch.cuda.mem_get_info()[0] if size.cuda else 0
-
-
-def _until(true: object, child: subprocess.Popen[bytes] | None) -> bool:
-    assert callable(true)
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        if time.monotonic() > deadline or (child is not None and child.poll() is not None):
-            return bool(true())
-        time.sleep(0.1)
-    return True
