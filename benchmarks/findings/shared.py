@@ -20,7 +20,7 @@ from rpg.report import theme
 from rpg.report.format import with_interval
 from rpg.report.selection import MEAN
 from rpg.report.summary import Summary, summarise
-from rpg.stats.comparisons import MINIMUM_MOVING, TOO_FEW_MOVE
+from rpg.stats.verdicts import MINIMUM_MOVING, TOO_FEW_MOVE
 
 ROOT = Path(__file__).parents[2]
 PAGE, PICTURES = ROOT / "docs" / "findings.md", ROOT / "docs" / "findings"

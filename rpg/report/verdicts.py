@@ -11,8 +11,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from rpg import stats
 from rpg.report.problem_scores import Pairs, ProblemScores
 
@@ -28,9 +26,9 @@ class Difference(NamedTuple):
     """A variant's difference from the baseline; without a p-value if it cannot be tested.
 
     Bounds and `p_corrected` hold for all differences of its family together, and `verdict` says on
-    which side of zero the bounds are: it is about other problems of the kind. `these_verdict` is
-    about the problems at hand, where seeds alone vary. `p_mixed` is that of a plain crossed mixed
-    model, for comparison.
+    which side of zero the bounds are, or why there is no verdict (stats.judge): it is about other
+    problems of the kind. `these_verdict` is about the problems at hand, where seeds alone vary.
+    `p_mixed` is that of a plain crossed mixed model, for comparison.
     """
 
     difference: float
@@ -88,59 +86,27 @@ def compare(
 
 
 def differences_of(family: stats.Family, comparisons: int, level: float) -> list[Difference]:
-    """The differences of variants with equal seeds, judged together with all `comparisons`.
-
-    Fewer than MINIMUM_SEEDS give no verdict, nor do problems of which too few move. Otherwise the
-    interval gives it.
-    """
-    low, high = family.intervals(level, comparisons)
-    these_low, these_high = family.intervals(level, comparisons, stats.THESE)
-    # Scaled so that it can be compared with 0.05 at every look.
-    corrected = family.familywise_p(comparisons=comparisons) * (stats.ERROR / level)
-    columns = {
-        "difference": family.difference,
-        "low": low,
-        "high": high,
-        "p": family.p_values(),
-        "p_corrected": np.minimum(corrected, 1.0),
-        "p_mixed": family.mixed_p(comparisons),
-        "these_low": these_low,
-        "these_high": these_high,
-    }
-    few_seeds = family.seeds < stats.MINIMUM_SEEDS
-    few_move = moves_too_little(family)
+    """The differences of variants with equal seeds, judged together with all `comparisons`."""
+    others = stats.judge(family, stats.OTHERS, comparisons, level)
+    these = stats.judge(family, stats.THESE, comparisons, level)
+    p_values = family.p_values()
+    p_mixed = family.mixed_p(comparisons)
     rows = []
-    for values in zip(*(column[0].tolist() for column in columns.values()), strict=True):
-        row = Difference(**dict(zip(columns, values, strict=True)), verdict="")
-        if math.isnan(row.p):
-            row = row._replace(low=math.nan, high=math.nan, these_low=math.nan, these_high=math.nan)
-        row = row._replace(
-            verdict=stats.verdict(row.low, row.high),
-            these_verdict=stats.verdict(row.these_low, row.these_high),
+    for at in range(family.comparisons):
+        judged = others[at]
+        tested = not math.isnan(judged.p)
+        row = Difference(
+            difference=float(family.difference[0, at]),
+            low=judged.low,
+            high=judged.high,
+            p=float(p_values[0, at]) if tested else math.nan,
+            # Scaled so that it can be compared with 0.05 at every look.
+            p_corrected=min(judged.p * (stats.ERROR / level), 1.0) if tested else math.nan,
+            verdict=judged.word,
+            p_mixed=float(p_mixed[0, at]) if tested else math.nan,
+            these_low=these[at].low,
+            these_high=these[at].high,
+            these_verdict=these[at].word,
         )
-        if few_seeds and not math.isnan(row.p):
-            row = _untested(row, TOO_FEW)
-        elif few_move:
-            row = _untested(row, TOO_FEW_MOVE)
-        if few_move:
-            # Nothing is known of other problems where these hardly move: no interval either.
-            row = row._replace(low=math.nan, high=math.nan)
         rows.append(row)
     return rows
-
-
-def moves_too_little(family: stats.Family) -> bool:
-    """Whether so few problems move that nothing is known of others like them."""
-    return float(family.moving[0]) < stats.MINIMUM_MOVING
-
-
-def _untested(row: Difference, why: str) -> Difference:
-    return row._replace(
-        p=math.nan,
-        p_corrected=math.nan,
-        p_mixed=math.nan,
-        verdict=why,
-        these_low=math.nan,
-        these_high=math.nan,
-        these_verdict=why,
-    )

@@ -6,24 +6,7 @@ estimates.py, then comparisons.py.
 """
 
 from rpg.stats.collapse import Collapse, collapsed, share_collapsed
-from rpg.stats.comparisons import (
-    BETTER,
-    ERROR,
-    MINIMUM_MOVING,
-    MINIMUM_SEEDS,
-    NOT_TESTABLE,
-    OTHERS,
-    THESE,
-    TOO_FEW_MOVE,
-    TOO_FEW_SEEDS,
-    WITHIN_NOISE,
-    WORSE,
-    Family,
-    family,
-    holm,
-    units,
-    verdict,
-)
+from rpg.stats.comparisons import ERROR, OTHERS, THESE, Family, family, holm, units
 from rpg.stats.estimates import (
     Estimate,
     accuracy,
@@ -52,6 +35,21 @@ from rpg.stats.sampled import (
     smallest_found,
 )
 from rpg.stats.sequential import Look, next_look
+from rpg.stats.verdicts import (
+    BETTER,
+    MINIMUM_MOVING,
+    MINIMUM_SEEDS,
+    NOT_TESTABLE,
+    TOO_FEW_MOVE,
+    TOO_FEW_SEEDS,
+    WITHIN_NOISE,
+    WORSE,
+    Judged,
+    has_few_seeds,
+    judge,
+    moves_too_little,
+    verdict,
+)
 
 __all__ = [
     "ASSUMED",
@@ -72,6 +70,7 @@ __all__ = [
     "Design",
     "Estimate",
     "Family",
+    "Judged",
     "Look",
     "Spreads",
     "accuracy",
@@ -82,8 +81,11 @@ __all__ = [
     "crossed",
     "detectable",
     "family",
+    "has_few_seeds",
     "holm",
+    "judge",
     "majority_at_k",
+    "moves_too_little",
     "next_look",
     "pass_at_k",
     "problems_needed",

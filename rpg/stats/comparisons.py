@@ -9,7 +9,6 @@ V variants with the baseline, m = V - 1 differences, S seeds, E further seeds of
 P problems.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,22 +19,11 @@ from rpg.stats import many_to_one
 
 ERROR = 0.05
 """Alpha: the share of families of equal variants in which any is called better or worse."""
-MINIMUM_SEEDS = 3
-"""Fewer give a difference and an interval, but no verdict: two seeds do not show their spread."""
-MINIMUM_MOVING = 10.0
-"""Kish's number of problems that move below which there is no verdict."""
 
 OTHERS = "for others like them"
 THESE = "for these problems"
 """What a verdict is about: other problems of the kind, or the problems at hand (seeds alone
 vary)."""
-
-BETTER = "better"
-WORSE = "worse"
-WITHIN_NOISE = "within noise"
-NOT_TESTABLE = "not testable"
-TOO_FEW_SEEDS = "too few seeds"
-TOO_FEW_MOVE = "too few problems move"
 
 _ROUNDING = 1e-20
 """Variances below this are of rounding: scores are between 0 and 1."""
@@ -84,12 +72,18 @@ class Family:
     baseline: np.ndarray
     """Accuracy (N, 1) of the baseline, as `difference` takes it."""
     moving: np.ndarray
-    """Kish's number (N,) of problems that can move."""
+    """Kish's number (N,) of problems (or clusters) that can move."""
+    moving_alone: np.ndarray
+    """The same of problems, whether or not they are in clusters."""
     mixed: Part
     """Variance (N, 1) of a difference in the plain crossed mixed model."""
     seeds: int
     correlation: float
     """Of any two differences, by the numbers of seeds: S / (2 S + E)."""
+    repeated: bool
+    """Whether there are several seeds (or samples in their place), which show a spread."""
+    sampled: bool = False
+    """Whether samples of one training each vary in place of seeds."""
 
     @property
     def comparisons(self) -> int:
@@ -172,7 +166,9 @@ def family(
     tables = [np.asarray(table, float) for table in strata]
     extra = [np.asarray(table, float) for table in further]
     labels = list(clusters) or [None] * len(tables)
-    moving = kish([table.mean(axis=(1, 2)) for table in tables], labels)
+    accuracies = [table.mean(axis=(1, 2)) for table in tables]
+    moving = kish(accuracies, labels)
+    moving_alone = kish(accuracies) if any(labels) else moving
     tables = [units(table, label) for table, label in zip(tables, labels, strict=True)]
     if extra:
         extra = [units(table, label) for table, label in zip(extra, labels, strict=True)]
@@ -204,9 +200,11 @@ def family(
         of_problems=of_problems,
         baseline=baseline[:, None],
         moving=moving,
+        moving_alone=moving_alone,
         mixed=_mixed(tables, means, more_means, weight),
         seeds=seeds,
         correlation=seeds / (2 * seeds + more),
+        repeated=seeds > 1,
     )
 
 
@@ -244,15 +242,6 @@ def kish(accuracies: Tables, labels: Sequence[Sequence[object] | None] = ()) -> 
     number = np.zeros_like(squares)
     np.divide(total**2, squares, out=number, where=squares > 0)
     return np.asarray(number)
-
-
-def verdict(low: float, high: float) -> str:
-    """What a simultaneous interval of a difference says."""
-    if math.isnan(low):
-        return NOT_TESTABLE
-    if low > 0:
-        return BETTER
-    return WORSE if high < 0 else WITHIN_NOISE
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats as distributions
 
-from rpg.stats.comparisons import ERROR, MINIMUM_SEEDS, family, holm
+from rpg.stats.comparisons import ERROR, family, holm
 from rpg.stats.estimates import Estimate, accuracy, crossed
+from rpg.stats.verdicts import MINIMUM_SEEDS
 
 
 def interquartile_mean(scores: np.ndarray) -> Estimate:

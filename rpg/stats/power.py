@@ -11,8 +11,6 @@ from scipy import special
 from rpg.stats import many_to_one
 from rpg.stats.comparisons import (
     ERROR,
-    MINIMUM_MOVING,
-    MINIMUM_SEEDS,
     centred_squares,
     family,
     interaction,
@@ -20,6 +18,7 @@ from rpg.stats.comparisons import (
     prior_df,
 )
 from rpg.stats.estimates import problems_df
+from rpg.stats.verdicts import MINIMUM_MOVING, MINIMUM_SEEDS
 
 POWER = 0.8
 MATTERS = 0.02

@@ -43,12 +43,13 @@ def sampled_family(
     here: a verdict for these problems is about other samples, and takes two of every problem.
     """
     tables = [each.means[:, :, None] for each in strata]
-    whole = family(tables, clusters=clusters)
+    whole = replace(family(tables, clusters=clusters), sampled=True)
     sampling = _sampling(strata)
     added = np.maximum(whole.of_problems.variance - sampling.variance, 0.0)
     if np.isnan(sampling.variance).any():
         return replace(whole, of_seeds=replace(sampling, variance=np.zeros_like(added)))
-    return replace(whole, of_seeds=sampling, of_problems=replace(whole.of_problems, variance=added))
+    of_problems = replace(whole.of_problems, variance=added)
+    return replace(whole, of_seeds=sampling, of_problems=of_problems, repeated=True)
 
 
 def _sampling(strata: Sequence[Answers]) -> Part:

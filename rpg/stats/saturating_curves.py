@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, special
 
-from rpg.stats.comparisons import MINIMUM_SEEDS
 from rpg.stats.estimates import t_quantile
+from rpg.stats.verdicts import MINIMUM_SEEDS
 
 FIRST_HALF = 5
 """Least number of checkpoints in the first half of the budget, the start included: they must

@@ -12,7 +12,7 @@ from rpg import stats
 from rpg.report.earlier_looks import looked_at, outcomes
 from rpg.report.problem_scores import ProblemScores, Runs
 from rpg.report.selection import MEAN
-from rpg.report.verdicts import TOO_FEW, TOO_FEW_MOVE, Difference, moves_too_little
+from rpg.report.verdicts import TOO_FEW, TOO_FEW_MOVE, Difference
 from rpg.stats import searches
 from rpg.stats.variance_components import variance_components
 from rpg.store import queries
@@ -125,8 +125,8 @@ def over_levels(scores: Reported, baseline: str, error: float) -> dict[str, Diff
     bounds = [family.intervals(error) for family in families]
     below = np.sqrt(sum((low[0] - difference) ** 2 for low, _ in bounds))
     above = np.sqrt(sum((high[0] - difference) ** 2 for _, high in bounds))
-    few_seeds = min(family.seeds for family in families) < stats.MINIMUM_SEEDS
-    few_move = any(moves_too_little(family) for family in families)
+    few_seeds = any(stats.has_few_seeds(family) for family in families)
+    few_move = any(stats.moves_too_little(family) for family in families)
     differences = {}
     for place, name in enumerate(others):
         mean = float(difference[place])

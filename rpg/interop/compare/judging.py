@@ -104,31 +104,15 @@ def _judge(
     comparisons = family.comparisons * parts
     others = _verdicts(family, stats.OTHERS, comparisons)
     these = _verdicts(family, stats.THESE, comparisons)
-    few_move = family.moving[0] < stats.MINIMUM_MOVING
-    # Clusters say how problems hang together, which does not matter where problems are fixed.
-    few_of_these = _family(benchmarks, clustered=False).moving[0] < stats.MINIMUM_MOVING
-    if few_move:
-        others = [Verdict(stats.TOO_FEW_MOVE)] * family.comparisons
-    if few_of_these:
-        these = [Verdict(stats.TOO_FEW_MOVE)] * family.comparisons
-    if paired.trainings > 1 and paired.trainings < stats.MINIMUM_SEEDS:
-        others = [_without_word(each) for each in others]
-        these = [_without_word(each) for each in these]
-    elif paired.trainings == 1 and not _several_samples(benchmarks):
-        these = [Verdict(stats.NOT_TESTABLE)] * family.comparisons
     return [
         Difference(model, name, float(family.difference[0, at]), others[at], these[at])
         for at, model in enumerate(paired.models[1:])
     ]
 
 
-def _without_word(verdict: Verdict) -> Verdict:
-    return Verdict(stats.TOO_FEW_SEEDS, verdict.low, verdict.high)
-
-
-def _family(benchmarks: Sequence[Benchmark], clustered: bool = True) -> stats.Family:
+def _family(benchmarks: Sequence[Benchmark]) -> stats.Family:
     """The tests' view: seeds where there are several trainings, else samples."""
-    clusters = [each.clusters if clustered else None for each in benchmarks]
+    clusters = [each.clusters for each in benchmarks]
     if len(benchmarks[0].scores[0]) > 1:
         return stats.family([each.means[None] for each in benchmarks], clusters=clusters)
     return stats.sampled_family([_answers(each) for each in benchmarks], clusters)
@@ -154,19 +138,13 @@ def _several_samples(benchmarks: Sequence[Benchmark]) -> bool:
 
 
 def _verdicts(family: stats.Family, scope: str, comparisons: int) -> list[Verdict]:
-    low, high = family.intervals(stats.ERROR, comparisons, scope)
-    p = family.familywise_p(comparisons=comparisons, scope=scope)
+    """Of each difference; those that are judged with what they can find."""
     smallest = stats.smallest_found(family, scope)
-    return [
-        Verdict(
-            word=stats.verdict(low[0, at], high[0, at]),
-            low=float(low[0, at]),
-            high=float(high[0, at]),
-            p=float(p[0, at]),
-            smallest=float(smallest[0, at]),
-        )
-        for at in range(family.comparisons)
-    ]
+    verdicts = []
+    for at, judged in enumerate(stats.judge(family, scope, comparisons)):
+        found = math.nan if math.isnan(judged.p) else float(smallest[0, at])
+        verdicts.append(Verdict(judged.word, judged.low, judged.high, judged.p, smallest=found))
+    return verdicts
 
 
 def _levels(paired: Paired, name: str, benchmarks: Sequence[Benchmark]) -> list[Level]:
