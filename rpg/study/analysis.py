@@ -137,6 +137,8 @@ def over_levels(scores: Reported, baseline: str, error: float) -> dict[str, Diff
             verdict = TOO_FEW
         elif few_move:
             verdict = TOO_FEW_MOVE
+        if few_move:  # then nothing is known of other problems: no interval either
+            least = most = math.nan
         differences[name] = Difference(mean, least, most, math.nan, math.nan, verdict)
     return differences
 

@@ -160,6 +160,17 @@ def test_a_difference_has_to_hold_for_other_levels_and_for_other_seeds():
     assert two.low < 0.2 < two.high
 
 
+@pytest.mark.parametrize(("levels", "word"), [(3, "too few problems move"), (2, "too few seeds")])
+def test_over_levels_too_few_moving_problems_leave_no_interval(levels, word):
+    measured = scores(np.full((levels, 4), 0.2), 0.05)
+    measured.cells[0][..., 8:] = 1.0
+    strata = [measured.cells[0].mean(axis=1)]
+    difference = analysis.over_levels(measured._replace(strata=strata), "one", 0.05)["two"]
+    assert difference.verdict == word
+    assert difference.difference > 0
+    assert np.isnan([difference.low, difference.high]).all()
+
+
 def test_costs_are_those_of_the_runs(layout, found):
     with connect(layout) as db:
         [grid] = study_report.cost(db, found).grids
