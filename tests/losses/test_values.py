@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import rpg
-from rpg.losses.policy_loss import rollout_weights, weight_metrics
+from rpg.losses.policy_loss import LossInputs, rollout_weights, weight_metrics
 from tests.losses import oracle
 from tests.losses.test_exact import batch
 
@@ -68,6 +68,17 @@ def test_baseline_with_a_kl_term(name, kl, third):
     ours = oracle.gradient(out.loss, lp)
     meant = oracle.gradient(plain, lp)
     torch.testing.assert_close(ours, meant, rtol=1e-11, atol=1e-15)
+
+
+def test_kept_arguments_give_the_same_loss_and_its_slope():
+    data = batch(third=True)
+    algo = rpg.algorithm("rpg-urkl", beta=BETA)
+    log_prob = data.pop("log_prob")
+    inputs = LossInputs(**data)
+    whole = rpg.policy_loss(algo, log_prob=log_prob, **data).loss
+    assert inputs.loss(algo, log_prob).loss.item() == whole.item()
+    slope = inputs.slope(algo, log_prob.detach().clone())
+    torch.testing.assert_close(slope, oracle.gradient(whole, log_prob), rtol=0, atol=0)
 
 
 WEIGHTS = torch.tensor([[0.5, 2.0, 9.0], [0.0, 1.5, 2.0]], dtype=torch.float64)
