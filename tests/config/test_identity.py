@@ -168,6 +168,28 @@ def test_a_planted_field_with_a_default_keeps_every_identity_of_the_quickstart()
     assert identity(_planted_run(run.spec, run=0.6), "d") != run.run_id
 
 
+class _Inner(BaseModel):
+    size: int = 3
+
+
+class _LaterChain(ChainTask):
+    """Fields that a task got after its defaults had been frozen."""
+
+    required: str | None
+    inner: _Inner = _Inner()
+    rate: float = 0.5
+
+
+def test_a_dump_leaves_out_only_later_fields_at_their_defaults():
+    frozen = frozen_dump(ChainTask(), "task.chain")
+    assert {"type", "data_seed"} <= set(frozen), "frozen fields stay, also at their defaults"
+    untouched = _LaterChain(required=None)
+    assert frozen_dump(untouched, "task.chain") == frozen | {"required": None}
+    changed = _LaterChain(required="a", inner=_Inner(size=4), rate=0.6)
+    dumped = frozen_dump(changed, "task.chain")
+    assert (dumped["required"], dumped["rate"], dumped["inner"]) == ("a", 0.6, {"size": 4})
+
+
 def test_the_number_of_steps_is_no_part_of_the_root_unless_the_rate_depends_on_it():
     short = RunSpec()
     long = resolve({"training": {"steps": 80}}, "x")

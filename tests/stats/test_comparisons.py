@@ -175,6 +175,16 @@ def test_further_seeds_add_an_error_of_their_own(of_further):
     assert of_further.found.of_seeds.df[0] == pytest.approx(expected**2 / spread)
 
 
+def test_the_mixed_model_has_the_variance_that_differences_have_beside_further_seeds():
+    """Only seeds vary, those of the baseline and of the variants alike."""
+    rng = np.random.default_rng(17)
+    problems = np.zeros(4)
+    scores = 0.5 + 0.1 * rng.standard_normal((4000, 3, 3, 1)) + problems
+    more = 0.5 + 0.1 * rng.standard_normal((4000, 4, 1)) + problems
+    found = stats.family([scores], [more])
+    assert found.mixed.variance.mean() == pytest.approx(found.difference.var(), rel=0.1)
+
+
 @pytest.mark.component
 def test_intervals_of_further_seeds_cover():
     rng = np.random.default_rng(5)

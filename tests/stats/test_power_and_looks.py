@@ -113,6 +113,10 @@ def test_further_seeds_of_the_baseline_find_smaller_differences_for_fewer_runs()
     assert said.startswith("7 seeds of the baseline instead of 3 (25 runs) would find ")
     assert said.endswith(": `seeds: {baseline: 7, others: 3}`")
     assert stats.baseline_sentence(plain._replace(seeds=2), spreads) == ""
+    many_problems = plain._replace(problems=(20_000,))
+    only_answers = spreads._replace(seeds=0.0)
+    assert 0.001 < stats.detectable(many_problems, only_answers) < 0.005
+    assert stats.baseline_sentence(many_problems, only_answers) == "", "under a tenth of a point"
     nine = plain._replace(baseline_seeds=9)
     assert "3 seeds (9 of the baseline)" in stats.sentence(nine, spreads, 0.02)
     assert stats.baseline_sentence(nine, spreads) == ""

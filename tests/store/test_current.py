@@ -9,13 +9,16 @@ import pytest
 from benchmarks.synthetic import Shape, write_run, write_sweep
 from flows.monitor import Watch
 from rpg.report.summary import summarise
-from rpg.store import queries
+from rpg.store import Layout, queries
 from rpg.store.current import (
+    RECORDED,
     NotComparable,
     current_runs,
     flat,
+    how_it_came,
     imported_runs,
     require_comparable,
+    scores_of,
     superseded,
     why_superseded,
 )
@@ -196,6 +199,16 @@ def test_one_run_with_an_axis_is_enough_and_imported_runs_are_none_of_the_file(t
     layout = write_sweep(tmp_path, "demo", VARIANTS, (0,), SHAPE)
     (layout.run("demo", "grpo-seed0").path / IMPORTED).touch()
     assert imported_runs(layout, "demo") == ["grpo-seed0"]
+
+
+def test_a_run_from_elsewhere_says_how_it_came_and_what_it_scored(tmp_path):
+    folder = Layout(tmp_path).run("demo", "one")
+    folder.path.mkdir(parents=True)
+    assert scores_of(folder) == {}
+    (folder.path / IMPORTED).write_text('{"scores": {"easy": {"2": 0.5}}}')
+    assert scores_of(folder) == {"easy": {"2": 0.5}}
+    assert how_it_came("trl") == "trained elsewhere, imported from trl"
+    assert how_it_came(RECORDED) == "trained elsewhere, recorded live"
 
 
 def test_an_axis_may_differ_and_so_may_all_fields_of_a_kind():

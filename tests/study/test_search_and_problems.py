@@ -138,6 +138,12 @@ def test_ranks_hold_together_and_tell_what_can_be_told():
     assert untold >= 0.93 * 60
 
 
+def test_two_variants_far_apart_are_the_first_and_the_second():
+    rng = np.random.default_rng(0)
+    drawn = np.stack([scores(rng, 3, 50, shift) for shift in (0.0, 5.0)])
+    assert over_problems.ranks([drawn]) == [(2, 2, 2), (1, 1, 1)]
+
+
 def test_two_seeds_exclude_no_rank():
     rng = np.random.default_rng(0)
     drawn = np.stack([scores(rng, 2, 50, shift) for shift in (0.0, 5.0)])
