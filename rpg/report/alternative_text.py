@@ -2,6 +2,7 @@
 and the files of charts keep it."""
 
 from collections.abc import Callable
+from operator import itemgetter
 
 import pandas
 
@@ -27,14 +28,18 @@ def lines(
     `data` has columns label, `x` and `y`, a row per point, and those of rpg.report.resolution;
     `across` is what `x` measures.
     """
+    known = data.dropna(subset=[x, y])
+    points: dict[str, list[tuple[float, float, bool]]] = {}
+    columns = (known["label"], known[x], known[y], resolution.is_below(known))
+    for label, at, value, is_below in zip(*columns, strict=True):
+        points.setdefault(label, []).append((at, value, is_below))
     told = []
-    for label, part in data.dropna(subset=[x, y]).groupby("label", sort=False):
-        points = part.sort_values(x)
-        ends = points.iloc[[0]] if len(points) == 1 else points.iloc[[0, -1]]
-        below = resolution.is_below(ends)
+    for label, line in points.items():
+        ordered = sorted(line, key=itemgetter(0))
+        ends = ordered if len(ordered) == 1 else [ordered[0], ordered[-1]]
         places = [
-            f"{BELOW_ROUNDING if below[row] else show(end[y])} at {measured(end[x])}"
-            for row, end in ends.iterrows()
+            f"{BELOW_ROUNDING if is_below else show(value)} at {measured(at)}"
+            for at, value, is_below in ends
         ]
         told.append(f"{label} {', '.join(places)}")
     return sentence(f"{heading} over {across}" if across else heading, told)

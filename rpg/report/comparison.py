@@ -3,10 +3,12 @@ from the baseline."""
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas
 
 from rpg import stats
@@ -18,7 +20,19 @@ from rpg.report.verdicts import Difference
 from rpg.store import queries
 from rpg.store.queries import Database
 
-SHARES = ("accuracy", "pass_at_k", "maj_at_k", "unread")
+
+class Shares(NamedTuple):
+    """What an evaluation found; all but the accuracy are NaN without samples."""
+
+    accuracy: float
+    pass_at_k: float
+    maj_at_k: float
+    unread: float
+
+
+SHARES = Shares._fields
+Curves = dict[str, dict[int, Shares]]
+"""Run -> step -> what was found there."""
 SPENT = ("responses", "tokens", "updates", "seconds")
 """Columns of the table: what a variant had spent when it was last measured, mean over seeds."""
 
@@ -187,13 +201,11 @@ def _measured(selection: Selection, problems: ProblemScores) -> pandas.DataFrame
     steps = selection.runs.groupby("variant")["steps"].max()
     # The mean's curve is averaged here, not taken from the database: benchmarks may have been
     # picked.
-    curves = {name: mean_curve(selection.scores, parts) for name, parts in selection.parts.items()}
+    curves = {name: mean_curves(selection.scores, parts) for name, parts in selection.parts.items()}
     rows = []
     for variant, (step, runs) in selection.chosen.items():
         for benchmark, parts in selection.parts.items():
-            curve = curves[benchmark]
-            curve = curve[curve["run"].isin(runs.values()) & (curve["step"] <= step)]
-            row = _row(curve, runs, step, parts, problems)
+            row = _row(_until(curves[benchmark], runs, step), runs, step, parts, problems)
             if row:
                 rows.append(
                     {
@@ -208,15 +220,28 @@ def _measured(selection: Selection, problems: ProblemScores) -> pandas.DataFrame
     return table
 
 
-def mean_curve(scores: pandas.DataFrame, parts: Sequence[str]) -> pandas.DataFrame:
-    """Run, step and the shares, as means over these benchmarks, where a run has all of them."""
+def mean_curves(scores: pandas.DataFrame, parts: Sequence[str]) -> Curves:
+    """Run -> step -> the shares, as means over these benchmarks, where a run has all of them."""
     each = scores[scores["benchmark"].isin(parts)].groupby(["run", "step"])
     means = each[list(SHARES)].mean()
-    return means[each.size() == len(parts)].reset_index()
+    means = means[each.size() == len(parts)]
+    curves: Curves = {}
+    for (run, step), *shares in means.itertuples(name=None):
+        curves.setdefault(run, {})[int(step)] = Shares(*shares)
+    return curves
+
+
+def _until(curves: Curves, runs: Mapping[int, str], step: int) -> Curves:
+    """The curves of these runs until a step, in the order of the runs' names."""
+    return {
+        run: {at: shares for at, shares in curves[run].items() if at <= step}
+        for run in sorted(runs.values())
+        if run in curves
+    }
 
 
 def _row(
-    curve: pandas.DataFrame,
+    curves: Curves,
     runs: Mapping[int, str],
     step: int,
     parts: Sequence[str],
@@ -224,30 +249,38 @@ def _row(
 ) -> dict[str, Any] | None:
     """First, last and best of a variant's runs; None if only some of the benchmarks have
     samples."""
-    last = curve[curve["step"] == step]
+    last = {run: curve[step] for run, curve in curves.items() if step in curve}
     per_benchmark = [problems.array(name, problem_scores.at_step(runs, step)) for name in parts]
     arrays = [array for array in per_benchmark if array is not None]
-    if last.empty or 0 < len(arrays) < len(parts):
+    if not last or 0 < len(arrays) < len(parts):
         return None
-    evaluated = curve.groupby("step").size()
-    first_step = evaluated.index[evaluated >= len(last)].min()  # the first with all of the runs
+    evaluated = Counter(at for curve in curves.values() for at in curve)
+    first_step = min(at for at, count in evaluated.items() if count >= len(last))
+    first = [curve[first_step].accuracy for curve in curves.values() if first_step in curve]
+    best = [max(shares.accuracy for shares in curve.values()) for curve in curves.values() if curve]
     with_samples = parts if arrays else []
-    samples = [problems.samples[run, step, name] for name in with_samples for run in last["run"]]
+    samples = [problems.samples[run, step, name] for name in with_samples for run in last]
     return {
         "step": step,
-        "first_step": int(first_step),
-        "first": float(curve.loc[curve["step"] == first_step, "accuracy"].mean()),
-        "best": float(curve.groupby("run")["accuracy"].max().mean()),
+        "first_step": first_step,  # the first with all of the runs
+        "first": _mean(first),
+        "best": _mean(best),
         "seeds": len(last),
         "k": min(samples, default=0),
-        "pass_at_k": float(last["pass_at_k"].mean()),
-        "maj_at_k": float(last["maj_at_k"].mean()),
-        "unread": float(last["unread"].mean()),
-        **_last(arrays, last["accuracy"]),
+        "pass_at_k": _mean([shares.pass_at_k for shares in last.values()]),
+        "maj_at_k": _mean([shares.maj_at_k for shares in last.values()]),
+        "unread": _mean([shares.unread for shares in last.values()]),
+        **_last(arrays, [shares.accuracy for shares in last.values()]),
     }
 
 
-def _last(arrays: Sequence[Any], accuracies: pandas.Series) -> dict[str, Any]:
+def _mean(values: Sequence[float]) -> float:
+    """The mean of the values that are known; NaN without any."""
+    known = [value for value in values if not math.isnan(value)]
+    return float(np.mean(known)) if known else math.nan
+
+
+def _last(arrays: Sequence[np.ndarray], accuracies: Sequence[float]) -> dict[str, Any]:
     """The last accuracy with its interval; without samples that is Student's over seeds, and needs
     three of them."""
     if arrays:
@@ -259,10 +292,10 @@ def _last(arrays: Sequence[Any], accuracies: pandas.Series) -> dict[str, Any]:
             "problems": score.problems,
         }
     seeds = len(accuracies)
-    mean = float(accuracies.mean())
+    mean = _mean(accuracies)
     half = math.nan
     if seeds > 2:
-        half = float(stats.t_quantile(seeds - 1) * accuracies.sem())
+        half = float(stats.t_quantile(seeds - 1) * pandas.Series(accuracies).sem())
     return {"last": mean, "low": mean - half, "high": mean + half, "problems": 0}
 
 
@@ -374,20 +407,26 @@ def _add_collapses(
     seeds: dict[str, list[int]] = {}
     for each in collapses:
         seeds.setdefault(each.variant, []).append(each.seed)
-    table["seed_accuracies"] = table["collapsed"] = ""
-    for place, row in table.iterrows():
-        variant = row["variant"]
+    columns: dict[str, list[Any]] = {
+        name: [] for name in ("seed_accuracies", "collapsed", "collapsed_low", "collapsed_high")
+    }
+    for variant, benchmark in zip(table["variant"], table["benchmark"], strict=True):
         step, runs = selection.chosen[variant]
         of_variant = {variant: problem_scores.at_step(runs, step)}
-        parts = selection.parts[row["benchmark"]]
+        parts = selection.parts[benchmark]
         accuracies = problem_scores.seed_accuracies(problems, of_variant, parts)[variant]
+        each_seed = [
+            f"{seed}: {written.accuracy(value)}" for seed, value in sorted(accuracies.items())
+        ]
         gone = seeds.get(variant, [])
         low, high = stats.share_collapsed(len(gone), len(runs))
-        table.loc[place, "seed_accuracies"] = ", ".join(
-            f"{seed}: {written.accuracy(value)}" for seed, value in sorted(accuracies.items())
-        )
-        table.loc[place, "collapsed"] = ", ".join(map(str, gone))
-        table.loc[place, ["collapsed_low", "collapsed_high"]] = [low, high]
+        columns["seed_accuracies"].append(", ".join(each_seed))
+        columns["collapsed"].append(", ".join(map(str, gone)))
+        columns["collapsed_low"].append(low)
+        columns["collapsed_high"].append(high)
+    # Whole columns at once: pandas takes milliseconds to set a single cell.
+    for name, values in columns.items():
+        table[name] = values
 
 
 def _add_without(

@@ -149,11 +149,16 @@ def _with_samples(
 def _complete(rows: pandas.DataFrame, benchmarks: int | None = None) -> dict[int, dict[int, str]]:
     """Step -> seed -> run, where a run has this many benchmarks among the `rows` (None: as many as
     any has)."""
-    counts = rows.groupby(["step", "seed", "run"])["benchmark"].nunique()
-    needed = counts.max() if benchmarks is None else benchmarks
-    complete = counts[counts == needed].reset_index()
-    steps = complete.astype({"step": int, "seed": int}).groupby("step")
-    return {int(step): dict(zip(at["seed"], at["run"], strict=True)) for step, at in steps}
+    measured: dict[tuple[int, int, str], set[str]] = {}
+    places = zip(rows["step"], rows["seed"], rows["run"], strict=True)
+    for place, benchmark in zip(places, rows["benchmark"], strict=True):
+        measured.setdefault(place, set()).add(benchmark)
+    needed = max(map(len, measured.values()), default=0) if benchmarks is None else benchmarks
+    complete: dict[int, dict[int, str]] = {}
+    for (step, seed, run), names in sorted(measured.items()):
+        if len(names) == needed:
+            complete.setdefault(int(step), {})[int(seed)] = run
+    return complete
 
 
 def _unfinished(runs: pandas.DataFrame) -> list[str]:

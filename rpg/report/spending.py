@@ -11,7 +11,7 @@ from rpg import stats
 from rpg.errors import plural
 from rpg.next_steps import command
 from rpg.report import earlier_looks, equal_spending, problem_scores
-from rpg.report.comparison import SPENT, UNTESTED, Comparison, mean_curve
+from rpg.report.comparison import SPENT, UNTESTED, Comparison, mean_curves
 from rpg.report.equal_spending import Around, Curve
 from rpg.report.format import amount, times
 from rpg.report.problem_scores import Checkpoints
@@ -105,10 +105,16 @@ def _with_spending(
     table: pandas.DataFrame, spent: pandas.DataFrame, chosen: Checkpoints
 ) -> pandas.DataFrame:
     """The table with the columns `SPENT`; `spent` are queries.spending by run and step."""
-    table = table.copy()
+    amounts = spent[list(SPENT)].astype(float).itertuples(index=False, name=None)
+    known = dict(zip(spent.index, amounts, strict=True))
+    unknown = (np.nan,) * len(SPENT)
+    means = {}
     for variant, (step, runs) in chosen.items():
-        at_step = spent.reindex([(run, step) for run in runs.values()])[list(SPENT)].astype(float)
-        table.loc[table["variant"] == variant, list(SPENT)] = at_step.mean(skipna=False).tolist()
+        each_run = [known.get((run, step), unknown) for run in runs.values()]
+        means[variant] = [float(np.mean(column)) for column in zip(*each_run, strict=True)]
+    table = table.copy()
+    for place, name in enumerate(SPENT):
+        table[name] = [means[variant][place] for variant in table["variant"]]
     return table
 
 
@@ -159,12 +165,13 @@ class _Budget:
     """Variants of which a run was first evaluated when it had spent more."""
 
 
-def _curves(spent: pandas.Series, complete: set[tuple[str, int]]) -> dict[str, Curve]:
+def _curves(spent: pandas.Series, complete: set[tuple[str, int]]) -> dict[str, dict[int, float]]:
     """Run -> what it had spent at its checkpoints with all benchmarks, where that is known."""
-    runs = spent.reindex(sorted(complete)).groupby("run")
-    return {
-        run: dict(part.droplevel("run").astype(float)) for run, part in runs if part.notna().all()
-    }
+    known = dict(zip(spent.index, spent.astype(float), strict=True))
+    curves: dict[str, dict[int, float]] = {}
+    for run, step in sorted(complete):
+        curves.setdefault(run, {})[step] = known.get((run, step), np.nan)
+    return {run: curve for run, curve in curves.items() if not np.isnan([*curve.values()]).any()}
 
 
 def _budget(
@@ -218,9 +225,10 @@ def _at_budget(
     if baseline not in budget.evaluated:
         return None
 
-    means = mean_curve(selection.scores, selection.judged).groupby("run")
+    curves_of_mean = mean_curves(selection.scores, selection.judged)
     accuracies = {
-        run: dict(zip(rows["step"], rows["accuracy"], strict=True)) for run, rows in means
+        run: {step: shares.accuracy for step, shares in curve.items()}
+        for run, curve in curves_of_mean.items()
     }
     around = {
         variant: equal_spending.around(
