@@ -165,8 +165,7 @@ def panel(
         log=log,
     )
     layers = []
-    crowded = not points and data["label"].nunique() > BANDED
-    if band and not crowded and each is None:
+    if band:
         layers.append(_band(data, axes, band, points))
     layers.append(_lines(axes, each))
     if not points:
@@ -311,14 +310,23 @@ def panels(
     for name in panels_of(data, names):
         score = name in scores
         apart = None if each is None or score else each[each["name"] == name]
-        # An accuracy has an interval over problems, too. Student's over two seeds is nine times as
-        # wide as their distance.
-        band = "interval" if score else {1: None, 2: "range"}.get(seeds, "interval")
         part = data[data["name"] == name]
+        band = _kind_of_band(part, seeds, score, apart is not None)
         drawn.append(
             panel(part, labels, name=name, x=x, band=band, points=score, each=apart, style=style)
         )
     return drawn
+
+
+def _kind_of_band(data: pandas.DataFrame, seeds: int, score: bool, each: bool) -> str | None:
+    """Which of `BANDS` a panel has, of curves over up to so many seeds; None: none. `each`: its
+    seeds are drawn apart."""
+    if score:  # an accuracy has an interval over problems, too
+        return "interval"
+    if each or seeds == 1 or data["label"].nunique() > BANDED:
+        return None
+    # Student's interval over two seeds is nine times as wide as their distance.
+    return "range" if seeds == 2 else "interval"
 
 
 def figure(
@@ -357,28 +365,52 @@ def _legend_columns(panels: Sequence[alt.LayerChart], columns: int) -> int:
     return max(1, min(columns, (columns * 292) // entry))
 
 
-def explanation(data: pandas.DataFrame, each: bool = False) -> list[str]:
-    """The meaning of the lines and bands of these curves, as one line. `each`: the training curves
-    of two seeds are shown without their mean."""
+def explanation(
+    data: pandas.DataFrame, drawn: Sequence[str], scores: Sequence[str] = (), each: bool = False
+) -> list[str]:
+    """The meaning of the lines and bands in the panels that are `drawn`, as one line. `each`: the
+    training curves of two seeds are shown without their mean."""
+    data = data[data["name"].isin(drawn)]
     seeds = int(data["seeds"].max())
-    up_to = "" if data["seeds"].min() == seeds else "up to "
-    parts = [f"Lines: mean over {up_to}{seeds} seeds." if seeds > 1 else "One seed."]
-    over = "seeds and problems" if seeds > 1 else "problems"
-    of_two = "both seeds, no mean" if each else "from one seed to the other"
-    training = {1: "", 2: f"; training: {of_two}"}.get(
-        seeds, "; training: 95 % interval over seeds"
-    )
-    if data["label"].nunique() > BANDED and not each:
-        training = ""
-    elif seeds > 2:
-        if data["seeds"].eq(2).any():
-            training += ", where two seeds are left from one to the other"
-        training += ", on logarithmic axes from lowest to highest seed where it reaches zero"
-    parts.append(f"Bands: accuracy: 95 % interval over {over}{training}.")
+    parts = dict(iter(data.groupby("name", sort=False)))
+    trainings = {name: part for name, part in parts.items() if name not in scores}
+    has_scores = len(trainings) < len(parts)
+
+    lines = []
+    if seeds > 1 and (has_scores or not each):
+        up_to = "" if data["seeds"].min() == seeds else "up to "
+        lines.append(f"mean over {up_to}{seeds} seeds")
+    if each and trainings:
+        lines.append("training: both seeds, no mean" if has_scores else "both seeds, no mean")
+    sentences = [f"Lines: {'; '.join(lines)}." if lines else "One seed."]
+
+    bands = []
+    if has_scores:
+        over = "seeds and problems" if seeds > 1 else "problems"
+        bands.append(f"accuracy: 95 % interval over {over}")
+    kinds = {name: _kind_of_band(part, seeds, False, each) for name, part in trainings.items()}
+    banded = {name: part for name, part in trainings.items() if kinds[name]}
+    if banded:
+        bands.append(f"training: {_training_bands(banded, seeds)}")
+    if bands:
+        sentences.append(f"Bands: {'; '.join(bands)}.")
+
     width = data["width"].max() if "width" in data else 1
     if pandas.notna(width) and width > 1:
-        parts.append(f"Points of training curves are averages of {width:.0f} steps.")
-    return [" ".join(parts)]
+        sentences.append(f"Points of training curves are averages of {width:.0f} steps.")
+    return [" ".join(sentences)]
+
+
+def _training_bands(banded: Mapping[str, pandas.DataFrame], seeds: int) -> str:
+    """What the bands of these training curves show."""
+    if seeds == 2:
+        return "from one seed to the other"
+    text = "95 % interval over seeds"
+    if any(part["seeds"].eq(2).any() for part in banded.values()):
+        text += ", where two seeds are left from one to the other"
+    if any(_is_log(part, name) and (part["low"] <= 0).any() for name, part in banded.items()):
+        text += ", on logarithmic axes from lowest to highest seed where it reaches zero"
+    return text
 
 
 def undrawn(data: pandas.DataFrame, labels: Sequence[str], x: str) -> str:

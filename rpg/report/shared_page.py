@@ -107,9 +107,8 @@ def _curves(
     varied, constants = curves.folded(data, panels, scores)
     drawn = curves.panels(data, list(shown.values()), varied, scores, x)
     missing = filter(None, [curves.undrawn(data, list(shown.values()), x)])
-    return curves.figure(
-        drawn, ", ".join(sweeps), [*curves.explanation(data), *missing, *constants]
-    )
+    explained = curves.explanation(data, varied, scores)
+    return curves.figure(drawn, ", ".join(sweeps), [*explained, *missing, *constants])
 
 
 def _overview(summaries: Sequence[Summary]) -> tables.Grid:

@@ -130,8 +130,9 @@ def _curves_figure(summary: Summary, data: pandas.DataFrame) -> dict[str, Any] |
     scores = [MEAN, *summary.benchmarks]
     varied, constants = curves.folded(data, [*scores, *shown_metrics()], scores)
     panels = curves.panels(data, list(summary.series.values()), varied, scores)
-    explained = [*curves.explanation(data), *constants, *tables.significant(summary)]
-    return specification(curves.figure(panels, summary.sweep, explained))
+    explained = curves.explanation(data, varied, scores)
+    lines = [*explained, *constants, *tables.significant(summary)]
+    return specification(curves.figure(panels, summary.sweep, lines))
 
 
 def sweep_curves(db: Database, summary: Summary, points: int | None = None) -> pandas.DataFrame:

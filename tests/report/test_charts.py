@@ -66,7 +66,48 @@ def test_two_seeds_get_a_range_and_three_an_interval():
     ):
         [drawn] = curves.panels(data.assign(name="reward", seeds=seeds), ["a"], ["reward"], scores)
         assert drawn.layer[0].encoding.y.shorthand == f"{first}:Q"
-    assert "where two seeds are left from one to the other" in curves.explanation(data)[0]
+    [explained] = curves.explanation(data.assign(name="reward"), ["reward"])
+    assert "where two seeds are left from one to the other" in explained
+
+
+def points_of(name, labels, seeds, low=0.9):
+    numbers = {"mean": 1.0, "low": low, "high": 1.1, "lowest": 0.9, "highest": 1.1}
+    rows = [{"label": label, "name": name, "seeds": seeds, **numbers} for label in labels]
+    return pandas.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("labels", "seeds", "names", "each", "said"),
+    [
+        ("ab", 3, ["reward"], False, "Bands: training: 95 % interval over seeds."),
+        ("abcde", 3, ["reward"], False, ""),
+        ("abcde", 3, ["mean", "reward"], False, "Bands: accuracy: 95 % interval over seeds and "),
+        ("ab", 2, ["reward"], False, "Bands: training: from one seed to the other."),
+        ("ab", 2, ["reward"], True, ""),
+        ("ab", 1, ["reward"], False, ""),
+        ("ab", 1, ["mean"], False, "Bands: accuracy: 95 % interval over problems."),
+    ],
+)
+def test_bands_are_explained_as_far_as_they_are_drawn(labels, seeds, names, each, said):
+    data = pandas.concat([points_of(name, labels, seeds) for name in ("mean", "reward")])
+    [explained] = curves.explanation(data, names, ["mean"], each)
+    assert said in explained
+    assert ("Bands:" in explained) == bool(said)
+
+
+def test_seeds_that_are_drawn_apart_are_not_called_a_mean():
+    data = pandas.concat([points_of(name, "ab", 2) for name in ("mean", "reward")])
+    [training] = curves.explanation(data, ["reward"], ["mean"], each=True)
+    assert training == "Lines: both seeds, no mean."
+    [both] = curves.explanation(data, ["mean", "reward"], ["mean"], each=True)
+    assert both.startswith("Lines: mean over 2 seeds; training: both seeds, no mean. Bands: ")
+
+
+@pytest.mark.parametrize(("low", "said"), [(0.9, False), (-0.1, True)])
+def test_a_logarithmic_axis_is_named_where_an_interval_reaches_zero(low, said):
+    data = points_of("grad_norm", "ab", 3, low)
+    [explained] = curves.explanation(data, ["grad_norm"])
+    assert ("on logarithmic axes" in explained) == said
 
 
 @pytest.mark.parametrize("shades", [{}, theme.ON_DARK], ids=["light", "dark"])
