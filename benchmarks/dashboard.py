@@ -4,14 +4,17 @@
 
 DIR is a data folder with a database, such as the one that `python -m benchmarks.aggregate --home
 DIR` leaves. For every page: opening it in a session that has seen another page, and choosing
-another sweep there. The clock stops when Streamlit has nothing left to do and the last chart or
-table is drawn; each figure is the median of three.
+another sweep there. Two times each: until its answer is there (the sentence, the table or the first
+chart), and until Streamlit has nothing left to do and the last chart or table is drawn; each figure
+is the median of three.
 """
 
 import argparse
 import itertools
 import statistics
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
@@ -20,19 +23,26 @@ from benchmarks.browser import CHROMIUM, COUNT, FLAGS, IDLE, dashboard
 from rpg.store import Layout, queries
 from rpg.store.database import build, connect
 
+CHART = "[data-testid=stVegaLiteChart] .marks"
 READY = {
     "Overview": "[data-testid=stDataFrame] canvas",
-    "Curves": "[data-testid=stVegaLiteChart] .marks",
+    "Curves": CHART,
     "Table": "table.rpg",
-    "Why": "[data-testid=stVegaLiteChart] .marks",
+    "Why": CHART,
     "Paper": "table.rpg",
-    "One run": "[data-testid=stVegaLiteChart] .marks",
+    "One run": CHART,
 }
-SECTIONS = {"Curves": "Compare", "Table": "Compare", "Why": "Compare", "Paper": "Compare"} | {
-    "One run": "Runs"
-}
+ANSWERS = READY | {"Overview": ".rpganswer"}
+SECTIONS = {"Table": "Compare", "Why": "Compare", "Paper": "Compare", "One run": "Runs"}
 """The entry of the top row that leads to a page's neighbours."""
+LINKS = {"Curves": "Compare"}
+"""What is clicked on where it is not called as the page is."""
 PATHS = {"Overview": "/", "Curves": "compare", "One run": "run"}
+FOLLOWS = ("Overview", "Table", "Why", "One run")
+"""Pages whose answer is another one for another sweep."""
+MARK = "answer => document.querySelectorAll(answer).forEach(one => one.dataset.before = '')"
+NEW = """answer => [...document.querySelectorAll(answer)].some(
+  one => !('before' in one.dataset) && !one.closest('[data-stale=true]'))"""
 
 
 def main() -> None:
@@ -61,45 +71,59 @@ def measure(page: Page, address: str, sweeps: list[str]) -> None:
     page.wait_for_selector(READY["Overview"])
     print(f"first page of a fresh server: {time.perf_counter() - begin:.1f} s")
     page.evaluate(COUNT)
-    opening: dict[str, list[float]] = {name: [] for name in READY}
-    choosing: dict[str, list[float]] = {name: [] for name in READY if name != "Curves"}
+    opening: dict[str, list[Seconds]] = {name: [] for name in READY}
+    choosing: dict[str, list[Seconds]] = {name: [] for name in FOLLOWS}
     others = itertools.cycle(sweeps[1:] + sweeps[:1])
     for name in [*READY] * 3:
         if name in SECTIONS:
             page.get_by_role("link", name=SECTIONS[name], exact=True).click()
             page.get_by_role("link", name=name, exact=True).wait_for()
-        page.wait_for_timeout(1000)  # nothing of the previous step is going on any more
-        ended = page.evaluate("window.ended")
-        begin = time.perf_counter()
-        page.get_by_role("link", name=name, exact=True).click()
-        path = PATHS.get(name, name.lower())
-        page.wait_for_function(f"location.pathname.endsWith('{path}')")
-        settle(page, name, ended)
-        opening[name].append(time.perf_counter() - begin)
-        if name in choosing:
-            sweep = next(others)
-            box = page.locator(
-                "[data-testid=stSelectbox]", has=page.get_by_text("Sweep", exact=True)
-            )
-            box.locator("input").click()
-            ended, begin = page.evaluate("window.ended"), time.perf_counter()
-            page.get_by_role("option", name=sweep, exact=True).click()
-            page.wait_for_function(
-                "([box, sweep]) => box.innerText.includes(sweep) || "
-                "box.querySelector('input').value === sweep",
-                arg=[box.element_handle(), sweep],
-            )
-            settle(page, name, ended)
-            choosing[name].append(time.perf_counter() - begin)
+        opening[name].append(timed(page, name, partial(follow, page, name)))
+        if name in FOLLOWS:
+            choosing[name].append(timed(page, name, chooser(page, next(others))))
     for name, seconds in opening.items():
-        chosen = (
-            f", another sweep {statistics.median(choosing[name]):.2f} s" if name in choosing else ""
-        )
-        print(f"{name}: open {statistics.median(seconds):.2f} s{chosen}")
+        line = f"{name}: open {median(seconds)}"
+        if name in FOLLOWS:
+            line += f"; another sweep {median(choosing[name])}"
+        print(line)
 
 
-def settle(page: Page, name: str, ended: int) -> None:
+Seconds = tuple[float, float]
+"""Until the answer is there, and until the page is whole."""
+
+
+def median(seconds: list[Seconds]) -> str:
+    answer, whole = (statistics.median(each) for each in zip(*seconds, strict=True))
+    return f"answer {answer:.2f} s, whole {whole:.2f} s"
+
+
+def timed(page: Page, name: str, act: Callable[[], None]) -> Seconds:
+    page.wait_for_timeout(1000)  # nothing of the previous step is going on any more
+    page.evaluate(MARK, ANSWERS[name])
+    ended = page.evaluate("window.ended")
+    begin = time.perf_counter()
+    act()
+    page.wait_for_function(NEW, arg=ANSWERS[name])
+    answered = time.perf_counter() - begin
     page.wait_for_function(IDLE, arg=[ended, READY[name]])
+    return answered, time.perf_counter() - begin
+
+
+def follow(page: Page, name: str) -> None:
+    page.get_by_role("link", name=LINKS.get(name, name), exact=True).click()
+    path = PATHS.get(name, name.lower())
+    page.wait_for_function(f"location.pathname.endsWith('{path}')")
+
+
+def chooser(page: Page, sweep: str) -> Callable[[], None]:
+    """Opens the list of sweeps; returns what chooses one in it."""
+    box = page.locator("[data-testid=stSelectbox]", has=page.get_by_text("Sweep", exact=True))
+    box.locator("input").click()
+
+    def choose() -> None:
+        page.get_by_role("option", name=sweep, exact=True).click()
+
+    return choose
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@ figure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import pandas
 import streamlit as st
@@ -50,7 +51,7 @@ def page(view: View) -> None:
     imported = [label for key, label in shown_labels.items() if key in elsewhere]
     remark = f"Trained elsewhere: {', '.join(imported)}." if imported else ""
     drawn = Panels(panels, benchmarks, x, height=210)
-    show_curves(view, data, shown_labels, list(names.values()), drawn, remark)
+    show_curves(view, shown_labels, list(names.values()), drawn, remark)
     made = {
         "HTML": lambda: view.shared_page(shown_labels, panels, x),
         "CSV": lambda: csv_text(curve_data(view, shown_labels, panels, x, thin=False)),
@@ -70,27 +71,43 @@ class Panels:
 
 def show_curves(
     view: View,
-    data: pandas.DataFrame,
     shown: Mapping[queries.Series, str],
     labels: Sequence[str],
     chosen: Panels,
     remark: str = "",
 ) -> None:
     """The `chosen` panels below a legend, but for metrics that never change, and what explains
-    them. `data` are those of `shown`, from :func:`curve_data`; all `labels` determine the colours.
-    """
-    drawn, constants = curves.folded(data, chosen.names, chosen.benchmarks)
+    them. All `labels` determine the colours."""
+    show_legend(labels, list(shown.values()))
+    drawn = view.draw(_drawn, shown, labels, chosen)
+    show_panels(drawn.panels)
+    st.text(" ".join(filter(None, [*drawn.explained, remark, *drawn.constants, HOW])))
+
+
+class Drawn(NamedTuple):
+    """Specifications of panels, and what is said below them."""
+
+    panels: list[dict[str, Any]]
+    explained: list[str]
+    constants: list[str]
+    """About metrics that have no panel, since they never change."""
+
+
+def _drawn(
+    view: View, shown: Mapping[queries.Series, str], labels: Sequence[str], chosen: Panels
+) -> Drawn:
+    data = curve_data(view, shown, chosen.names, chosen.x)
+    names, constants = curves.folded(data, chosen.names, chosen.benchmarks)
     two = int(data["seeds"].max()) == 2
     by_seed = curve_data(view, shown, chosen.names, chosen.x, each_seed=True) if two else None
-    show_legend(labels, list(shown.values()))
     style = curves.Style(legend=(), height=chosen.height, zoom=True)
     panels = curves.panels(
-        data, labels, drawn, chosen.benchmarks, chosen.x, each=by_seed, style=style
+        data, labels, names, chosen.benchmarks, chosen.x, each=by_seed, style=style
     )
-    show_panels(panels)
+    explained = curves.explanation(data, names, chosen.benchmarks, each=two)
     missing = curves.undrawn(data, list(shown.values()), chosen.x)
-    lines = [*curves.explanation(data, each=two), missing, remark, *constants, HOW]
-    st.text(" ".join(filter(None, lines)))
+    specifications = [panel.to_dict(validate=False) for panel in panels]
+    return Drawn(specifications, [*explained, missing], constants)
 
 
 FILES = {"HTML": ("Page as HTML", "report.html"), "CSV": ("Data as CSV", "curves.csv")}

@@ -87,6 +87,18 @@ def _show_facts(record: dict[str, Any], folder: RunFolder) -> None:
 def _curves(view: View, sweep: str, name: str) -> None:
     metrics = view.ask("run_metrics", sweep, name)
     scores = view.ask("run_evals", sweep, name)
+    show_panels(view.draw(_panels, sweep, name))
+    with st.expander("Every number"):
+        show_table(metrics, 400)
+        show_table(scores, 400)
+    as_csv = partial(csv_text, metrics)
+    st.download_button("Metrics as CSV", as_csv, f"{name}.csv", on_click="ignore")
+
+
+def _panels(view: View, sweep: str, name: str) -> list[dict[str, Any]]:
+    """Specifications of the run's accuracies, and of what training measured."""
+    metrics = view.ask("run_metrics", sweep, name)
+    scores = view.ask("run_evals", sweep, name)
     lines = [
         _line(part["step"], part["accuracy"], benchmark, points=True)
         for benchmark in view.ask("benchmarks", (sweep,))
@@ -98,12 +110,7 @@ def _curves(view: View, sweep: str, name: str) -> None:
         for name in shown_metrics()
         if name in measured
     ]
-    show_panels(lines)
-    with st.expander("Every number"):
-        show_table(metrics, 400)
-        show_table(scores, 400)
-    as_csv = partial(csv_text, metrics)
-    st.download_button("Metrics as CSV", as_csv, f"{name}.csv", on_click="ignore")
+    return [line.to_dict(validate=False) for line in lines]
 
 
 def _line(

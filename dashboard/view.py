@@ -25,6 +25,7 @@ from rpg.store.notes import HIDDEN, titled
 ALL = "with hidden"
 REFRESH = 3  # seconds between two checks for a newer database
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def cached(max_entries: int, **options: Any) -> Callable[[F], F]:
@@ -48,6 +49,10 @@ class View(NamedTuple):
     def compute(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """The result of `function(db, *arguments)`, cached for this version."""
         return _compute(self.version, function, arguments)
+
+    def draw(self, function: Callable[..., T], *arguments: Any) -> T:
+        """The result of `function(self, *arguments)`, cached for this version."""
+        return cast(T, _draw(self, function, arguments))
 
     def called(self, name: str) -> str:
         """`SWEEP`, or the RUN of `SWEEP/RUN`, after its label if it has one."""
@@ -79,12 +84,18 @@ _connection: Callable[[str], duckdb.DuckDBPyConnection] = st.cache_resource(
 )
 
 
-@cached(
-    800, hash_funcs={types.FunctionType: lambda function: (function.__module__, function.__name__)}
-)
+BY_NAME = {types.FunctionType: lambda function: (function.__module__, function.__name__)}
+
+
+@cached(800, hash_funcs=BY_NAME)
 def _compute(version: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     with _connection(version).cursor() as db:
         return function(db, *arguments)
+
+
+@cached(60, hash_funcs=BY_NAME | {View: lambda view: view.version})
+def _draw(view: View, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    return function(view, *arguments)
 
 
 def newest_view() -> View | None:

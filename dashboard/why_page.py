@@ -38,7 +38,7 @@ def _curves(view: View, shown: Labels, labels: list[str], metrics: tuple[str, ..
     data = curve_data(view, shown, metrics, "step")
     if data.empty:
         raise Nothing("Nothing measured yet.")
-    show_curves(view, data, shown, labels, Panels(metrics))
+    show_curves(view, shown, labels, Panels(metrics))
 
 
 def _audit(view: View, shown: Labels, names: Labels) -> None:

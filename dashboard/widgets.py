@@ -63,7 +63,7 @@ def rows_of(count: int, across: int = 3) -> Iterator[Any]:
         yield from st.columns(across)[: count - start]
 
 
-def show_panels(panels: Sequence[alt.LayerChart], key: str = "curve", across: int = 3) -> None:
+def show_panels(panels: Sequence[Any], key: str = "curve", across: int = 3) -> None:
     """Panels side by side."""
     for place, (panel, column) in enumerate(zip(panels, rows_of(len(panels), across), strict=True)):
         with column:
@@ -76,13 +76,13 @@ def fragment(run_every: float) -> Callable[[F], F]:
 
 
 def show_chart(chart: Any, key: str) -> None:
-    """A chart in the common theme; its tool bar saves it as PNG."""
+    """A chart, or its specification, in the common theme; its tool bar saves it as PNG."""
     # st.altair_chart would validate every chart against the schema of Vega-Lite again: half a
     # second a page.
     canvas = {
         "embedOptions": {"renderer": "canvas"}
     }  # thousands of SVG elements take seconds to paint
-    drawn = chart.to_dict(validate=False)
+    drawn = chart if isinstance(chart, dict) else chart.to_dict(validate=False)
     exporting.remember(exporting.chart_name(key, drawn), drawn)
     spec = {"usermeta": canvas} | drawn | {"config": theme.THEME}
     st.vega_lite_chart(
