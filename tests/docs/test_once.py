@@ -8,7 +8,7 @@ from tests.docs.pages import PAGES, ROOT
 GENERATED = ("configuration.md", "database.md")
 """From the models; and with the table of every metric."""
 RESEARCH = tuple(
-    f"{name}.md" for name in "error-rates field findings measured paper real-model".split()
+    f"{name}.md" for name in "error-rates field field-changes findings measured paper real-model".split()
 )
 LONGEST = 11
 """Words that two sentences may share without being one sentence."""
