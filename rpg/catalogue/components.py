@@ -419,8 +419,9 @@ class Overlong(Frozen):
 #   reject        | start   | policy / start    | 1 where the sampler is near to `start`, else 0
 #
 # The ratio of `none` has the sampler's log-probabilities as the trainer computes them; the weights
-# have them as the engine did that drew (trainer.Experience). With verl and no staleness, `none` has
-# `start` as the old policy, too: verl's trainer computes it again, and its server is the sampler.
+# have them as the engine did that drew (experience.Experience). With verl and no staleness, `none`
+# has `start` as the old policy, too: verl's trainer computes it again, and its server is the
+# sampler.
 
 
 class NoCorrection(Frozen):

@@ -7,8 +7,7 @@ from pydantic import ValidationError
 from transformers import GPT2LMHeadModel
 
 import rpg
-from rpg.backends.local.critic import Critic
-from rpg.backends.local.trainer import means
+from rpg.backends.local.critic import Critic, means
 from rpg.backends.progress_reporter import step_line
 from rpg.config.run_spec import RunSpec
 from rpg.losses.advantages import value_loss, value_targets

@@ -160,8 +160,8 @@ def test_the_loss_reads_what_the_embedded_trainers_reads(home, model, tmp_path, 
         experiences.append(make_experience(kept, sampler))
         return experiences[-1]
 
-    def looked(*asked):
-        references.append(reference_log_probs(*asked))
+    def looked(*asked, **options):
+        references.append(reference_log_probs(*asked, **options))
         return references[-1]
 
     trainer._experience = watched

@@ -7,6 +7,7 @@ every checkpoint.
 Shapes: N responses (rows), T response tokens.
 """
 
+from collections import defaultdict
 from typing import Any
 
 import torch.nn.functional as F
@@ -125,3 +126,12 @@ class Critic:
         round_into(optimizer.parameters, optimizer.masters)
         optimizer.load(state, numbers["optimizer"])
         self.updates = numbers["updates"]
+
+
+def means(rows: list[dict[str, float]]) -> dict[str, float]:
+    """The mean of each metric over the updates that have it."""
+    values = defaultdict[str, list[float]](list)
+    for row in rows:
+        for name, value in row.items():
+            values[name].append(value)
+    return {name: sum(of_name) / len(of_name) for name, of_name in values.items()}

@@ -21,7 +21,7 @@ from torch import Tensor
 from rpg.backends.gaps import gap_metrics
 from rpg.models.decoding import Batch
 from rpg.models.four_bit import unpack, whole_numbers
-from rpg.models.lora import adapters, base_weights, without_wrapper
+from rpg.models.lora import adapters, base_weights, merged, without_wrapper
 from rpg.models.micro_batches import Limits, score
 from rpg.models.policy import Policy
 
@@ -42,6 +42,16 @@ class Others:
     """The adapters beside the base as it was before its weights were packed in 4 bits: what a
     program has that loads them beside the original model."""
 
+    @classmethod
+    def of(
+        cls, policy: Policy, weights: Weights, exported: Weights, wide_base: Weights | None
+    ) -> "Others":
+        """From the trained weights of a policy, which may be adapters alone, and the base as it was
+        before it was packed, if it is."""
+        trained = merged(policy.model, weights)
+        beside = None if wide_base is None else merged(policy.model, weights, wide_base)
+        return cls(trained=trained, exported=exported, beside_wide_base=beside)
+
 
 def export_gap(
     policy: Policy, others: Others, batch: Batch, temperature: float, limits: Limits
@@ -54,7 +64,7 @@ def export_gap(
     Our evaluation multiplies with the same rounded weights as `policy` does, by the same kernels.
     The responses are the policy's own, drawn by its rounded weights.
     """
-    part = first_rows(batch)
+    part = _first_rows(batch)
     model = copy.deepcopy(policy.model).requires_grad_(False).float()
     unpack(model)
     of_adapters = adapters(model)
@@ -98,7 +108,18 @@ def fits_in_float32(policy: Policy) -> bool:
     return bool(free > 1.25 * needed + 2**31)
 
 
-def first_rows(batch: Batch) -> Batch:
+def moved(
+    policy: Policy, batch: Batch, log_prob: Tensor, temperature: float, limits: Limits
+) -> dict[str, float]:
+    """How far the updates of a step have moved the policy from one with these log-probabilities, on
+    the first responses: what gaps between roundings are to be compared with."""
+    part = _first_rows(batch)
+    now = score(policy, part, temperature, limits)
+    before = log_prob[: now.shape[0], : now.shape[1]]
+    return gap_metrics("kl_old_to_new", now - before, part.mask)
+
+
+def _first_rows(batch: Batch) -> Batch:
     """The first responses, with about TOKENS tokens together."""
     ends = batch.lengths.cumsum(0)
     rows = int((ends < TOKENS).sum()) + 1
