@@ -47,9 +47,9 @@ def page(view: View) -> None:
     chosen = choose("Set of sweeps", list(sets), "set")
     nights = read_nights(sets[chosen], "")
     newest, before = nights[-1], nights[:-1]
-    judged = judge(newest, before)[0] if "digests" in newest else []
-    moved = by_movement(judged, reference(before))
-    _say(newest, judged, moved)
+    numbers = judge(newest, before)[0] if "digests" in newest else []
+    moved = by_movement(numbers, reference(before))
+    _say(newest, numbers, moved)
     if colour(newest) == RED:
         _offer_acceptance(view, "" if chosen == SHIPPED else chosen, sets[chosen], newest)
     st.subheader("Nights")
@@ -60,17 +60,17 @@ def page(view: View) -> None:
     names = [change.number.name for change in moved]
     name = choose("Number", names, "number", names[0] if names else None, format_func=called)
     if name:
-        show_chart(chart(name, nights, judged), key="nightly")
+        show_chart(chart(name, nights, numbers), key="nightly")
     show_table(pandas.DataFrame([row(change) for change in moved]), 460)
 
 
-def _say(night: Night, judged: Sequence[Number], moved: Sequence[Change]) -> None:
+def _say(night: Night, numbers: Sequence[Number], moved: Sequence[Change]) -> None:
     kind = colour(night)
     show_element(
         "night",
         colour=COLOURS[kind],
         mark={GREEN: "✓", ACCEPTED: "✓", RED: "✗"}[kind],
-        headline=headline(night, judged),
+        headline=headline(night, numbers),
         lines=sentences(night, moved),
     )
 

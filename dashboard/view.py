@@ -68,9 +68,9 @@ class View(NamedTuple):
     def summary(
         self, sweep: str, baseline: str | None = None, benchmarks: Sequence[str] | None = None
     ) -> summary.Summary:
-        past = summary.history(self.layout, sweep)
-        made: summary.Summary = self.compute(summary.summarise, sweep, baseline, benchmarks, past)
-        summary.record_look(self.layout, made, past)
+        terms = summary.terms_of(self.layout, sweep)
+        made: summary.Summary = self.compute(summary.summarise, sweep, baseline, benchmarks, terms)
+        summary.record_look(self.layout, made, terms)
         return made._replace(notes=[*made.notes, *remedy(self.layout, made)])
 
     def shared_page(self, *chosen: Any) -> str:

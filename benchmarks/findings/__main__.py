@@ -40,7 +40,7 @@ from benchmarks.findings.shared import (
     spending,
 )
 from rpg.report import tables, theme
-from rpg.report.summary import history, summarise
+from rpg.report.summary import summarise, terms_of
 from rpg.store import Layout
 from rpg.store.database import build, connect
 from rpg.study import study_report
@@ -165,7 +165,7 @@ def of_study(db: duckdb.DuckDBPyConnection, layout: Layout, study: str) -> str:
     material, folder = study_report.material(layout, study), layout.study_folder(study)
     plan = material.registered
     assert plan is not None and not plan.deviations
-    summary = summarise(db, plan.sweep, past=history(layout, plan.sweep))
+    summary = summarise(db, plan.sweep, terms=terms_of(layout, plan.sweep))
     grids = [tables.main_table(summary)]
     grids += [
         tables.equal_table(summary, equal) for equal in summary.equal if equal.axis == "tokens"

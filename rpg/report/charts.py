@@ -31,7 +31,7 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
     Filled: called better or worse by the paired test; hollow: within noise, or not tested. `links`:
     label -> where a click on its marks leads.
     """
-    data = summary.judged.sort_values("difference", ascending=False)
+    data = summary.compared_rows.sort_values("difference", ascending=False)
     if data.empty:
         return None
     verdicts = [f"{points(row.difference)}, {row.verdict}" for row in data.itertuples()]

@@ -92,10 +92,10 @@ TESTED = [
 UNTESTED = Difference(math.nan, math.nan, math.nan, math.nan, math.nan, "")
 
 
-class History(NamedTuple):
-    """Looks that were taken at a sweep's differences; and of its file the size of a difference that
-    matters (`matters`), the tokens at which variants are compared (`budget`), and what limits all
-    of its verdicts (`caution`)."""
+class Terms(NamedTuple):
+    """On what terms a sweep is judged: the looks that were taken at its differences before; and of
+    its file the size of a difference that matters (`matters`), the tokens at which variants are
+    compared (`budget`), and what limits all of its verdicts (`caution`)."""
 
     looks: tuple[stats.Look, ...] = ()
     matters: float = stats.MATTERS
@@ -103,7 +103,7 @@ class History(NamedTuple):
     caution: str = ""
 
 
-UNSEEN = History()
+NO_TERMS = Terms()
 
 
 @dataclass(frozen=True)
@@ -146,28 +146,30 @@ class _Without:
 
 
 @dataclass(frozen=True)
-class _Verdicts:
+class _Tested:
     results: Mapping[tuple[str, str], Difference]
     look: stats.Look | None = None
     earlier: Sequence[stats.Look] = ()
 
 
-def judge(db: Database, selection: Selection, past: History) -> Comparison:
+def judge(db: Database, selection: Selection, terms: Terms) -> Comparison:
     """Measure the chosen checkpoints and test their differences from the baseline."""
-    pairs = problem_scores.at_last(selection.chosen, selection.samples, selection.baseline)
+    pairs = problem_scores.at_last(
+        selection.chosen, selection.runs_with_samples, selection.baseline
+    )
     evaluated = {(run, step) for step, runs in selection.chosen.values() for run in runs.values()}
     problems = ProblemScores(db, selection.sweep, evaluated | problem_scores.checkpoints(pairs))
 
     table = _measured(selection, problems)
     parts = {name: selection.parts[name] for name in dict.fromkeys(table["benchmark"])}
-    planned = _design(problems, pairs, selection.judged)
-    judged = _test(selection, problems, pairs, parts, past.looks)
-    look = judged.look
+    planned = _design(problems, pairs, selection.headline_benchmarks)
+    tested = _test(selection, problems, pairs, parts, terms.looks)
+    look = tested.look
     if look and planned:
         look = look._replace(spreads=planned.spreads)
 
     rows = zip(table["variant"], table["benchmark"], strict=True)
-    differences = [judged.results.get(row, UNTESTED) for row in rows]
+    differences = [tested.results.get(row, UNTESTED) for row in rows]
     table["verdict"] = ""
     if pairs:
         table[TESTED] = pandas.DataFrame(differences, table.index, TESTED)
@@ -177,7 +179,7 @@ def judge(db: Database, selection: Selection, past: History) -> Comparison:
     _add_collapses(table, selection, problems, collapses)
     _add_without(table, selection, problems, parts, _Without(pairs, collapses, level))
 
-    advice = stats.sentence(planned.design, planned.spreads, past.matters) if planned else ""
+    advice = stats.sentence(planned.design, planned.spreads, terms.matters) if planned else ""
     notes = [
         *_compared_late(selection, pairs),
         *queries.differences(db, selection.sweep),
@@ -189,7 +191,7 @@ def judge(db: Database, selection: Selection, past: History) -> Comparison:
     return Comparison(
         table=table,
         look=look,
-        earlier=list(judged.earlier),
+        earlier=list(tested.earlier),
         advice=advice,
         notes=[note for note in notes if note],
         collapses=collapses,
@@ -259,7 +261,7 @@ def _row(
     first = [curve[first_step].accuracy for curve in curves.values() if first_step in curve]
     best = [max(shares.accuracy for shares in curve.values()) for curve in curves.values() if curve]
     with_samples = parts if arrays else []
-    samples = [problems.samples[run, step, name] for name in with_samples for run in last]
+    samples = [problems.fewest_samples[run, step, name] for name in with_samples for run in last]
     return {
         "step": step,
         "first_step": first_step,  # the first with all of the runs
@@ -305,11 +307,11 @@ def _test(
     pairs: Pairs,
     parts: Mapping[str, Sequence[str]],
     looks: Sequence[stats.Look],
-) -> _Verdicts:
+) -> _Tested:
     """Differences and verdicts of both families (of the mean, of single benchmarks), with this look
     at them and those before it."""
     if not pairs:
-        return _Verdicts({})
+        return _Tested({})
 
     # What this look is at: the same name and the same finished runs are the same look again.
     checkpoints = problem_scores.checkpoints(pairs)
@@ -329,7 +331,7 @@ def _test(
         results |= verdicts.compare(problems, pairs, family, level)
     results = earlier_looks.looked_at(results, earlier)
     if all(result.verdict in verdicts.NO_VERDICT for result in results.values()):
-        return _Verdicts(results)
+        return _Tested(results)
     look = stats.Look(
         compared=name,
         runs=finished,
@@ -340,7 +342,7 @@ def _test(
         spreads=None,
         results=earlier_looks.outcomes(results),
     )
-    return _Verdicts(results, look, earlier)
+    return _Tested(results, look, earlier)
 
 
 def _tested_together(parts: Mapping[str, Sequence[str]], of_mean: bool) -> dict[str, Sequence[str]]:
@@ -369,7 +371,7 @@ def _leads(
         leader = part.loc[place, "variant"]
         of_mean = benchmark == MEAN
         if (leader, of_mean) not in against:
-            pairs = problem_scores.at_last(selection.chosen, selection.samples, leader)
+            pairs = problem_scores.at_last(selection.chosen, selection.runs_with_samples, leader)
             family = _tested_together(parts, of_mean)
             against[leader, of_mean] = verdicts.compare(problems, pairs, family, level)
         others = {
@@ -394,7 +396,9 @@ def _collapses(selection: Selection, problems: ProblemScores) -> list[stats.Coll
         variant: problem_scores.at_step(of_variant, step)
         for variant, (step, of_variant) in selection.chosen.items()
     }
-    return stats.collapsed(problem_scores.seed_accuracies(problems, runs, selection.judged))
+    return stats.collapsed(
+        problem_scores.seed_accuracies(problems, runs, selection.headline_benchmarks)
+    )
 
 
 def _add_collapses(
@@ -466,27 +470,28 @@ def _collapse_notes(
         )
     if not collapses:
         return []
-    headline = table[
-        table["benchmark"] == (MEAN if MEAN in selection.parts else selection.judged[0])
-    ]
-    for row in headline[headline["without_verdict"] != ""].itertuples():
+    headline = MEAN if MEAN in selection.parts else selection.headline_benchmarks[0]
+    compared = table[(table["benchmark"] == headline) & (table["without_verdict"] != "")]
+    for row in compared.itertuples():
         bounds = written.interval(row.without_low, row.without_high, written.points)
         difference = f"{written.points(row.without_difference)} points {bounds}".rstrip()
         notes.append(f"{row.label} without collapsed seeds: {difference}, {row.without_verdict}")
     return notes
 
 
-def _design(problems: ProblemScores, pairs: Pairs, judged: Sequence[str]) -> _Planned | None:
+def _design(problems: ProblemScores, pairs: Pairs, benchmarks: Sequence[str]) -> _Planned | None:
     """Of the variants that are compared at the same place with the same seeds; None if there are
     none, or if all answers are alike, which says nothing about how much they differ elsewhere."""
     for _, baseline in pairs.values():
         beside = [runs for runs, other in pairs.values() if other == baseline]
-        compared = problems.compared(judged, [baseline, *beside], {})
+        compared = problems.compared(benchmarks, [baseline, *beside], {})
         if not compared or compared.strata[0].shape[1] < 2:
             continue
         strata = compared.strata
         places = [(run, place[0][0]) for run, place in baseline.values()]
-        samples = min(problems.samples[run, step, name] for run, step in places for name in judged)
+        samples = min(
+            problems.fewest_samples[run, step, name] for run, step in places for name in benchmarks
+        )
         spreads = stats.spreads(strata, samples)
         if not any(spreads):
             return None
@@ -524,7 +529,7 @@ def _not_compared(selection: Selection, table: pandas.DataFrame) -> list[str]:
     apart = [
         selection.labels[variant]
         for variant in selection.chosen
-        if variant in selection.sampled - compared - {baseline}
+        if variant in selection.variants_with_samples - compared - {baseline}
     ]
     if not apart:
         return []

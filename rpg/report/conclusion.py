@@ -26,7 +26,7 @@ def conclusion(summary: Summary) -> str:
     Only differences that the paired test calls real are said to be differences.
     """
     sentences = [_compared(summary), collapse_sentence(summary)]
-    if not summary.judged.empty:
+    if not summary.compared_rows.empty:
         sentences.append(caution_sentence(summary))
     return " ".join(filter(None, sentences))
 
@@ -59,7 +59,7 @@ def _compared(summary: Summary) -> str:
     table = summary.table[summary.table["benchmark"] == summary.headline]
     if table.empty:
         return "No checkpoint has been evaluated on all benchmarks yet."
-    compared = summary.judged
+    compared = summary.compared_rows
     baseline = summary.baseline_label
     if compared.empty:
         return _alone(table, summary.headline)

@@ -56,10 +56,10 @@ class Change:
         return math.inf if self.difference else 0.0
 
 
-def by_movement(judged: Sequence[Number], settled: Night | None) -> list[Change]:
+def by_movement(numbers: Sequence[Number], settled: Night | None) -> list[Change]:
     """What is outside its band first, then what moved most."""
     earlier = (settled or {}).get("values", {})
-    changes = [Change(number, earlier.get(number.name)) for number in judged]
+    changes = [Change(number, earlier.get(number.name)) for number in numbers]
     return sorted(changes, key=lambda change: (not change.number.red, -change.size))
 
 
@@ -98,14 +98,14 @@ def sentences(night: Night, moved: Sequence[Change]) -> list[str]:
     return lines + failed
 
 
-def headline(night: Night, judged: Sequence[Number]) -> str:
-    off = sum(number.red for number in judged)
+def headline(night: Night, numbers: Sequence[Number]) -> str:
+    off = sum(number.red for number in numbers)
     failed = len(night.get("failed", {}))
     parts = []
     if failed:
         parts.append(f"{failed} runs failed" if failed > 1 else "1 run failed")
     parts += [state({**night, "failed": {}})] if night.get("bits") or night.get("accepted") else []
-    parts += [f"{off} of {len(judged)} numbers outside their bands"] if off else []
+    parts += [f"{off} of {len(numbers)} numbers outside their bands"] if off else []
     return f"Newest night {night['night']}: {', '.join(parts) or 'as before'}"
 
 
@@ -188,14 +188,14 @@ def row(change: Change) -> dict[str, Any]:
     }
 
 
-def chart(name: str, nights: Sequence[Night], judged: Sequence[Number]) -> alt.LayerChart:
+def chart(name: str, nights: Sequence[Night], numbers: Sequence[Number]) -> alt.LayerChart:
     """One number over the nights; the shaded area is the band that the newest night was compared
     with."""
     rows = [
         (night["night"], night["values"].get(name), state(night), colour(night)) for night in nights
     ]
     frame = pandas.DataFrame(rows, columns=["night", "value", "state", "kind"])
-    number = next((number for number in judged if number.name == name), None)
+    number = next((number for number in numbers if number.name == name), None)
     since = {night["night"] for night in comparable(nights)} | {nights[-1]["night"]}
     axis = alt.Axis(labelLimit=110, labelOverlap=True)
     across = alt.X("night:N", title=None, sort=list(frame["night"]), axis=axis)

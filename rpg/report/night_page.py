@@ -31,17 +31,19 @@ DRAWN = 12
 def night_sections(nights: Sequence[Night]) -> list[Section]:
     """The newest night, what moved most in it, all of its numbers, and the nights before."""
     newest = nights[-1]
-    judged = judge(newest, nights[:-1])[0] if "digests" in newest else []
-    moved = by_movement(judged, reference(nights[:-1]))
+    numbers = judge(newest, nights[:-1])[0] if "digests" in newest else []
+    moved = by_movement(numbers, reference(nights[:-1]))
     names = [change.number.name for change in moved[:DRAWN]]
-    drawn = [_drawn(called(name), chart(name, nights, judged)) for name in names]
+    drawn = [_drawn(called(name), chart(name, nights, numbers)) for name in names]
     first = Section(
         "",
-        [headline(newest, judged), *sentences(newest, moved)],
+        [headline(newest, numbers), *sentences(newest, moved)],
         charts=[_drawn("Nights", calendar(nights)), *drawn],
     )
-    numbers = [_numbers(moved)] if moved else []
-    return [first, Section("Tables", grids=[*numbers, grid_of_frame("Nights", table(nights))])]
+    grids = [grid_of_frame("Nights", table(nights))]
+    if moved:
+        grids.insert(0, _numbers(moved))
+    return [first, Section("Tables", grids=grids)]
 
 
 def _drawn(title: str, picture: Any) -> tuple[str, str, dict[str, Any]]:

@@ -15,7 +15,7 @@ from rpg.catalogue import algorithms
 from rpg.metrics import shown as shown_metrics
 from rpg.report import charts, curves, tables
 from rpg.report.selection import MEAN
-from rpg.report.summary import Summary, history, record_look, summarise
+from rpg.report.summary import Summary, record_look, summarise, terms_of
 from rpg.report.sweep_report import POINTS as POINTS_PER_CURVE
 from rpg.report.sweep_report import sweep_curves
 from rpg.report.theme import specification, themed
@@ -43,9 +43,9 @@ def write_paper(layout: Layout, sweep: str, folder: Path, columns: int = 2) -> l
     Vector graphics with their fonts inside. Raises StoreError: a file cannot be written.
     """
     with connect(layout) as db:
-        past = history(layout, sweep)
-        summary = summarise(db, sweep, past=past)
-        record_look(layout, summary, past)
+        terms = terms_of(layout, sweep)
+        summary = summarise(db, sweep, terms=terms)
+        record_look(layout, summary, terms)
         curve_data = sweep_curves(db, summary, POINTS_PER_CURVE)
         runs = queries.manifests(db, sweep).values()
         files: dict[str, str | bytes] = {

@@ -20,8 +20,8 @@ Runs = dict[int, tuple[str, Place]]
 
 Checkpoints = dict[str, tuple[int, dict[int, str]]]
 """Variant -> the step at which it is judged, and its runs there by seed."""
-Sampled = dict[str, dict[int, dict[int, str]]]
-"""Variant -> step -> those of its runs that have samples there, by seed."""
+StepRuns = dict[str, dict[int, dict[int, str]]]
+"""Variant -> step -> some of its runs there, by seed."""
 Pairs = dict[str, tuple[Runs, Runs]]
 """Variant -> its runs, and the baseline's at the same place."""
 
@@ -47,18 +47,18 @@ def at_step(runs: Mapping[int, str], step: int) -> Runs:
     return {seed: (run, ((step, 1.0),)) for seed, run in runs.items()}
 
 
-def at_last(chosen: Checkpoints, sampled: Sampled, baseline: str | None) -> Pairs:
+def at_last(chosen: Checkpoints, with_samples: StepRuns, baseline: str | None) -> Pairs:
     """Variants that share seeds with the baseline, at the last step at which both have samples of
     these."""
     if baseline is None or baseline not in chosen:
         return {}
     pairs: Pairs = {}
-    theirs = sampled[baseline]
+    theirs = with_samples[baseline]
     last, base = chosen[baseline]
     for variant, (end, runs) in chosen.items():
         if variant == baseline or not set(runs) & set(base):
             continue
-        ours = sampled[variant]
+        ours = with_samples[variant]
         common = [step for step in ours if set(ours[step]) & set(theirs.get(step, ()))]
         # Without a common step there is no test, but the variant is in the table.
         step = max(common, default=min(end, last))
@@ -73,7 +73,9 @@ class ProblemScores:
 
     def __init__(self, db: Database, sweep: str, checkpoints: set[tuple[str, int]]) -> None:
         scores = queries.problem_scores(db, sweep, sorted(checkpoints))
-        self.samples = scores.groupby(["run", "step", "benchmark"])["samples"].min().to_dict()
+        self.fewest_samples = (
+            scores.groupby(["run", "step", "benchmark"])["samples"].min().to_dict()
+        )
         self._tables = {}
         self._clusters: dict[Hashable, np.ndarray] = {}
         for benchmark, part in scores.groupby("benchmark"):

@@ -12,7 +12,7 @@ import pandas
 
 from rpg.errors import plural
 from rpg.report.labels import labels
-from rpg.report.problem_scores import Checkpoints, Sampled
+from rpg.report.problem_scores import Checkpoints, StepRuns
 from rpg.store import StoreError, queries
 from rpg.store.current import how_it_came, require_comparable
 from rpg.store.queries import Database
@@ -34,14 +34,14 @@ class Selection:
     labels: dict[str, str]
     benchmarks: list[str]
     """Those that the tables show."""
-    judged: list[str]
+    headline_benchmarks: list[str]
     """Those whose mean variants are judged by."""
     runs: pandas.DataFrame
     scores: pandas.DataFrame
-    sampled: set[str]
+    variants_with_samples: set[str]
     """Variants of which there are samples, not scores alone."""
     chosen: Checkpoints
-    samples: Sampled
+    runs_with_samples: StepRuns
     notes: list[str]
 
     @property
@@ -49,15 +49,15 @@ class Selection:
         """The benchmarks behind each name of the table: the mean has several."""
         parts = {name: [name] for name in self.benchmarks}
         if len(self.benchmarks) > 1:
-            parts[MEAN] = self.judged
+            parts[MEAN] = self.headline_benchmarks
         return parts
 
     @property
     def complete(self) -> set[tuple[str, int]]:
-        """(run, step) of the checkpoints that were evaluated on all judged benchmarks."""
-        judged_scores = self.scores[self.scores["benchmark"].isin(self.judged)]
-        counts = judged_scores.groupby(["run", "step"]).size()
-        return set(counts.index[counts == len(self.judged)])
+        """(run, step) of the checkpoints that were evaluated on all headline benchmarks."""
+        scores = self.scores[self.scores["benchmark"].isin(self.headline_benchmarks)]
+        counts = scores.groupby(["run", "step"]).size()
+        return set(counts.index[counts == len(self.headline_benchmarks)])
 
 
 def select(
@@ -76,17 +76,17 @@ def select(
 
     runs = queries.runs(db, sweep)
     scores = queries.scores(db, sweep)
-    sampled = set(scores.loc[scores["pass_at_k"].notna(), "variant"])
+    with_samples = set(scores.loc[scores["pass_at_k"].notna(), "variant"])
     imported = set(runs.loc[runs["imported"].notna(), "variant"])
     benchmarks = queries.benchmarks(db, [sweep])
     if names is not None:
         benchmarks = [name for name in benchmarks if name in names]
-    judged = _judged_benchmarks(benchmarks, scores, imported)
+    headline = _headline_benchmarks(benchmarks, scores, imported)
 
     measured = {str(variant): set(part["benchmark"]) for variant, part in scores.groupby("variant")}
     chosen: Checkpoints = {}
     for variant in variants:
-        parts = judged
+        parts = headline
         if variant in imported:  # whoever trained it may have evaluated it on less, or on more
             parts = [name for name in benchmarks if name in measured.get(variant, ())]
         rows = scores[(scores["variant"] == variant) & scores["benchmark"].isin(parts)]
@@ -96,12 +96,12 @@ def select(
 
     notes = [
         *_unfinished(runs),
-        *_imported(runs, sampled),
+        *_imported(runs, with_samples),
         *_not_started(runs, baseline, variants),
         *_superseded(queries.runs(db, sweep, superseded=True)),
         *_one_initial_model(manifests),
         *_not_evaluated(variants, chosen, names_of),
-        *_without_mean(chosen, imported, judged, measured, names_of),
+        *_without_mean(chosen, imported, headline, measured, names_of),
     ]
     return Selection(
         sweep=sweep,
@@ -110,12 +110,12 @@ def select(
         variants=variants,
         labels=names_of,
         benchmarks=benchmarks,
-        judged=judged,
+        headline_benchmarks=headline,
         runs=runs,
         scores=scores,
-        sampled=sampled,
+        variants_with_samples=with_samples,
         chosen=chosen,
-        samples=_with_samples(scores, benchmarks, chosen),
+        runs_with_samples=_runs_with_samples(scores, benchmarks, chosen),
         notes=notes,
     )
 
@@ -128,7 +128,7 @@ def _sweep_record(db: Database, sweep: str) -> pandas.Series:
     return sweeps.loc[sweep]
 
 
-def _judged_benchmarks(
+def _headline_benchmarks(
     benchmarks: list[str], scores: pandas.DataFrame, imported: set[str]
 ) -> list[str]:
     """Those on which runs trained here were evaluated: an imported run may bring others."""
@@ -136,9 +136,9 @@ def _judged_benchmarks(
     return [name for name in benchmarks if name in trained_here] or benchmarks
 
 
-def _with_samples(
+def _runs_with_samples(
     scores: pandas.DataFrame, benchmarks: Sequence[str], chosen: Checkpoints
-) -> Sampled:
+) -> StepRuns:
     answered = scores[scores["pass_at_k"].notna() & scores["benchmark"].isin(benchmarks)]
     return {
         variant: _complete(answered[answered["run"].isin(runs.values())])
@@ -174,7 +174,7 @@ def _unfinished(runs: pandas.DataFrame) -> list[str]:
     return notes
 
 
-def _imported(runs: pandas.DataFrame, sampled: set[str]) -> list[str]:
+def _imported(runs: pandas.DataFrame, with_samples: set[str]) -> list[str]:
     notes = []
     groups = runs[runs["imported"].notna()].groupby(["variant", "imported"])
     for (variant, source), imported in groups:
@@ -182,7 +182,7 @@ def _imported(runs: pandas.DataFrame, sampled: set[str]) -> list[str]:
             f"{variant} ({plural(len(imported), 'seed')}) was {how_it_came(source)}: "
             "settings and data are not known to be the same"
         )
-        if variant not in sampled:
+        if variant not in with_samples:
             note += ", and without samples there is no paired test"
         notes.append(note)
     return notes
@@ -234,13 +234,13 @@ def _not_evaluated(
 def _without_mean(
     chosen: Checkpoints,
     imported: set[str],
-    judged: Sequence[str],
+    headline: Sequence[str],
     measured: Mapping[str, set[str]],
     names: Mapping[str, str],
 ) -> list[str]:
     notes = []
     for variant in chosen:
-        missing = [name for name in judged if name not in measured[variant]]
+        missing = [name for name in headline if name not in measured[variant]]
         if variant in imported and missing:
             notes.append(f"{names[variant]}: no score on {', '.join(missing)}, so it has no mean")
     return notes

@@ -11,7 +11,7 @@ import altair as alt
 from rpg.report import curves, tables
 from rpg.report.format import accuracy, with_interval
 from rpg.report.spending import refusals, unequal
-from rpg.report.summary import Summary, history, record_look, summarise
+from rpg.report.summary import Summary, record_look, summarise, terms_of
 from rpg.report.sweep_report import POINTS, Section, curve_data, document, score_names, section
 from rpg.report.theme import specification
 from rpg.store import Layout, queries
@@ -69,9 +69,9 @@ def _summary(
     """A sweep's summary with the chosen variants and benchmarks; tests are corrected for all of its
     variants."""
     benchmarks = [name for name in queries.benchmarks(db, [sweep]) if name in panels]
-    past = history(layout, sweep)
-    summary = summarise(db, sweep, names=benchmarks or None, past=past)
-    record_look(layout, summary, past)
+    terms = terms_of(layout, sweep)
+    summary = summarise(db, sweep, names=benchmarks or None, terms=terms)
+    record_look(layout, summary, terms)
     notes = [*summary.notes, *layout.read_data_notes(sweep), *_marks(db, sweep)]
     kept = [variant for variant in summary.variants if queries.Series(sweep, variant) in chosen]
     if len(kept) < len(summary.variants):

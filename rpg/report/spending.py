@@ -225,7 +225,7 @@ def _at_budget(
     if baseline not in budget.evaluated:
         return None
 
-    curves_of_mean = mean_curves(selection.scores, selection.judged)
+    curves_of_mean = mean_curves(selection.scores, selection.headline_benchmarks)
     accuracies = {
         run: {step: shares.accuracy for step, shares in curve.items()}
         for run, curve in curves_of_mean.items()
@@ -238,13 +238,13 @@ def _at_budget(
     }
     problems = problem_scores.ProblemScores(db, selection.sweep, equal_spending.checkpoints(around))
     measured, refused = equal_spending.compare(
-        problems, around, baseline, selection.judged, comparison.level
+        problems, around, baseline, selection.headline_benchmarks, comparison.level
     )
     differences = _with_earlier(measured, budget.axis, comparison.earlier)
 
     rows = []
     for variant, places in around.items():
-        block = problems.block(selection.judged, [places.interpolated])
+        block = problems.block(selection.headline_benchmarks, [places.interpolated])
         if not block:
             continue
         difference = differences.get(variant, UNTESTED)

@@ -14,7 +14,7 @@ import pandas
 
 from rpg import stats
 from rpg.report import diagnostics, early_ends
-from rpg.report.comparison import UNSEEN, History, judge
+from rpg.report.comparison import NO_TERMS, Terms, judge
 from rpg.report.diagnostics import Finding, Mean
 from rpg.report.selection import MEAN, Selection, select
 from rpg.report.spending import Equal, price
@@ -67,7 +67,7 @@ class Summary(NamedTuple):
         return MEAN if len(self.benchmarks) > 1 else (self.benchmarks or [MEAN])[0]
 
     @property
-    def judged(self) -> pandas.DataFrame:
+    def compared_rows(self) -> pandas.DataFrame:
         """The rows of the table that compare a variant with the baseline, on what variants are
         judged by."""
         return self.table[
@@ -84,17 +84,17 @@ def summarise(
     sweep: str,
     baseline: str | None = None,
     names: Sequence[str] | None = None,
-    past: History = UNSEEN,
+    terms: Terms = NO_TERMS,
 ) -> Summary:
     """Judge the variants of a sweep. `baseline` replaces the sweep's own; `names` picks benchmarks
-    (default all); `past`: looks taken at it before. Raises StoreError: the database does not hold
-    the sweep; NotComparable: current runs differ in more than the sweep's axes
-    (rpg.store.current.require_comparable).
+    (default all); `terms`: looks taken at it before, and what its file says. Raises StoreError: the
+    database does not hold the sweep; NotComparable: current runs differ in more than the sweep's
+    axes (rpg.store.current.require_comparable).
     """
     selection = select(db, sweep, baseline, names)
-    comparison = judge(db, selection, past)
-    comparison.table["caution"] = past.caution
-    spending = price(db, selection, comparison, past.budget)
+    comparison = judge(db, selection, terms)
+    comparison.table["caution"] = terms.caution
+    spending = price(db, selection, comparison, terms.budget)
     health = _health(db, selection)
     early = early_ends.notes(db, sweep, selection.labels, selection.baseline)
     return Summary(
@@ -113,25 +113,26 @@ def summarise(
         advice=comparison.advice,
         question=selection.question,
         collapses=tuple(comparison.collapses),
-        caution=past.caution,
+        caution=terms.caution,
     )
 
 
-def record_look(layout: Layout, summary: Summary, past: History) -> None:
+def record_look(layout: Layout, summary: Summary, terms: Terms) -> None:
     """Write down that these verdicts are shown, unless that is on record: later looks have what is
     left of the level. Whoever shows a summary to a person calls this."""
     look = summary.look
-    if look and (look.compared, look.runs) not in [seen[:2] for seen in past.looks]:
+    recorded = [(earlier.compared, earlier.runs) for earlier in terms.looks]
+    if look and (look.compared, look.runs) not in recorded:
         layout.add_look(summary.sweep, look._asdict())
 
 
-def history(layout: Layout, sweep: str) -> History:
+def terms_of(layout: Layout, sweep: str) -> Terms:
     """Read the looks, and what the sweep's file says, from the sweep's folder."""
     looks = [stats.Look(**fields) for fields in layout.read_looks(sweep)]
     record: dict[str, Any] = {}
     with contextlib.suppress(StoreError):
         record = layout.read_sweep(sweep)
-    return History(
+    return Terms(
         looks=tuple(looks),
         matters=float(record.get("matters", stats.MATTERS)),
         budget=record.get("budget"),

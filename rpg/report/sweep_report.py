@@ -24,7 +24,7 @@ from rpg.report.conclusion import conclusion
 from rpg.report.csv_text import csv_text
 from rpg.report.selection import MEAN
 from rpg.report.spending import remedy
-from rpg.report.summary import Summary, history, record_look, summarise
+from rpg.report.summary import Summary, record_look, summarise, terms_of
 from rpg.report.theme import ON_DARK, specification, themed
 from rpg.store import Layout, StoreError, atomic_write_bytes, atomic_write_text, queries, user_cache
 from rpg.store.current import current_runs
@@ -64,9 +64,9 @@ def as_values(summary: Summary) -> dict[str, Any]:
 def _summarise_and_record(layout: Layout, db: Database, sweep: str) -> Summary:
     """The summary, with the notes on the sweep's data among its notes. A new look at its
     differences is recorded."""
-    past = history(layout, sweep)
-    summary = summarise(db, sweep, past=past)
-    record_look(layout, summary, past)
+    terms = terms_of(layout, sweep)
+    summary = summarise(db, sweep, terms=terms)
+    record_look(layout, summary, terms)
     damage = damage_notes(current_runs(layout, sweep))
     notes = [*summary.notes, *remedy(layout, summary), *damage, *layout.read_data_notes(sweep)]
     return summary._replace(notes=notes)

@@ -215,7 +215,7 @@ def grids(summary: Summary) -> list[Grid]:
 def significant(summary: Summary) -> list[str]:
     """The differences that the paired test calls real, for the heading of a figure; empty if
     nothing was tested."""
-    data = summary.judged
+    data = summary.compared_rows
     data = data[~data["verdict"].isin(NO_VERDICT)].sort_values("difference", ascending=False)
     if data.empty:
         return []
@@ -233,7 +233,7 @@ def significant(summary: Summary) -> list[str]:
 
 def caption(summary: Summary) -> list[str]:
     lines = [BEST_NOTE, INTERVAL_NOTE]
-    if summary.caution and not summary.judged.empty:
+    if summary.caution and not summary.compared_rows.empty:
         lines.insert(0, caution_sentence(summary))
     if summary.collapses:
         lines.append(COLLAPSE_NOTE)

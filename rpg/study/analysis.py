@@ -96,7 +96,9 @@ def reported(db: Database, registered: Registration) -> Reported | None:
     cells = [array.reshape(len(variants), *levels, *array.shape[1:]) for array in block]
     strata = [array.mean(axis=tuple(range(1, array.ndim - 2))) for array in cells]
     samples = min(
-        problems.samples[run, step, name] for run in present for name in registered.benchmarks
+        problems.fewest_samples[run, step, name]
+        for run in present
+        for name in registered.benchmarks
     )
     return Reported(variants, cells, strata, samples, sorted(present))
 

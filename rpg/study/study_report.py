@@ -18,7 +18,7 @@ from rpg.report import format as written
 from rpg.report.csv_text import csv_text
 from rpg.report.published_samples import collect
 from rpg.report.publishing import Publication
-from rpg.report.summary import history, summarise
+from rpg.report.summary import summarise, terms_of
 from rpg.report.sweep_report import Section, document, section
 from rpg.report.tables import POINTS, grid_of
 from rpg.report.theme import specification, themed
@@ -285,8 +285,8 @@ def comparison(db: Database, layout: Layout, plan: Registration) -> list[Section
     if plan.factors:
         compared = verdicts_over_levels(scores, layout, plan)
     else:
-        past = history(layout, plan.sweep)._replace(caution=plan.caution)
-        summary = summarise(db, plan.sweep, past=past)
+        terms = terms_of(layout, plan.sweep)._replace(caution=plan.caution)
+        summary = summarise(db, plan.sweep, terms=terms)
         compared = section(summary._replace(question=""), title="Verdicts")
     if scores is None:
         return [compared]

@@ -7,7 +7,7 @@ import pytest
 
 from rpg import stats
 from rpg.report import earlier_looks, problem_scores
-from rpg.report.summary import history
+from rpg.report.summary import terms_of
 from tests.report.sweeps import answered, demo, shown, summary
 
 
@@ -24,7 +24,7 @@ def test_a_report_of_the_same_runs_is_the_same_look_and_more_seeds_are_the_next(
     assert first["level"] == pytest.approx(0.05) and first["planned"] == 6
     record = layout.read_sweep("demo")
     layout.write_sweep(record | {"runs": [*record["runs"], "grpo-seed3", "rpg-urkl-seed3"]})
-    again = summary(layout, past=history(layout, "demo")).look
+    again = summary(layout, terms=terms_of(layout, "demo")).look
     assert (again.level, again.planned) == (first["level"], 6), "as if no seeds had been added"
     demo(tmp_path, ("grpo", "rpg-urkl"), (0, 1, 2, 3))
     assert (

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from rpg.report import tables
-from rpg.report.comparison import History
+from rpg.report.comparison import Terms
 from rpg.report.conclusion import conclusion
-from rpg.report.summary import history, summarise
+from rpg.report.summary import summarise, terms_of
 from rpg.store.database import connect
 from tests.report.sweeps import SHAPE, answered, array, demo, rebuild, rewritten, summary
 
@@ -75,7 +75,7 @@ def test_verdicts_at_equal_tokens_share_the_error_of_all_looks(layout):
             answered(run, step, right=lambda problem, sample: problem or sample)
 
     def at_tokens(*looks):
-        found = summary(layout, past=History(looks))
+        found = summary(layout, terms=Terms(looks))
         return found.equal[0].table.set_index("variant").loc["rpg-urkl"], found.look
 
     first, look = at_tokens()
@@ -93,7 +93,7 @@ def test_a_budget_of_tokens_is_where_variants_are_compared(layout, budget, compa
     layout.write_sweep(layout.read_sweep("demo") | {"budget": budget})
     rebuild(layout)
     with connect(layout) as db:
-        found = summarise(db, "demo", past=history(layout, "demo"))
+        found = summarise(db, "demo", terms=terms_of(layout, "demo"))
     [equal] = [part for part in found.equal if part.axis == "tokens"]
     assert equal.budget == compared
     base = np.mean(

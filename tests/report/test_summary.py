@@ -19,7 +19,7 @@ from rpg.report import (
     theme,
     verdicts,
 )
-from rpg.report.comparison import History
+from rpg.report.comparison import Terms
 from rpg.report.summary import summarise
 from rpg.store import StoreError
 from rpg.store.database import connect
@@ -135,7 +135,7 @@ def test_only_a_best_that_is_really_better_is_bold(layout, tmp_path):
     assert max(against_all(clear, "rpg-urkl", "mean")) < 0.05
     assert "**RPG" not in tables.markdown(found) and tables.markdown(found).count("**") >= 2
     before = found.look._replace(runs=found.look.runs[1:], results={})
-    late = summary(clear, past=History((before,))).table
+    late = summary(clear, terms=Terms((before,))).table
     assert (late["verdict"] != "better").all() and not late["leads"].any(), "little error is left"
 
 
