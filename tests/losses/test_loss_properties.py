@@ -89,6 +89,7 @@ def test_sharding_into_micro_batches(case, size):
     same(torch.tensor(kl), torch.tensor(whole.metrics["kl_policy_to_ref"] * whole.weight))
 
 
+@pytest.mark.component
 @settings(max_examples=60, deadline=None)
 @given(cases())
 def test_piecewise_passes_equal_one_pass(case):
