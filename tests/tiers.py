@@ -26,7 +26,11 @@ HEAVY = ("ray", "streamlit", "transformers", "verl")
 """Packages whose import takes seconds. DuckDB's does not; its databases are a component's."""
 SECONDS = 1.0
 """Processor seconds of a unit test, on a core on which `_work` takes WORK_SECONDS."""
+COMPONENT_SECONDS = 10.0
+"""Processor seconds, with those of processes that it has waited for, of a component test."""
 WORK_SECONDS = 0.016
+PROCESSOR_SECONDS = "processor_seconds"
+"""A property of the report of a test that is no unit test."""
 ROOT = Path(__file__).parents[1]
 LISTED = yaml.safe_load(Path(__file__).with_name("tiers.yaml").read_text("utf-8"))
 _FILES = {name: tier for tier, named in LISTED.items() for name in named["files"].split()}
@@ -193,10 +197,21 @@ def pytest_runtest_setup(item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    if not _is_unit(item):
+    if _is_unit(item):
+        with _watched("a unit test", SECONDS):
+            return (yield)
+    begin = _processor_seconds()
+    try:
         return (yield)
-    with _watched("a unit test", SECONDS):
-        return (yield)
+    finally:
+        taken = _processor_seconds() - begin
+        item.user_properties.append((PROCESSOR_SECONDS, round(taken, 1)))
+
+
+def _processor_seconds():
+    """Of this process, and of those that it has waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _lacking(reason):
@@ -208,7 +223,23 @@ def _lacking(reason):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """What was skipped: one line for each thing that brings what is missing."""
+    _say_what_was_skipped(terminalreporter)
+    _say_what_took_long(terminalreporter)
+
+
+def _say_what_took_long(terminalreporter):
+    """Component tests that belong to the tier `system` by what they take here."""
+    long = []
+    for report in terminalreporter.stats.get("passed", []):
+        taken = dict(report.user_properties).get(PROCESSOR_SECONDS, 0.0)
+        if report.when == "call" and "component" in report.keywords and taken > COMPONENT_SECONDS:
+            long.append((taken, report.nodeid))
+    for taken, name in sorted(long, reverse=True):
+        terminalreporter.line(f"a component test took {taken:.0f} processor seconds: {name}")
+
+
+def _say_what_was_skipped(terminalreporter):
+    """One line for each thing that brings what is missing."""
     brought = Counter()
     others = Counter()
     for report in terminalreporter.stats.get("skipped", []):
