@@ -10,7 +10,6 @@ from rpg.cli.app import Home, app, complain, console, layout_at, refuse, say, si
 from rpg.cli.recorded import result
 from rpg.errors import see
 from rpg.store import Layout
-from rpg.store.gc import collect, garbage, remove
 from rpg.store.notes import change, dated, place, read_marks
 
 
@@ -116,6 +115,7 @@ def rm(
     """
     from rpg.cli.archive import VARIABLE
     from rpg.store.database import build
+    from rpg.store.gc import remove
 
     layout = layout_at(home)
     for name in names:
@@ -146,6 +146,8 @@ def gc(
         dry_run: Only print what would be removed.
         yes: Remove without asking.
     """
+    from rpg.store.gc import collect, garbage
+
     layout = layout_at(home)
     items = garbage(layout)
     result(items=[{"path": item.path, "size": item.size, "why": item.why} for item in items])

@@ -197,15 +197,16 @@ def _conclude(
     """Bring database and report to what the files say, whatever was due; print the report and what
     failed. Returns the exit code."""
     from rpg.cli.archive import VARIABLE, archived
-    from rpg.report.sweep_report import as_values, print_report
+    from rpg.report.sweep_report import as_values, print_summary
     from rpg.report.upkeep import refresh
     from rpg.store.damage import damage_notes
     from rpg.store.run_provenance import other_code_notes, recorded
 
     name = planned.spec.name
     try:
-        refresh(layout, name, planned.reported)
-        result(**as_values(print_report(layout, name, console)))
+        summary = refresh(layout, name, planned.reported)
+        print_summary(summary, console)
+        result(**as_values(summary))
         archive = os.environ.get(VARIABLE)
         if archive:
             archived(archive, folders)

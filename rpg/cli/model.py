@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from rpg.cli.app import Home, app, columns, console, layout_at, refuse, say
-from rpg.cli.archive import push_runs
 from rpg.cli.recorded import result
 from rpg.errors import first_line
 from rpg.store import Layout, RunFolder
@@ -84,6 +83,8 @@ def push(words: Words = None, private: Private = False, home: Home = None) -> in
             there are not sent again.
         private: Create it as a private repository.
     """
+    from rpg.cli.archive import push_runs
+
     layout = layout_at(home)
     words = words or []
     if (

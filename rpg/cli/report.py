@@ -121,18 +121,22 @@ def report(
             folder.
         columns: With --paper: columns of its page.
     """
-    from rpg.report.paper_files import write_paper
-    from rpg.report.sweep_report import as_values, print_report
+    from rpg.report.sweep_report import as_values, print_summary, summary_of
     from rpg.report.upkeep import write
     from rpg.store.database import build
 
     layout = layout_at(home)
     require_named("sweep", sweep, layout.sweeps(), layout)
     build(layout)
-    write(layout, sweep)
-    result(**as_values(print_report(layout, sweep, console, at)))
-    for path in write_paper(layout, sweep, paper, columns) if paper else ():
-        complain(f"wrote {path}")
+    summary = summary_of(layout, sweep)
+    write(layout, sweep, summary)
+    print_summary(summary._replace(at=at), console)
+    result(**as_values(summary))
+    if paper:
+        from rpg.report.paper_files import write_paper
+
+        for path in write_paper(layout, sweep, paper, columns):
+            complain(f"wrote {path}")
     damage = damage_notes(current_runs(layout, sweep))
     for line in damage:
         complain(line)

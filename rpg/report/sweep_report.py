@@ -35,13 +35,16 @@ from rpg.store.queries import Database
 POINTS = 60  # points per training curve of the figure, whose panels are small
 
 
-def print_report(layout: Layout, sweep: str, console: Console, at: str = "tokens") -> Summary:
-    """Print the tables and notes of a sweep; `at` equal tokens or equal seconds. Returns what was
-    printed. Raises StoreError: the database does not hold it."""
-    with connect(layout) as db:
-        summary = _summarise_and_record(layout, db, sweep)._replace(at=at)
+def print_summary(summary: Summary, console: Console) -> None:
+    """Print the tables and notes of a sweep."""
     console.print(tables.terminal(summary))
-    return summary
+
+
+def summary_of(layout: Layout, sweep: str) -> Summary:
+    """What the database says of a sweep, for whoever shows it to a person: a new look at its
+    differences is recorded. Raises StoreError: the database does not hold it."""
+    with connect(layout) as db:
+        return _summarise_and_record(layout, db, sweep)
 
 
 def as_values(summary: Summary) -> dict[str, Any]:
@@ -72,18 +75,20 @@ def _summarise_and_record(layout: Layout, db: Database, sweep: str) -> Summary:
     return summary._replace(notes=notes)
 
 
-def write_report(layout: Layout, sweep: str) -> list[Path]:
+def write_report(layout: Layout, sweep: str, summary: Summary | None = None) -> list[Path]:
     """Write report.html, .png and .svg, verdict.txt, table.md, .tex and .csv, equal.csv and
-    curves.csv; their paths.
+    curves.csv; their paths. `summary`: what the caller has just read of the sweep.
 
     A sweep without any curve yet gets no figure. Raises StoreError if the database does not hold
     the sweep or a file cannot be written.
     """
     folder = layout.reports(sweep)
     with connect(layout) as db:
-        summary = _summarise_and_record(layout, db, sweep)
-        data = sweep_curves(db, summary, POINTS)
-        every_step = sweep_curves(db, summary)
+        if summary is None:
+            summary = _summarise_and_record(layout, db, sweep)
+        accuracies = _accuracy_curves(db, summary)
+        data = _with_accuracies(db, summary, accuracies, POINTS)
+        every_step = _with_accuracies(db, summary, accuracies)
     written = []
 
     def write(name: str, content: str) -> None:
@@ -137,9 +142,21 @@ def _curves_figure(summary: Summary, data: pandas.DataFrame) -> dict[str, Any] |
 
 def sweep_curves(db: Database, summary: Summary, points: int | None = None) -> pandas.DataFrame:
     """All curves of the figure in one frame, see `curve_data`."""
-    return curve_data(
-        db, summary.series, score_names(summary.benchmarks), shown_metrics(), points=points
-    )
+    return _with_accuracies(db, summary, _accuracy_curves(db, summary), points)
+
+
+def _accuracy_curves(db: Database, summary: Summary) -> pandas.DataFrame | None:
+    """None: no checkpoint is evaluated yet."""
+    names = score_names(summary.benchmarks)
+    return score_curves(db, list(summary.series), names) if names else None
+
+
+def _with_accuracies(
+    db: Database, summary: Summary, accuracies: pandas.DataFrame | None, points: int | None = None
+) -> pandas.DataFrame:
+    """These curves, and those of training."""
+    training = _training_curves(db, list(summary.series), shown_metrics(), points=points)
+    return _in_one_frame(accuracies, training, summary.series)
 
 
 def score_names(benchmarks: Sequence[str]) -> list[str]:
@@ -162,20 +179,44 @@ def curve_data(
     `points`: the most points per training curve, as averages of neighbours; None keeps every step.
     `each_seed`: a curve for every seed.
     """
-    recorded = queries.metric_names(db)
     series = list(labels)
+    accuracies = None
+    if scores and each_seed:
+        each = queries.score_curves(db, series, scores, x, each_seed=True)
+        accuracies = each.rename(columns={"benchmark": "name"})
+    elif scores:
+        accuracies = score_curves(db, series, scores, x)
+    training = _training_curves(db, series, metrics, x, points, each_seed)
+    return _in_one_frame(accuracies, training, labels)
+
+
+def _training_curves(
+    db: Database,
+    series: Sequence[queries.Series],
+    metrics: Sequence[str],
+    x: str = "step",
+    points: int | None = None,
+    each_seed: bool = False,
+) -> pandas.DataFrame:
+    """`queries.metric_curves` of those metrics that were recorded, with `name` for `metric`, and
+    where it was measured with what rounding alone makes of them."""
+    recorded = queries.metric_names(db)
     measured = [name for name in metrics if name in recorded]
     training = queries.metric_curves(db, series, measured, x, points, each_seed)
     noises = [name for name in resolution.noises(measured) if name in recorded]
     if noises:
         noise = queries.metric_curves(db, series, noises, x, points, each_seed)
         training = resolution.with_noise(training, noise)
-    parts = [training.rename(columns={"metric": "name"})]
-    if scores and each_seed:
-        each = queries.score_curves(db, series, scores, x, each_seed=True)
-        parts.insert(0, each.rename(columns={"benchmark": "name"}))
-    elif scores:
-        parts.insert(0, score_curves(db, series, scores, x))
+    return training.rename(columns={"metric": "name"})
+
+
+def _in_one_frame(
+    accuracies: pandas.DataFrame | None,
+    training: pandas.DataFrame,
+    labels: Mapping[queries.Series, str],
+) -> pandas.DataFrame:
+    """Both without points that have no value, and with the labels of their variants."""
+    parts = [training] if accuracies is None else [accuracies, training]
     parts = [part for part in parts if len(part)] or parts
     data = pandas.concat(parts, ignore_index=True)
     data = data.dropna(subset=["mean", "x"])

@@ -9,7 +9,8 @@ import contextlib
 from importlib.metadata import version
 from pathlib import Path
 
-from rpg.report.sweep_report import write_report
+from rpg.report.summary import Summary
+from rpg.report.sweep_report import summary_of, write_report
 from rpg.store import Layout, StoreError, atomic_write_json
 from rpg.store.atomic_files import read_json_object
 from rpg.store.database import build, connect
@@ -23,17 +24,21 @@ files."""
 _BESIDE_RUNS = ("sweep.json", "looks.jsonl", "data.json", NOTES)
 
 
-def refresh(layout: Layout, sweep: str, reported: bool = True) -> None:
+def refresh(layout: Layout, sweep: str, reported: bool = True) -> Summary:
     """Build the database if it is not of these files, and write the report if it is not of these
-    results. Raises StoreError: one of them cannot be written."""
+    results. Returns what the database says now, to be shown. Raises StoreError: one of them cannot
+    be written."""
     build(layout)
+    summary = summary_of(layout, sweep)
     if reported and not is_current(layout, sweep):
-        write(layout, sweep)
+        write(layout, sweep, summary)
+    return summary
 
 
-def write(layout: Layout, sweep: str) -> list[Path]:
-    """Write the report of the results in the database, and what it was made of; its files."""
-    written = write_report(layout, sweep)
+def write(layout: Layout, sweep: str, summary: Summary | None = None) -> list[Path]:
+    """Write the report of the results in the database, and what it was made of; its files.
+    `summary`: what the caller has just read of the sweep."""
+    written = write_report(layout, sweep, summary)
     folder = layout.reports(sweep)
     files = records_of(folder, [path.name for path in written])
     value = {

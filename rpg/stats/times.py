@@ -1,9 +1,11 @@
 """Times to something that some runs have not reached when they ended: censored, never left out."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import CensoredData, ecdf, logrank, permutation_test
+import scipy  # scipy.stats takes two seconds: it is loaded where there are times to compare
 
 _EXACT = 4_000
 """Rearrangements up to which a test goes through all of them."""
@@ -16,8 +18,8 @@ class Times(NamedTuple):
     unfinished: tuple[float, ...] = ()
 
     @property
-    def data(self) -> CensoredData:
-        return CensoredData(uncensored=self.reached, right=self.unfinished)
+    def data(self) -> scipy.stats.CensoredData:
+        return scipy.stats.CensoredData(uncensored=self.reached, right=self.unfinished)
 
 
 def median_time(times: Times) -> float | None:
@@ -25,7 +27,7 @@ def median_time(times: Times) -> float | None:
     too few have."""
     if not times.reached:
         return None
-    survival = ecdf(times.data).sf
+    survival = scipy.stats.ecdf(times.data).sf
     half = survival.quantiles[survival.probabilities <= 0.5 + 1e-12]
     return float(half[0]) if len(half) else None
 
@@ -43,7 +45,7 @@ def compare_times(a: Times, b: Times) -> float:
     def statistic(first: np.ndarray, second: np.ndarray) -> float:
         return _logrank(runs[first.astype(int)], runs[second.astype(int)])
 
-    result = permutation_test(
+    result = scipy.stats.permutation_test(
         (numbers[: len(x)], numbers[len(x) :]),
         statistic,
         permutation_type="independent",
@@ -55,10 +57,10 @@ def compare_times(a: Times, b: Times) -> float:
 
 def _logrank(first: np.ndarray, second: np.ndarray) -> float:
     with np.errstate(invalid="ignore", divide="ignore"):  # nobody reaches it, or all at one time
-        tested = logrank(_of(first), _of(second))
+        tested = scipy.stats.logrank(_of(first), _of(second))
     return float(np.nan_to_num(tested.statistic))
 
 
-def _of(rows: np.ndarray) -> CensoredData:
+def _of(rows: np.ndarray) -> scipy.stats.CensoredData:
     has_reached = rows[:, 1] > 0
-    return CensoredData(uncensored=rows[has_reached, 0], right=rows[~has_reached, 0])
+    return scipy.stats.CensoredData(uncensored=rows[has_reached, 0], right=rows[~has_reached, 0])

@@ -1,6 +1,8 @@
 """What `rpg --help` and `rpg COMMAND --help` say."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 from typer.main import get_command
@@ -27,3 +29,13 @@ def test_help_names_pages_of_the_documentation_only_where_they_are(monkeypatch, 
         texts += [parameter.help for parameter in command.params]
     found = [text for text in texts if text and CLONE_ONLY.search(text)]
     assert bool(found) == named, found
+
+
+@pytest.mark.component
+def test_commands_are_listed_without_loading_what_one_of_them_needs():
+    code = (
+        "import sys, rpg.cli; rpg.cli.load(); "
+        "print({'duckdb', 'numpy', 'pandas', 'pyarrow', 'torch'} & set(sys.modules) or 'none')"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert printed.stdout == "none\n"

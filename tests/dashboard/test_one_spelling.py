@@ -12,7 +12,7 @@ from flows.prefect import ui
 from rpg.report import publishing
 from rpg.report.format import accuracy, points, with_interval
 from rpg.report.summary import summarise
-from rpg.report.sweep_report import print_report, write_report
+from rpg.report.sweep_report import print_summary, summary_of, write_report
 from rpg.store.database import build, connect
 from tests.dashboard.driver import markup, show
 
@@ -49,7 +49,8 @@ def demo(layout):
 def outputs(demo, tmp_path, monkeypatch):
     """Place -> the text that it shows of the sweep."""
     stream = io.StringIO()
-    print_report(demo, "demo", Console(file=stream, width=200, color_system=None))
+    console = Console(file=stream, width=200, color_system=None)
+    print_summary(summary_of(demo, "demo"), console)
     write_report(demo, "demo")
     files = demo.reports("demo")
     artifacts = []

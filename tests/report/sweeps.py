@@ -8,7 +8,7 @@ from rich.console import Console
 
 from benchmarks.synthetic import Shape, write_sweep
 from rpg.report.summary import summarise
-from rpg.report.sweep_report import print_report
+from rpg.report.sweep_report import print_summary, summary_of
 from rpg.store.database import build, connect
 from rpg.store.run_writer import write_done
 from rpg.store.samples import read_eval, write_eval
@@ -50,7 +50,8 @@ def array(layout, variant, benchmark, step, seeds=(0, 1, 2)):
 def shown(layout, width=140):
     stream = io.StringIO()
     rebuild(layout)
-    print_report(layout, "demo", Console(file=stream, width=width, color_system=None))
+    console = Console(file=stream, width=width, color_system=None)
+    print_summary(summary_of(layout, "demo"), console)
     return stream.getvalue()
 
 

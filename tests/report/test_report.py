@@ -5,6 +5,8 @@ import json
 import math
 import re
 import shutil
+import subprocess
+import sys
 
 import altair as alt
 import pandas
@@ -12,7 +14,7 @@ import pytest
 import scipy.stats
 
 from benchmarks.synthetic import Shape, write_sweep
-from rpg.report import tables
+from rpg.report import sweep_report, tables
 from rpg.report.format import accuracy, with_interval
 from rpg.report.labels import series_labels
 from rpg.report.shared_page import shared_page
@@ -48,6 +50,32 @@ def test_the_main_table_says_how_many_answers_could_not_be_read(layout):
     assert row(summary(layout), "rpg-urkl", "mean")["unread"] == 0
     text = shown(layout)
     assert "Unread" in text and "1 %" in text and tables.UNREAD_NOTE in " ".join(text.split())
+
+
+def test_a_sweep_is_judged_once_to_be_written_and_printed(layout, monkeypatch):
+    looked = []
+    monkeypatch.setattr(
+        sweep_report,
+        "summarise",
+        lambda *inputs, **more: looked.append(1) or summarise(*inputs, **more),
+    )
+    curves = []
+    monkeypatch.setattr(
+        sweep_report, "score_curves", lambda *inputs: curves.append(1) or score_curves(*inputs)
+    )
+    build(layout)
+
+    printed = sweep_report.summary_of(layout, "demo")
+    written = write_report(layout, "demo", printed)
+
+    assert (len(looked), len(curves)) == (1, 1)
+    assert "curves.csv" in {path.name for path in written}
+
+
+def test_a_report_does_not_load_what_only_few_sweeps_need():
+    """scipy.stats takes longer to load than all tables take to compute."""
+    code = "import sys, rpg.report.upkeep; sys.exit('scipy.stats' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_a_report_before_the_first_evaluation_says_so_and_has_curves(layout):
