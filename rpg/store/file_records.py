@@ -10,10 +10,9 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 APPENDED = ".jsonl"
 """Files of this kind may grow: their record holds for their beginning."""
@@ -27,8 +26,7 @@ _FOOTER = 8
 """Bytes at its end: the length of what describes the file, and the mark."""
 
 
-@dataclass(frozen=True)
-class FileRecord:
+class FileRecord(NamedTuple):
     """A file at one moment. `modified` is in nanoseconds since 1970."""
 
     bytes: int
@@ -47,7 +45,7 @@ class FileRecord:
         return cls(status.st_size, status.st_mtime_ns, sha256)
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return self._asdict()
 
 
 Records = Mapping[str, FileRecord]

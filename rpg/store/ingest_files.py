@@ -73,8 +73,11 @@ def run_sources(layout: Layout, seen: Mapping[tuple[str, str], Records] = {}) ->
 def _source(folder: RunFolder, seen: Records) -> Source:
     try:
         with readable("read", folder.path):
-            known = {**folder.recorded(), **seen}
-            files = records_of(folder.path, _names(folder), known)
+            names = _names(folder)
+            known = seen
+            if not seen.keys() >= set(names):
+                known = {**folder.recorded(), **seen}
+            files = records_of(folder.path, names, known)
         return Source(folder, folder.state(), files)
     except StoreError as error:
         return Source(folder, UNREADABLE, {}, why_unreadable=str(error))
@@ -372,17 +375,12 @@ def ingest_samples(db: duckdb.DuckDBPyConnection, files: Rows, warnings: Rows) -
 
 def summarise_evaluations(db: duckdb.DuckDBPyConnection) -> None:
     """Summaries of the evaluations of the changed runs; formulas in docs/statistics.md."""
-    # A fifth of a second, where there are new answers.
-    from rpg.answers.numbers import vote  # noqa: PLC0415 (see above)
+    rows = db.execute("SELECT DISTINCT extracted FROM samples ANTI JOIN votes USING (extracted)")
+    new = [text for (text,) in rows.fetchall() if text is not None]
+    if new:
+        from rpg.answers.numbers import vote  # noqa: PLC0415 - takes as long as adding a run
 
-    new = db.execute(
-        "SELECT DISTINCT extracted FROM samples ANTI JOIN votes USING (extracted)"
-    ).fetchall()
-    insert_rows(
-        db,
-        "votes",
-        [{"extracted": text, "vote": vote(text)} for (text,) in new if text is not None],
-    )
+        insert_rows(db, "votes", [{"extracted": text, "vote": vote(text)} for text in new])
     db.execute(
         """INSERT INTO evals BY NAME
         WITH s AS (SELECT samples.* FROM samples JOIN changed USING (sweep, run)),
