@@ -71,10 +71,11 @@ def test_the_shipped_set_kills_edits_and_imports():
 
 
 @pytest.mark.system
-def test_a_night_sees_faults_of_resuming_superseding_and_importing(tmp_path, monkeypatch):
+def test_a_night_sees_faults_of_resuming_superseding_and_importing(
+    tmp_path, monkeypatch, no_server
+):
     """And is green where nothing is wrong, which a second night of other code shows."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")  # nobody asks it
     for name in nights.LOADED:
         importlib.import_module(name)
     checkout = nights.Checkout(tmp_path / "nights", ["lives"])
