@@ -2,16 +2,16 @@
 when nothing is wrong?
 
     python -m benchmarks.nights [--unchanged 30] [--load 2] [--only NAME ...]
-        [--operators 0] [--seed 1]
+        [--operators 0] [--seed 1] [--results FILE]
 
 Plants the standing mutants one after another in a checkout (a sign, a bound, a test, a view, a
 stale reference ...), commits each, runs a night and says what it said: beside a night of the same
 environment, and beside one of another version of NumPy, where it runs the settled commit again.
 Then twelve harmless changes, and as many nights of unchanged code, each under another code version,
 while `--load` processes keep the cores busy. `--operators` plants that many faults of
-benchmarks.mutants, too, of which many compute the same; another `--seed` draws others. Exit code 1
-when fewer than 50 of 53 are seen (48 in another environment), or when a night is red without a
-fault.
+benchmarks.mutants, too, of which many compute the same; another `--seed` draws others. `--results`
+keeps what was found: the same command goes on after an interruption. Exit code 1 when fewer than 50
+of 53 are seen (48 in another environment), or when a night is red without a fault.
 
 Night, numbers, digests, comparison, git and source are real. The set is configs/nightly's losses,
 optimizers and lives, and its trainings run one after the other in the night's own process, a fork
@@ -27,18 +27,22 @@ import importlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from benchmarks.harmless import HARMLESS
-from benchmarks.mutants.__main__ import ROOMS, choose, enter, forked, quotas
+from benchmarks.harmless import HARMLESS, Change
+from benchmarks.kept_results import KeptResults
+from benchmarks.mutants.__main__ import ROOMS, TOO_LATE, choose, enter, forked, quotas
 from flows.other_code import NoNight, Record
 from rpg.store import RunFolder
 from rpg.store.run_writer import write_failed
@@ -219,16 +223,17 @@ def night_in(source: Path, home: Path, sets: Path, again: bool = False) -> list[
             raise
         return 0
 
-    forked(body, TIMEOUT)
+    code = forked(body, TIMEOUT)
     text = answer.read_text()
     answer.unlink()
     if text:
         nights: list[Record] = json.loads(text)
         return nights
     log = (source / "mutants.log").read_text().splitlines()
-    return (1 + again) * [
-        {"red": True, "said": f"the night crashed: {[*log, '?'][-1]}", "numbers": [], "failed": {}}
-    ]
+    said = f"the night crashed: {[*log, '?'][-1]}"
+    if code == TOO_LATE:
+        said = f"the night took more than {TIMEOUT:.0f} s"
+    return (1 + again) * [{"red": True, "said": said, "numbers": [], "failed": {}}]
 
 
 def nights_here(home: Path, sets: Path, again: bool) -> list[Record]:
@@ -264,29 +269,29 @@ def short(night: Record) -> str:
     return (found or said or "; ".join(night["failed"].values())).replace("|", "\\|")
 
 
-def try_fault(checkout: Checkout, name: str) -> tuple[bool, bool, bool]:
-    """Print a row about the fault that stands in the tree; whether it was seen here, elsewhere, and
-    by the bands."""
+def try_fault(checkout: Checkout, fault: Mapping[str, str]) -> dict[str, Any]:
+    """Plant a fault. Returns a row about it (`row`), and whether it was seen here, elsewhere, and
+    by the bands (`seen`)."""
+    name = fault["name"]
+    plant(checkout.tree, fault)
     with checkout.changed(name):
         night, other = checkout.night(again=True)
     marks = ["yes" if one["red"] else "**no**" for one in (night, other)]
     guilty = (
         "yes" if "nights: " in str(night["said"]) and "is the cause" in str(night["said"]) else ""
     )
-    print(
-        f"| {name} | {' | '.join(marks)} | {short(night)} | {guilty} | {len(night['numbers'])} |",
-        flush=True,
-    )
-    return bool(night["red"]), bool(other["red"]), bool(night["numbers"])
+    numbers = len(night["numbers"])
+    return {
+        "row": f"| {name} | {' | '.join(marks)} | {short(night)} | {guilty} | {numbers} |",
+        "seen": [bool(night["red"]), bool(other["red"]), numbers > 0],
+    }
 
 
-def try_harmless(checkout: Checkout) -> int:
+def try_harmless(checkout: Checkout, kept: KeptResults) -> int:
     """Red nights among harmless changes."""
     alarms = 0
     for name, change in HARMLESS.items():
-        change(checkout.tree)
-        with checkout.changed(name):
-            night = checkout.night()[0]
+        night = kept.of(f"harmless: {name}", partial(night_after, checkout, name, change))
         alarms += bool(night["red"])
         print(
             f"harmless, {name}: {'RED' if night['red'] else 'green'}, {night['said']} "
@@ -296,15 +301,20 @@ def try_harmless(checkout: Checkout) -> int:
     return alarms
 
 
-def try_unchanged(checkout: Checkout, count: int, load: int) -> int:
+def night_after(checkout: Checkout, name: str, change: Change) -> Record:
+    change(checkout.tree)
+    with checkout.changed(name):
+        return checkout.night()[0]
+
+
+def try_unchanged(checkout: Checkout, count: int, load: int, kept: KeptResults) -> int:
     """Red nights among those of unchanged code, beside busy processes."""
     busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(load)]
     alarms = 0
     try:
         for number in range(count):
-            with (checkout.tree / "flows" / "__init__.py").open("a") as file:
-                file.write(f"# unchanged {number}\n")
-            night = checkout.night()[0]
+            case = f"unchanged, load {load}: {number}"
+            night = kept.of(case, partial(unchanged_night, checkout, number))
             if night["red"]:
                 alarms += 1
                 print(f"false alarm: {night['said']} {night['numbers']}", flush=True)
@@ -317,6 +327,12 @@ def try_unchanged(checkout: Checkout, count: int, load: int) -> int:
         "beside them"
     )
     return alarms
+
+
+def unchanged_night(checkout: Checkout, number: int) -> Record:
+    with (checkout.tree / "flows" / "__init__.py").open("a") as file:
+        file.write(f"# unchanged {number}\n")
+    return checkout.night()[0]
 
 
 def by_operators(count: int, seed: int) -> list[dict[str, str]]:
@@ -350,6 +366,9 @@ def main() -> int:
         "--operators", type=int, default=0, help="as many faults of benchmarks.mutants, too"
     )
     parser.add_argument("--seed", type=int, default=1, help="which faults of benchmarks.mutants")
+    parser.add_argument(
+        "--results", type=Path, metavar="FILE", help="keep results there, and go on after them"
+    )
     options = parser.parse_args()
     os.environ |= {
         "OMP_NUM_THREADS": "1",
@@ -357,6 +376,8 @@ def main() -> int:
     }  # nothing asks it
     for name in LOADED:
         importlib.import_module(name)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and its night stops
+    kept = KeptResults(options.results)
     standing = [
         f for f in faults() if options.only is None or f["name"].startswith(tuple(options.only))
     ]
@@ -371,14 +392,15 @@ def main() -> int:
             "| numbers out of their bands |"
         )
         print("|---|---|---|---|---|--:|", flush=True)
-        rows: dict[str, list[tuple[bool, bool, bool]]] = {}
+        rows: dict[str, list[list[bool]]] = {}
         for kind, listed in (
             ("standing mutants", standing),
             ("faults by operators", by_operators(options.operators, options.seed)),
         ):
             for fault in listed:
-                plant(checkout.tree, fault)
-                rows.setdefault(kind, []).append(try_fault(checkout, fault["name"]))
+                result = kept.of(f"fault: {fault['name']}", partial(try_fault, checkout, fault))
+                print(result["row"], flush=True)
+                rows.setdefault(kind, []).append(result["seen"])
         for kind, found in rows.items():
             here, other, bands = (sum(row[place] for row in found) for place in range(3))
             print(
@@ -386,8 +408,10 @@ def main() -> int:
                 f"the bands alone {bands}",
                 flush=True,
             )
-        alarms = try_harmless(checkout) if options.only is None or "harmless" in options.only else 0
-        alarms += try_unchanged(checkout, options.unchanged, options.load)
+        alarms = 0
+        if options.only is None or "harmless" in options.only:
+            alarms += try_harmless(checkout, kept)
+        alarms += try_unchanged(checkout, options.unchanged, options.load, kept)
     found = rows.get("standing mutants", [])
     enough = sum(r[0] for r in found) >= WANTED * len(found) and sum(
         r[1] for r in found

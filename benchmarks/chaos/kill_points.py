@@ -4,6 +4,7 @@ gives the same bits and a true table.
     python -m benchmarks.chaos.kill_points                 # all points, made-up trainings
     python -m benchmarks.chaos.kill_points --points 8      # evenly spaced ones
     python -m benchmarks.chaos.kill_points --real          # with real trainings
+    python -m benchmarks.chaos.kill_points --results FILE  # kept there; the same command goes on
 
 First an undisturbed sweep, which lists what happens to files (benchmarks.chaos.kill_hook). Points
 are all moments from the last evaluation to CURRENT, and evenly spaced others, 40 at least.
@@ -21,15 +22,17 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos import kill_hook
+from benchmarks.kept_results import KeptResults
 from benchmarks.trivial import SWEEP
 from flows.prefect.server import HOST, private, quiet_environment
 from flows.prefect.service import start_in_turn
-from rpg.store import Layout
+from rpg.store import Layout, StoreError
 from rpg.store.database import connect
 from rpg.store.run_folder import by_clock
 from rpg.store.samples import read_eval
@@ -51,7 +54,7 @@ axes:
   seed: [0, 1]
 """
 SECONDS = 900
-"""More than a sweep of two such runs takes on any machine."""
+"""More than a sweep of two such runs takes on any machine, unless others take all of it."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +171,16 @@ class Outcome:
     was_killed: bool = True
 
 
+def outcome_of(point: Point, folder: Folder, truth: dict[str, Any]) -> Outcome:
+    """Kill a sweep there and run it again; whatever becomes of it, the next point is tried."""
+    try:
+        return killed_at(point, folder, truth)
+    except subprocess.TimeoutExpired:
+        return Outcome(f"it took more than {SECONDS} s", is_wrong=True)
+    except (StoreError, OSError, LookupError) as error:
+        return Outcome(f"its results cannot be read: {error}", is_wrong=True)
+
+
 def killed_at(point: Point, folder: Folder, truth: dict[str, Any]) -> Outcome:
     """Kill a sweep there and run it again."""
     killed = folder.sweep(point)
@@ -186,6 +199,18 @@ def killed_at(point: Point, folder: Folder, truth: dict[str, Any]) -> Outcome:
         # The same events came in another order, or fewer times.
         return Outcome("it did not come to this point; the same bits", was_killed=False)
     return Outcome("the same bits")
+
+
+def tried(
+    point: Point, whole: Folder, root: Path, truth: dict[str, Any], is_real: bool
+) -> dict[str, Any]:
+    """What became of it in a folder of its own, as the fields of an Outcome."""
+    folder = Folder(root, whole.api, is_real)
+    if is_real:  # data and initial model are not what is killed here
+        shutil.copytree(whole.home / "cache", folder.home / "cache")
+    outcome = outcome_of(point, folder, truth)
+    shutil.rmtree(root, ignore_errors=True)
+    return asdict(outcome)
 
 
 @contextmanager
@@ -207,7 +232,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--points", type=int, default=40)
     parser.add_argument("--real", action="store_true")
     parser.add_argument("--port", type=int, default=48213)
+    parser.add_argument("--results", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and its server stops
+    kept = KeptResults(options.results)
+    kind = "real" if options.real else "made up"
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="kill-points-") as place:
         root = Path(place)
@@ -218,17 +247,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(done.stdout, done.stderr)
                 return 2
             truth = results(whole.home)
-            events = whole.events()
+            # Another undisturbed sweep may list them in another order: the first list counts.
+            events = kept.of(f"moments, {kind}", whole.events)
             points = points_of(events, options.points)
             print(f"{len(events)} moments, {len(points)} kills", flush=True)
             for number, point in enumerate(points):
-                folder = Folder(root / str(number), api, options.real)
-                if options.real:  # data and initial model are not what is killed here
-                    shutil.copytree(whole.home / "cache", folder.home / "cache")
-                outcome = killed_at(point, folder, truth)
+                trial = partial(tried, point, whole, root / str(number), truth, options.real)
+                outcome = Outcome(**kept.of(f"{kind}: {point}", trial))
                 outcomes.append(outcome)
                 print(f"{number + 1:3} {point}: {outcome.words}", flush=True)
-                shutil.rmtree(folder.root, ignore_errors=True)
 
     faults = sum(outcome.is_wrong for outcome in outcomes)
     kills = sum(outcome.was_killed for outcome in outcomes)

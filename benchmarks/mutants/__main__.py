@@ -104,6 +104,8 @@ SLOW_IMPORTS = (
     "transformers",
 )
 TIMEOUT_FACTOR, TIMEOUT_SECONDS = 10, 60.0
+TOO_LATE = 124
+"""The exit code of `timeout`."""
 
 
 def choose(room: str, count: int, seed: int) -> list[Mutant]:
@@ -168,7 +170,7 @@ def enter(folder: Path) -> None:
 
 
 def forked(body: Callable[[], int], timeout: float) -> int:
-    """The exit code of `body` in a forked process group; 124 when it takes too long."""
+    """The exit code of `body` in a forked process group; TOO_LATE when it takes too long."""
     child = os.fork()
     if child == 0:
         code = 125
@@ -177,21 +179,23 @@ def forked(body: Callable[[], int], timeout: float) -> int:
             code = body()
         finally:
             os._exit(code)
-    until = time.monotonic() + timeout
-    while True:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            code = os.waitstatus_to_exitcode(status)
-            break
-        if time.monotonic() > until:
-            code = 124
-            break
-        time.sleep(0.02)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child, signal.SIGKILL)
-    if code == 124:
+    try:
+        code = _exit_code(child, time.monotonic() + timeout)
+    finally:  # also where this process is told to end
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child, signal.SIGKILL)
+    if code == TOO_LATE:
         os.waitpid(child, 0)
     return code
+
+
+def _exit_code(child: int, until: float) -> int:
+    while time.monotonic() <= until:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    return TOO_LATE
 
 
 def run_tests(tests: list[str], *plugins: object) -> int:
