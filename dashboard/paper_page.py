@@ -69,7 +69,8 @@ def grid(entries: pandas.DataFrame, results: dict[tuple[str, str], Row]) -> Grid
     header = ["Published row"]
     for name in benchmarks:
         header += [f"{name} last", f"{name} best"]
-        header += [f"{name} ours", "points over last"] * (name in with_ours)
+        if name in with_ours:
+            header += [f"{name} ours", "points over last"]
     rows = []
     for row in dict.fromkeys(entries["row"]):
         cells = [Cell(row)]

@@ -161,7 +161,12 @@ def _initialise(
     run = private_part("get_script_run_ctx")()
     went_back = run is not None and run.is_history_navigation and key in st.query_params
     new = key not in state or went_back
-    requested = st.query_params.get_all(key) if new else state[key] if many else [state[key]]
+    if new:
+        requested = st.query_params.get_all(key)
+    elif many:
+        requested = state[key]
+    else:
+        requested = [state[key]]
     selected = [name for name in requested if name in options]
     if new and len(selected) < len(requested):
         missing = ", ".join(repr(name) for name in requested if name not in options)
@@ -247,7 +252,11 @@ def choose_row(
     )
     clicked = [row for row in (event["selection"]["rows"] if event else []) if row < len(names)]
     requested = st.query_params.get(key)
-    place = clicked[0] if clicked else names.index(requested) if requested in names else 0
+    place = 0
+    if clicked:
+        place = clicked[0]
+    elif requested in names:
+        place = names.index(requested)
     if names:
         linked(key, names[place])
     return place

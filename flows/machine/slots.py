@@ -159,12 +159,12 @@ class Machine:
     def why(self, need: Need, gate: locks.Lock | None = None) -> str:
         """What a run that got nothing, at a `gate` or before it, waits for, in one line."""
         holders = [_described(note) for note in self.taken(need.kind)]
-        shown = ", ".join(holders[:3]) + (
-            f" and {len(holders) - 3} more" if len(holders) > 3 else ""
-        )
-        what = (
-            "a slot" if need.kind == "cpu" else "a GPU" if need.count == 1 else f"{need.count} GPUs"
-        )
+        shown = ", ".join(holders[:3])
+        if len(holders) > 3:
+            shown += f" and {len(holders) - 3} more"
+        what = "a slot"
+        if need.kind == "gpu":
+            what = "a GPU" if need.count == 1 else f"{need.count} GPUs"
         have = len(self.names(need.kind))
         line = (
             f"waits for {what}: {len(holders)} of {have} on this machine "

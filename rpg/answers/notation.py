@@ -18,10 +18,12 @@ class _Characters(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         plain = unicodedata.normalize("NFKC", chr(code))
-        self[code] = (
-            "" if code in _INVISIBLE else plain if plain == chr(code) else plain.translate(self)
-        )
-        return self[code]
+        if code in _INVISIBLE:
+            plain = ""
+        elif plain != chr(code):
+            plain = plain.translate(self)
+        self[code] = plain
+        return plain
 
 
 _TO_LATEX = _Characters(str.maketrans(lexicon.SIGNS))

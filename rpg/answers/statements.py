@@ -284,9 +284,8 @@ def _statements(items: list[Item], remark: bool = False) -> list[Statement]:
         return []
     formula = predicate[first].tokens
     named = formula[0].text == "="  # Area = 5
-    _check(
-        head, lexicon.SUBJECT if named else _INTRODUCING | (lexicon.JOINING if remark else set())
-    )
+    allowed = _INTRODUCING | lexicon.JOINING if remark else _INTRODUCING
+    _check(head, lexicon.SUBJECT if named else allowed)
     approximate = not lexicon.APPROXIMATE.isdisjoint(leading) or formula[0].text == "~"
     concluded = items[0].text in lexicon.CONCLUDING
     statement = Statement([_bare(formula)], approximate=approximate, concluded=concluded)

@@ -242,13 +242,12 @@ def _open(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subj
     scaling = settings["advantage_normalization_type"]
     remarks = [f"{source}: loss_fn {loss}.", _advantages(scaling, trainer.advantages.get(scaling))]
     remarks += _kl(("loss", f"kl_estimator {estimator}, {kl}", settings["beta"]))
-    rho = settings["use_rho_correction"] and not (
-        alone or settings["use_vllm_logprobs"]
-    )  # measured, or 1
-    remarks += ["use_rho_correction is not part of this measurement."] * rho
-    remarks += [_updates(updates)] * (updates > 1) + [
-        _stale(settings["async_steps"], "async_steps")
-    ]
+    is_measured_or_one = alone or settings["use_vllm_logprobs"]
+    if settings["use_rho_correction"] and not is_measured_or_one:
+        remarks.append("use_rho_correction is not part of this measurement.")
+    if updates > 1:
+        remarks.append(_updates(updates))
+    remarks.append(_stale(settings["async_steps"], "async_steps"))
     return pinned.subject(loss, source, algo, Settings.beta), remarks
 
 

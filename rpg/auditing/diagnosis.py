@@ -61,7 +61,9 @@ class Projection:
     def __str__(self) -> str:
         parts: list[str] = []
         for term, number in self.coefficients.items():
-            sign = "−" if number < 0 else "+" if parts else ""
+            sign = "+" if parts else ""
+            if number < 0:
+                sign = "−"
             parts.append(f"{sign} {abs(number):.4g} of {TERMS[term]}".strip())
         where = " (over whole responses)" if self.level == "sequence" else ""
         if isnan(self.rest):

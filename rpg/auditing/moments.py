@@ -196,6 +196,8 @@ def _scores(world: World, logits: Tensor) -> Tensor:
 
 def relative(estimate: Tensor, exact: Tensor) -> float:
     """|estimate - exact| / |exact|; against a zero gradient only zero is right."""
-    error = (estimate - exact).norm().item()
-    size = exact.norm().item()
-    return error / size if size > 1e-14 else (0.0 if error < 1e-14 else float("inf"))
+    error = float((estimate - exact).norm())
+    size = float(exact.norm())
+    if size > 1e-14:
+        return error / size
+    return 0.0 if error < 1e-14 else float("inf")

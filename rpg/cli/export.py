@@ -188,13 +188,13 @@ def _send(layout: Layout, to: Target, where: str | None, sweeps: list[str], onli
             f"--sweep: name a sweep to send to {to}. There are: "
             f"{', '.join(layout.sweeps()) or 'none'}"
         )
-    value = {"type": str(to)} | (
-        {"mode": "online" if online else "offline"} if to == "wandb" else {}
-    )
-    if to != "tensorboard":
-        value |= (
-            {"uri" if to == "mlflow" else "project": where or ""} if where or to == "mlflow" else {}
-        )
+    value = {"type": str(to)}
+    if to == "wandb":
+        value["mode"] = "online" if online else "offline"
+        if where:
+            value["project"] = where
+    elif to == "mlflow":
+        value["uri"] = where or ""
     elif where is not None:
         refuse(
             f"WHERE: {where!r}; tensorboard files go to {tracking_folder(layout) / 'tensorboard'}"

@@ -103,6 +103,9 @@ class Drawing(NamedTuple):
         engine = {
             x.dotted: x.value for x in leaves(self.engine, kind=EVALUATES) if x.kind is EVALUATES
         }
+        device = self.device
+        if isinstance(where, OnRay):
+            device = "cuda" if where.gpus else "cpu"
         local = folder.is_dir()
         on_hub = f"{checkpoint}@{revision}"
         settings: dict[str, Any] = {
@@ -110,9 +113,7 @@ class Drawing(NamedTuple):
             "engine": {"type": self.engine.type, **engine},
             "sampling": sampling,
             "seed": self.seed,
-            "device": ("cuda" if where.gpus else "cpu")
-            if isinstance(where, OnRay)
-            else self.device,
+            "device": device,
             "bfloat16": self.bfloat16,
         }
         if self.environment is not None:

@@ -92,8 +92,10 @@ def _learned_positions(model: PreTrainedModel) -> int | None:
         for name, module in model.named_modules()
         if isinstance(module, nn.Embedding) and _POSITIONS.search(name)
     ]
+    if not tables:
+        return None
     room = positions_of(model.config)
-    return min(tables if room is None else [room, *tables]) if tables else None
+    return min(tables if room is None else [room, *tables])
 
 
 _POSITIONS = re.compile(r"\b(?:wpe|\w*position\w*)$")

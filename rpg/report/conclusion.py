@@ -81,12 +81,10 @@ def _compared(summary: Summary) -> str:
         measured = largest if count > 1 else f"{label} minus {baseline} is {size}."
         return f"{few} ({_words(MINIMUM_SEEDS)} are needed). {measured}"
     if count == 1:
-        verdict = (
-            "does not differ from {} beyond noise"
-            if real.empty
-            else f"is {row['verdict']} than {{}}"
-        )
-        return f"{label} {verdict.format(baseline)}: {size}."
+        verdict = f"is {row['verdict']} than {baseline}"
+        if real.empty:
+            verdict = f"does not differ from {baseline} beyond noise"
+        return f"{label} {verdict}: {size}."
     if real.empty:
         return f"None of {_words(count)} differs from {baseline} beyond noise. {largest}"
     verb = "differs" if len(real) == 1 else "differ"
@@ -144,11 +142,9 @@ def _alone(table: pandas.DataFrame, measured: str) -> str:
         f"{of} {accuracy(row['first'])} at step {row['first_step']}, "
         f"{with_interval(row['last'], row['low'], row['high'])} at step {row['step']}{cost}"
     )
-    seeds = (
-        f"{_words(count)} seeds"
-        if count > 1
-        else "one seed, which does not say what another would give"
-    )
+    seeds = "one seed, which does not say what another would give"
+    if count > 1:
+        seeds = f"{_words(count)} seeds"
     if len(table) == 1:
         return f"{row['label']}: {rose}; {seeds}."
     return (

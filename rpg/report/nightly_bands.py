@@ -61,7 +61,9 @@ class Number:
     @property
     def mark(self) -> str:
         """One word for a number outside its band (red, slower), else the empty string."""
-        return "red" if self.red else "slower" if self.outside else ""
+        if self.red:
+            return "red"
+        return "slower" if self.outside else ""
 
     def __str__(self) -> str:
         if self.value is None:

@@ -293,10 +293,14 @@ def verdict(tonight: Mapping[str, Any], nights: Sequence[Mapping[str, Any]]) -> 
     diff = ledger(tonight, before)
     if diff.is_equal:
         return f"bits are the same as in night {before['night']}; {diff}", False
-    parts = (
-        ["bits changed"] if diff.change else ["report statistics changed"] if diff.reported else []
-    )
-    what = " and ".join([*parts, *(["less compared"] if diff.gone else [])])
+    parts = []
+    if diff.change:
+        parts.append("bits changed")
+    elif diff.reported:
+        parts.append("report statistics changed")
+    if diff.gone:
+        parts.append("less compared")
+    what = " and ".join(parts)
     same = "code, package versions, processor and configuration are the same: not deterministic"
     changes = ", ".join(causes(tonight, before))
     why = f"changed since: {changes}" if changes else same

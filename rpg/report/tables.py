@@ -90,18 +90,21 @@ def main_table(summary: Summary) -> Grid:
         "Best",
     ]
     unread = bool((data["unread"] > 0).any())
-    header += ["Unread"] * unread
+    if unread:
+        header.append("Unread")
     compared = bool(data["verdict"].ne("").any())
-    header += [POINTS, "p", "Verdict"] * compared
+    if compared:
+        header += [POINTS, "p", "Verdict"]
     rows = []
     for row in data.itertuples():
         cells = [Cell(row.label), Cell(str(row.seeds)), Cell(accuracy(row.first))]
         cells.append(Cell(with_interval(row.last, row.low, row.high), row.leads))
         cells.append(Cell(accuracy(row.best)))
-        cells += [Cell(percent(row.unread) if row.unread >= 0 else "")] * unread
-        rows.append(
-            cells + _difference(summary, row, row.difference_low, row.difference_high) * compared
-        )
+        if unread:
+            cells.append(Cell(percent(row.unread) if row.unread >= 0 else ""))
+        if compared:
+            cells += _difference(summary, row, row.difference_low, row.difference_high)
+        rows.append(cells)
     return Grid("Mean accuracy" if name == MEAN else f"Accuracy on {name}", header, rows)
 
 

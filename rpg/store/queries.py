@@ -186,8 +186,12 @@ def references(db: Database, names: Sequence[str]) -> dict[tuple[str, str], str]
         renewed = schedules.get(str(schedule.get("type")), "renewed now and then").format_map(
             schedule
         )
-        first = "the teacher" if schedule.get("type") == "model" else "the initial model"
-        settled = first if initial else "the old policy" if is_old else renewed
+        settled = renewed
+        if initial:
+            is_teacher = schedule.get("type") == "model"
+            settled = "the teacher" if is_teacher else "the initial model"
+        elif is_old:
+            settled = "the old policy"
         if whole and not is_old:
             settled += WHOLE
         references[sweep, variant] = "unknown" if initial is None else settled

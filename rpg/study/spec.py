@@ -79,7 +79,9 @@ class Range(Section):
         """`largest` or `smallest` if the value is within a twentieth of the interval from its end;
         None inside, and for choices."""
         at = 0.5 if self.choices is not None else self.place(value)
-        return "smallest" if at < EDGE else "largest" if at > 1 - EDGE else None
+        if at < EDGE:
+            return "smallest"
+        return "largest" if at > 1 - EDGE else None
 
 
 EDGE = 0.05

@@ -74,7 +74,11 @@ class Chain:
 
 
 def _apply(value: int, op: str, x: int) -> int:
-    return (value + x if op == "+" else value - x if op == "-" else value * x) % 10
+    if op == "+":
+        return (value + x) % 10
+    if op == "-":
+        return (value - x) % 10
+    return value * x % 10
 
 
 def distinct(length: int) -> int:

@@ -152,7 +152,9 @@ def one_line(error: BaseException) -> str:
         return text
     named = [line for line in _ERROR_LINE.findall(text) if line[0] not in _WRAPPERS]
     kind, message = named[-1] if named else (type(error).__name__, text.partition("\n")[0])
-    return message if kind.endswith(_OURS) else f"{kind}: {message}" if message else kind
+    if kind.endswith(_OURS):
+        return message
+    return f"{kind}: {message}" if message else kind
 
 
 if __name__ == "__main__":

@@ -176,16 +176,18 @@ def _model(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
 def _actor(spec: RunSpec) -> dict[str, Any]:
     training = spec.training
     optimizer = spec.training.optimizer
+    bound = math.inf if training.max_grad_norm is None else training.max_grad_norm
+    state = ["model", "optimizer", "extra"]
+    saved = [*state]
+    if spec.model.lora is None:  # else fsdp_weights.py writes it
+        saved.append("hf_model")
     keys: dict[str, Any] = {
         f"{ACTOR}.use_dynamic_bsz": True,
         f"{ACTOR}.optim.betas": list(optimizer.betas),
-        f"{ACTOR}.optim.clip_grad": math.inf
-        if training.max_grad_norm is None
-        else training.max_grad_norm,
+        f"{ACTOR}.optim.clip_grad": bound,
         **_engine(spec, ACTOR),
-        f"{ACTOR}.checkpoint.load_contents": (state := ["model", "optimizer", "extra"]),
-        f"{ACTOR}.checkpoint.save_contents": state
-        + ["hf_model"] * (spec.model.lora is None),  # else fsdp_weights.py's
+        f"{ACTOR}.checkpoint.load_contents": state,
+        f"{ACTOR}.checkpoint.save_contents": saved,
     }
     if isinstance(optimizer, ScheduleFreeAdamW):
         keys |= {

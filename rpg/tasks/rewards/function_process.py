@@ -138,11 +138,18 @@ def _shown(batch: Batch, row: int | None) -> str:
     if row is None:
         return ""
     prompt = batch.prompts[row]
-    asked = (
-        prompt if isinstance(prompt, str) else (prompt[-1].get("content") or "") if prompt else ""
-    )
-    lines = (" ".join(str(text).split()) for text in (batch.responses[row], asked))
-    response, question = (
-        repr(line if len(line) <= _SHOWN else line[: _SHOWN - 3] + "...") for line in lines
-    )
-    return f"; response {row + 1} of {len(batch)}: {response} to {question}"
+    asked = ""
+    if isinstance(prompt, str):
+        asked = prompt
+    elif prompt:
+        asked = prompt[-1].get("content") or ""
+    response = _line(batch.responses[row])
+    return f"; response {row + 1} of {len(batch)}: {response} to {_line(asked)}"
+
+
+def _line(text: object) -> str:
+    """The beginning of a text in one line, as Python writes it."""
+    line = " ".join(str(text).split())
+    if len(line) > _SHOWN:
+        line = line[: _SHOWN - 3] + "..."
+    return repr(line)
