@@ -20,12 +20,12 @@ from rpg.store import Layout
 from rpg.store.current import current_runs
 from rpg.store.samples import read_eval
 
-KINDS = ("right", "no answer", "no steps", "slip", "other sum")
+OUTCOMES = ("right", "no answer", "no steps", "slip", "other sum")
 _STEP = re.compile(r"(\d+)\s*([-+*])\s*(\d+)\s*=\s*(\d+)")
 
 
 def kind(response: str, correct: bool, extracted: str | None) -> str:
-    """One of KINDS."""
+    """One of OUTCOMES."""
     if correct:
         return "right"
     if extracted is None:
@@ -58,11 +58,11 @@ def main() -> None:
                     found = counts[variant, benchmark, when]
                     found[kind(row["response"], row["correct"], row["extracted"])] += 1
                     found["with steps"] += bool(_STEP.search(row["response"]))
-    columns = (*KINDS, "with steps")
+    columns = (*OUTCOMES, "with steps")
     print(f"| variant | benchmark | step | responses | {' | '.join(columns)} |")
     print("|---|---|---|--:|" + "--:|" * len(columns))
     for (variant, benchmark, when), found in counts.items():
-        total = sum(found[name] for name in KINDS)
+        total = sum(found[name] for name in OUTCOMES)
         shares = " | ".join(f"{found[name] / total:.2f}" for name in columns)
         print(f"| {variant} | {benchmark} | {when} | {total} | {shares} |")
 

@@ -19,7 +19,7 @@ ROWS = 200
 PREVIEW = 300
 """Characters of a text in the table."""
 COLUMNS = "problem_id sample correct extracted answer reason tokens problem response".split()
-KINDS = ["all", "right", "wrong", "unread", "truncated"]
+SHOWN = ["all", "right", "wrong", "unread", "truncated"]
 ORDERS = ["as stored", "longest first", "shortest first"]
 NONE = "no other"
 
@@ -53,7 +53,7 @@ def browse(samples: pandas.DataFrame) -> None:
     """Filters, the table of samples, and the chosen one, with another beside it if one is chosen.
     All of the choice is in the address."""
     first, second, third = st.columns([1, 1, 2])
-    kind = choose("Show", KINDS, "show", "all", column=first)
+    kind = choose("Show", SHOWN, "show", "all", column=first)
     order = choose("Order", ORDERS, "order", ORDERS[0], column=second)
     words = third.text_input(
         "Search in problem, response and answer", key="search", bind="query-params"

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from rpg.catalogue import components
 from rpg.catalogue.components import Frozen, ObjectiveKL, named
 from rpg.catalogue.divergences import DIVERGENCES
-from rpg.catalogue.schema import complaint, kinds_in, models_in, tags_of, written
+from rpg.catalogue.schema import complaint, models_in, section_types, tags_of, written
 from rpg.errors import UserError
 
 
@@ -288,12 +288,12 @@ def merge(
     for field, value in over.items():
         below = merged.get(field)
         if isinstance(value, Mapping) and isinstance(below, Mapping):
-            kinds = kinds_in(model, field)
-            kind = kinds.of(below)
-            has_type = value.get("type", kind) == kind
+            types = section_types(model, field)
+            type_below = types.of(below)
+            has_type = value.get("type", type_below) == type_below
             has_name = value.get("name", below.get("name")) == below.get("name")
             if has_type and has_name:
-                merged[field] = merge(below, value, kinds.model(kind))
+                merged[field] = merge(below, value, types.model(type_below))
                 continue
         merged[field] = copy.deepcopy(value)
     return merged

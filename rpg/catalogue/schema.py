@@ -67,7 +67,7 @@ def models_in(annotation: object) -> list[type[BaseModel]]:
 
 
 @dataclass(frozen=True)
-class Kinds:
+class SectionTypes:
     """The models that a field can hold, by `type`; None stands for the one that has no type."""
 
     by_type: Mapping[str | None, type[BaseModel]]
@@ -78,12 +78,12 @@ class Kinds:
         """The type of a mapping in this field, as written or meant."""
         return value.get("type", self.default)
 
-    def model(self, kind: object) -> type[BaseModel] | None:
+    def model(self, name: object) -> type[BaseModel] | None:
         """The model of a type; None for what is no type."""
-        return self.by_type.get(kind) if isinstance(kind, str | None) else None
+        return self.by_type.get(name) if isinstance(name, str | None) else None
 
 
-def kinds_in(model: type[BaseModel] | None, name: str) -> Kinds:
+def section_types(model: type[BaseModel] | None, name: str) -> SectionTypes:
     """What the field `name` of a model can hold: nothing where there is no such field."""
     field = model.model_fields.get(name) if model is not None else None
     by_type: dict[str | None, type[BaseModel]] = {}
@@ -93,7 +93,7 @@ def kinds_in(model: type[BaseModel] | None, name: str) -> Kinds:
         by_type |= dict.fromkeys(get_args(tag.annotation) if tag else [None], inner)
         if tag and not tag.is_required() and getattr(inner, "TYPE_CAN_BE_LEFT_OUT", False):
             defaults.append(tag.default)
-    return Kinds(by_type, defaults[0] if defaults else None)
+    return SectionTypes(by_type, defaults[0] if defaults else None)
 
 
 def has_free_keys(model: type[BaseModel] | None, name: str) -> bool:

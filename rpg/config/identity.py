@@ -24,7 +24,7 @@ from pydantic_core import PydanticUndefined, to_jsonable_python
 from rpg.catalogue import Algorithm
 from rpg.catalogue.entry import PROSE
 from rpg.config.run_spec import RunSpec
-from rpg.config.section import ADDS, BY_CONTENT, EVALUATES, TRAINS, Kind
+from rpg.config.section import ADDS, BY_CONTENT, EVALUATES, TRAINS, Purpose
 
 SECTION = "section"
 """Value of a section that has only one type: that it is there at all."""
@@ -43,17 +43,17 @@ class Leaf(NamedTuple):
 
     dotted: str
     place: str
-    kind: Kind
+    purpose: Purpose
     value: Any
     default: Any
 
 
 def leaves(
-    model: BaseModel, dotted: str = "", place: str = "", kind: Kind = TRAINS
+    model: BaseModel, dotted: str = "", place: str = "", purpose: Purpose = TRAINS
 ) -> Iterator[Leaf]:
     """The fields of a run or of a part of it, parents before children; an algorithm's prose is left
     out."""
-    for name, mark, default in _fields(type(model), kind):
+    for name, mark, default in _fields(type(model), purpose):
         value = getattr(model, name)
         at = _join(dotted, name)
         where = _join(place, name)
@@ -72,18 +72,19 @@ def leaves(
 
 
 @cache
-def _fields(section: type[BaseModel], kind: Kind) -> list[tuple[str, Kind, Any]]:
-    """Name, kind and default of each field, without a section's type and an algorithm's prose."""
+def _fields(section: type[BaseModel], purpose: Purpose) -> list[tuple[str, Purpose, Any]]:
+    """Name, purpose and default of each field, without a section's type and an algorithm's
+    prose."""
     left_out = {"type", *PROSE} - {"name"} if issubclass(section, Algorithm) else {"type"}
     fields = [
         (name, f) for name, f in section.model_fields.items() if not (f.exclude or name in left_out)
     ]
-    return [(name, kind_of(field, kind), _default(field)) for name, field in fields]
+    return [(name, purpose_of(field, purpose), _default(field)) for name, field in fields]
 
 
-def kind_of(field: FieldInfo, inherited: Kind) -> Kind:
-    """The kind in a field's annotation, else that of the section it stands in."""
-    return next((mark for mark in field.metadata if isinstance(mark, Kind)), inherited)
+def purpose_of(field: FieldInfo, inherited: Purpose) -> Purpose:
+    """The purpose in a field's annotation, else that of the section it stands in."""
+    return next((mark for mark in field.metadata if isinstance(mark, Purpose)), inherited)
 
 
 def _default(field: FieldInfo) -> Any:
@@ -162,7 +163,7 @@ def canonical_json(value: Any) -> str:
 def identity_record(spec: RunSpec, data_digest: str) -> dict[str, Any]:
     """The record of which a run's identity is the hash: {format, data, settings: {dotted field:
     value}}."""
-    settings = _settings([leaf for leaf in leaves(spec) if leaf.kind is TRAINS])
+    settings = _settings([leaf for leaf in leaves(spec) if leaf.purpose is TRAINS])
     return {"format": FORMAT, "data": data_digest, "settings": settings}
 
 
@@ -191,13 +192,13 @@ def root(spec: RunSpec, data_digest: str) -> str:
 def evaluation_identity(spec: RunSpec) -> str:
     """Hash of how a run's checkpoints are evaluated, without how often, on what and with how many
     samples."""
-    return digest(_settings([leaf for leaf in leaves(spec) if leaf.kind is EVALUATES]))
+    return digest(_settings([leaf for leaf in leaves(spec) if leaf.purpose is EVALUATES]))
 
 
 def results_identity(spec: RunSpec, data_digest: str) -> str:
     """Hash of all that decides what a run comes to: its identity, and how, when, on what and with
     how many samples it is evaluated."""
-    evaluation = _settings([leaf for leaf in leaves(spec) if leaf.kind in (EVALUATES, ADDS)])
+    evaluation = _settings([leaf for leaf in leaves(spec) if leaf.purpose in (EVALUATES, ADDS)])
     return digest({"run": identity(spec, data_digest), "evaluation": evaluation})
 
 

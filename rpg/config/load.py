@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from rpg.catalogue.entry import merge
-from rpg.catalogue.schema import Kinds, has_free_keys, kinds_in
+from rpg.catalogue.schema import SectionTypes, has_free_keys, section_types
 from rpg.config import shipped
 from rpg.config.code import locate, with_digests
 from rpg.config.errors import ConfigError, Places, explain, other_kind
@@ -149,7 +149,7 @@ def assign(data: dict[str, Any], dotted: str, value: Any, where: str) -> None:
         raise ConfigError(why)
     section = data
     model: type[BaseModel] | None = RunSpec
-    kinds = Kinds({}, None)
+    types = SectionTypes({}, None)
     for depth, part in enumerate(parents, start=1):
         if part == "algorithm" and isinstance(section.get(part), str):
             # `algorithm: grpo` is short for `algorithm: {name: grpo}`.
@@ -161,11 +161,11 @@ def assign(data: dict[str, Any], dotted: str, value: Any, where: str) -> None:
         if has_free_keys(model, part):
             inner[".".join([*parents[depth:], last])] = copy.deepcopy(value)
             return
-        kinds = kinds_in(model, part)
-        model = kinds.model(kinds.of(inner))
+        types = section_types(model, part)
+        model = types.model(types.of(inner))
         section = inner
-    if last == "type" and value != kinds.of(section):
-        _drop_fields_of_other_type(section, kinds.model(str(value)))
+    if last == "type" and value != types.of(section):
+        _drop_fields_of_other_type(section, types.model(str(value)))
     section[last] = copy.deepcopy(value)
 
 

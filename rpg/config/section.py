@@ -15,24 +15,24 @@ Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 @dataclass(frozen=True)
-class Kind:
+class Purpose:
     """What a field is for. It stands in the field's annotation and applies to all fields below it
     without one."""
 
     name: str
 
 
-TRAINS = Kind("trains")
-"""Part of the run's identity: another value makes another run. This is the kind of a field without
-annotation."""
-BY_CONTENT = Kind("by content")
+TRAINS = Purpose("trains")
+"""Part of the run's identity: another value makes another run. This is the purpose of a field
+without annotation."""
+BY_CONTENT = Purpose("by content")
 """A path to data: the content is part of the identity (by its digest), the path is not."""
-EVALUATES = Kind("evaluates")
+EVALUATES = Purpose("evaluates")
 """Part of the identity of an evaluation: after a change, existing checkpoints are evaluated again.
 """
-ADDS = Kind("adds evaluations")
+ADDS = Purpose("adds evaluations")
 """Adds evaluations to the same run; existing samples are kept."""
-OPERATES = Kind("operates")
+OPERATES = Purpose("operates")
 """Memory, threads, places, limits: not part of any identity. After a change, the same run
 continues."""
 

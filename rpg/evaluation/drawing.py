@@ -100,9 +100,8 @@ class Drawing(NamedTuple):
         where = self.place
         sampling = self.sampling.record()
         del sampling["max_prompt_tokens"]  # a longer prompt is an error
-        engine = {
-            x.dotted: x.value for x in leaves(self.engine, kind=EVALUATES) if x.kind is EVALUATES
-        }
+        fields = leaves(self.engine, purpose=EVALUATES)
+        engine = {leaf.dotted: leaf.value for leaf in fields if leaf.purpose is EVALUATES}
         device = self.device
         if isinstance(where, OnRay):
             device = "cuda" if where.gpus else "cpu"

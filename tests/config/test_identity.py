@@ -21,13 +21,13 @@ from rpg.config.identity import (
     identity,
     identity_record,
     is_frozen_kind,
-    kind_of,
     leaves,
+    purpose_of,
     root,
 )
 from rpg.config.load import resolve
 from rpg.config.run_spec import RunSpec
-from rpg.config.section import ADDS, BY_CONTENT, EVALUATES, OPERATES, TRAINS, Kind
+from rpg.config.section import ADDS, BY_CONTENT, EVALUATES, OPERATES, TRAINS, Purpose
 from rpg.config.sweep_spec import load_file
 from rpg.config.task import ChainTask
 from tests.config.every_field import FIELDS, changed, with_field
@@ -44,15 +44,15 @@ def test_a_field_that_trains_makes_another_run_and_every_other_keeps_it(place):
         return  # another algorithm: test_the_shipped_configurations_keep_their_identities
     other = with_field(spec, leaf.dotted, changed(leaf))
     same = identity(spec, "d") == identity(other, "d")
-    assert same is (leaf.kind is not TRAINS), (
-        f"{place} {leaf.kind.name}: {leaf.value!r}, {changed(leaf)!r}"
+    assert same is (leaf.purpose is not TRAINS), (
+        f"{place} {leaf.purpose.name}: {leaf.value!r}, {changed(leaf)!r}"
     )
     evaluated_alike = evaluation_identity(spec) == evaluation_identity(other)
-    assert evaluated_alike is (leaf.kind is not EVALUATES)
+    assert evaluated_alike is (leaf.purpose is not EVALUATES)
 
 
-def test_the_fields_of_the_issue_are_of_the_kinds_it_says():
-    kinds = {place: leaf.kind for place, (_, leaf) in FIELDS.items()}
+def test_the_fields_of_the_issue_have_the_purposes_it_says():
+    purposes = {place: leaf.purpose for place, (_, leaf) in FIELDS.items()}
     operating = [
         "evaluation.engine.local.rows",
         "evaluation.engine.huggingface.rows",
@@ -71,23 +71,23 @@ def test_the_fields_of_the_issue_are_of_the_kinds_it_says():
         "evaluation.place.here.threads",
         "evaluation.place.here.memory_gib",
     ]
-    assert {place for place in operating if kinds[place] is not OPERATES} == set()
+    assert {place for place in operating if purposes[place] is not OPERATES} == set()
     adding = ("evaluation.every", "evaluation.samples_per_problem", "evaluation.benchmarks")
-    assert {kinds[place] for place in adding} == {ADDS}
-    assert kinds["evaluation.temperature"] is EVALUATES
+    assert {purposes[place] for place in adding} == {ADDS}
+    assert purposes["evaluation.temperature"] is EVALUATES
     training = ("training.optimizer.adamw.learning_rate", "seed", "algorithm.beta")
-    assert {kinds[place] for place in training} == {TRAINS}
-    assert kinds["task.file.train"] is BY_CONTENT
+    assert {purposes[place] for place in training} == {TRAINS}
+    assert purposes["task.file.train"] is BY_CONTENT
 
 
 def _schema(
-    model: type[BaseModel], place: str = "", inherited: Kind = TRAINS
+    model: type[BaseModel], place: str = "", inherited: Purpose = TRAINS
 ) -> Iterator[tuple[str, object]]:
     for name, field in model.model_fields.items():
         if name == "type" or (model is Algorithm and name in PROSE):
             continue
         where = f"{place}.{name}" if place else name
-        kind = kind_of(field, inherited)
+        purpose = purpose_of(field, inherited)
         models = models_in(field.annotation)
         if not field.is_required() and models != [Algorithm]:
             tagged = any("type" in m.model_fields for m in models)
@@ -98,7 +98,7 @@ def _schema(
                 if "type" in inner.model_fields
                 else ()
             )
-            yield from _schema(inner, f"{where}.{tags[0]}" if tags else where, kind)
+            yield from _schema(inner, f"{where}.{tags[0]}" if tags else where, purpose)
 
 
 def test_every_field_of_the_schema_has_a_frozen_default_and_was_walked_above():

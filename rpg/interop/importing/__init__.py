@@ -8,6 +8,6 @@ rpg.interop.importing.merge takes over the runs of another data folder.
 """
 
 from rpg.interop.importing.imported_runs import Training, own_benchmarks, take_over
-from rpg.interop.importing.trainer_logs import KINDS, Log, read
+from rpg.interop.importing.trainer_logs import LOG_FORMATS, Log, read
 
-__all__ = ["KINDS", "Log", "Training", "own_benchmarks", "read", "take_over"]
+__all__ = ["LOG_FORMATS", "Log", "Training", "own_benchmarks", "read", "take_over"]

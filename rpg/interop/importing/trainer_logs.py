@@ -56,14 +56,14 @@ def read(
     scores: Mapping[str, str] | None = None,
     updates: int = 1,
 ) -> Log:
-    """A log of one of the KINDS. `mapping`: our name -> the log's name of a metric; `scores`:
+    """A log, `kind` its format. `mapping`: our name -> the log's name of a metric; `scores`:
     benchmark -> the log's name of its accuracy; `updates`: steps of the log per rollout, which
     become one step of ours, as their mean.
 
     Raises LogError: the file cannot be read, is not such a log, or lacks a column of that name or
     what it should hold.
     """
-    our_names, parse, expected = KINDS[kind]
+    our_names, parse, expected = LOG_FORMATS[kind]
     scores = scores or {}
     try:
         text = path.read_text("utf-8-sig")
@@ -354,7 +354,7 @@ _STEP = (
 """Columns of steps, the trainer's first: wandb counts the records that it is sent, evaluations
 among them."""
 _WANDB = {**{f"train/{name}": ours for name, ours in TRL.items()}, **VERL}
-KINDS: dict[str, tuple[Mapping[str, str], Callable[[str, Path], Iterable[Row]], str]] = {
+LOG_FORMATS: dict[str, tuple[Mapping[str, str], Callable[[str, Path], Iterable[Row]], str]] = {
     "trl": (TRL, _trl, "the trainer_state.json of a checkpoint, with numbers in its log_history"),
     "verl": (
         VERL,
@@ -364,7 +364,7 @@ KINDS: dict[str, tuple[Mapping[str, str], Callable[[str, Path], Iterable[Row]], 
     "wandb": (_WANDB, _table, "an exported CSV, or the history as JSON"),
     "csv": ({}, _table, "a table with a column of steps"),
 }
-"""Kind of log -> the names known in it, its reader, and what such a log is."""
+"""Format of a log -> the names known in it, its reader, and what such a log is."""
 
 
 def _json(text: str, path: Path, line: int | None = None) -> Any:
