@@ -21,7 +21,9 @@ ACCEPTED = "accepted"
 RED = "red"
 COLOURS = {GREEN: "#009E73", ACCEPTED: "#0072B2", RED: "#D55E00"}
 SHOWN = 182
-"""Days of the calendar: half a year."""
+"""The most days of the calendar: half a year."""
+LEAST = 84
+"""The fewest: twelve weeks, so that a few nights are a calendar, too."""
 
 Night = Mapping[str, Any]
 
@@ -124,8 +126,8 @@ def colour(night: Night) -> str:
     return kind if kind in COLOURS else RED
 
 
-def calendar(nights: Sequence[Night]) -> alt.Chart:
-    """A square per night of the last half year: weeks across, days down."""
+def calendar(nights: Sequence[Night]) -> alt.LayerChart:
+    """A cell per day of the last half year, with a mark for its night: weeks across, days down."""
     frame = pandas.DataFrame(
         {
             "date": pandas.to_datetime(night["started"], unit="s").normalize(),
@@ -135,26 +137,35 @@ def calendar(nights: Sequence[Night]) -> alt.Chart:
         }
         for night in nights
     )
-    frame = frame[frame["date"] > frame["date"].max() - pandas.Timedelta(days=SHOWN)]
+    newest = frame["date"].max()
+    frame = frame[frame["date"] > newest - pandas.Timedelta(days=SHOWN)]
     frame = frame.drop_duplicates("date", keep="last")
+    begin = min(frame["date"].min(), newest - pandas.Timedelta(days=LEAST - 1))
+    begin -= pandas.Timedelta(days=(begin.weekday() + 1) % 7)  # weeks begin on Sunday, as in Vega
+    every_day = pandas.DataFrame({"date": pandas.date_range(begin, newest)})
+
     counts = frame["kind"].value_counts()
     told_of = [f"{counts[kind]} {kind}" for kind in COLOURS if kind in counts]
     scale = alt.Scale(domain=list(COLOURS), range=list(COLOURS.values()))
     shapes = alt.Scale(domain=list(COLOURS), range=["circle", "diamond", "cross"])
     legend = alt.Legend(title=None, orient="bottom")
-    weeks = frame["date"].dt.to_period("W").nunique()
-    days = alt.Y("day(date):O", title=None, axis=alt.Axis(domain=False, ticks=False))
-    week = alt.X("yearweek(date):O", title=None, axis=alt.Axis(format="%d %b", labelOverlap=True))
-    points = alt.Chart(frame).mark_point(filled=True, size=110, opacity=1)
-    return points.encode(
-        x=week,
-        y=days,
+    plain = {"domain": False, "ticks": False, "labelOverlap": True}
+    apart = alt.Scale(paddingInner=0.14)
+    days = alt.Y("day(date):O", title=None, scale=apart, axis=alt.Axis(**plain, format="%a"))
+    week = alt.X(
+        "yearweek(date):O", title=None, scale=apart, axis=alt.Axis(**plain, format="%d %b")
+    )
+    cells = alt.Chart(every_day).mark_rect(color="#7F7F7F", opacity=0.13, cornerRadius=2)
+    points = alt.Chart(frame).mark_point(filled=True, size=90, opacity=1)
+    points = points.encode(
         color=alt.Color("kind:N", scale=scale, legend=legend),
         shape=alt.Shape("kind:N", scale=shapes, legend=legend),
         tooltip=["night:N", "state:N"],
-    ).properties(
-        width=max(120, 18 * weeks),
-        height=130,
+    )
+    layers = [layer.encode(x=week, y=days) for layer in (cells, points)]
+    return alt.layer(*layers).properties(
+        width=18 * (len(every_day) // 7 + 1),
+        height=200,
         description=alternative_text.sentence("Nights", told_of),
     )
 
@@ -182,8 +193,7 @@ def row(change: Change) -> dict[str, Any]:
         "before": change.before,
         "tonight": number.value,
         "change": change.difference,
-        "low": None if number.low == -math.inf else number.low,
-        "high": number.high,
+        "band": number.band,
         "note": {"red": "out of band"}.get(number.mark, number.mark),
     }
 
@@ -197,7 +207,9 @@ def chart(name: str, nights: Sequence[Night], numbers: Sequence[Number]) -> alt.
     frame = pandas.DataFrame(rows, columns=["night", "value", "state", "kind"])
     number = next((number for number in numbers if number.name == name), None)
     since = {night["night"] for night in comparable(nights)} | {nights[-1]["night"]}
-    axis = alt.Axis(labelLimit=110, labelOverlap=True)
+    # A night is called after its day (of UTC) and its code; there is room for the day.
+    day = "utcFormat(toDate(slice(datum.label, 0, 10)), '%d %b')"
+    axis = alt.Axis(labelExpr=day, labelAngle=0, labelOverlap="greedy")
     across = alt.X("night:N", title=None, sort=list(frame["night"]), axis=axis)
     layers = []
     if number and number.high is not None and number.low is not None:

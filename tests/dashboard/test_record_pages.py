@@ -146,7 +146,9 @@ def test_a_red_night_begins_with_what_moved_most_and_how_to_accept_it(demo, monk
     moved = f"chain · grpo · {METRICS['reward'].heading}: 0.5 before, 0.9 tonight (+0.4); band "
     assert f"Moved most: {moved}" in markup(app)
     assert app.selectbox(key="number").value == "chain / grpo / reward"
-    assert app.dataframe[1].value["change"].iloc[0] == pytest.approx(0.4)
+    first = app.dataframe[1].value.iloc[0]
+    assert first["change"] == pytest.approx(0.4)
+    assert first["band"].startswith("[") and f"band {first['band']}" in markup(app)
     [line] = [element.value for element in app.code]
     assert " nightly accept" in line and line.endswith("--why ...")
     assert not app.text_input, "who only reads may not accept"
