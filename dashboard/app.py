@@ -58,7 +58,7 @@ STYLE = """
 
 STYLE_ON_DARK = """
 /* The colour of a selection, on which white can be read, is too dark for text on a dark page. */
-.stButtonGroup button[kind=segmented_controlActive] p { color: #7CB7FF; }
+.stButtonGroup button[aria-checked=true] p { color: #7CB7FF; }
 """
 
 

@@ -216,6 +216,16 @@ def test_five_questions_take_two_clicks_at_most(page, address, question):
 
 
 @pytest.mark.system
+def test_the_chosen_button_of_a_row_can_be_read_on_a_dark_page(page, address):
+    page.emulate_media(color_scheme="dark")
+    page.goto(f"{address}/run?sweep=demo")
+    settled(page)
+    chosen = page.locator("button[aria-checked=true] p").first
+    colour = chosen.evaluate("one => getComputedStyle(one).color")
+    page.emulate_media(color_scheme="light")
+    assert colour == "rgb(124, 183, 255)"  # #7CB7FF; the selection's own blue has a contrast of 3.4
+
+
 def test_a_file_can_be_saved_and_waits_for_the_reader(page, address):
     """Making it may take longer than the page needs to look for newer results, and so do people."""
     page.goto(f"{address}/compare?sweeps=wide&panels=mean&{WIDE}")
