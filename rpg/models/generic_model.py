@@ -116,7 +116,8 @@ def scored(
     """
     engine = CacheEngine(model)
     if len(batch.prompts) == len(batch) or engine.recurrent:
-        return _of_logits(batch, *_padded(model, batch), temperature, entropy, states)
+        logits, at = _padded(model, batch)
+        return _of_logits(batch, logits, at, temperature, entropy, states)
     first = engine.prefill(batch.prompts, batch.tokens.shape[1])
     logits = first[batch.prompt_of, None]
     if batch.tokens.shape[1] > 1:

@@ -134,25 +134,34 @@ class LeanEngine:
                 q_norm = (attention.q_norm.weight * scale).expand(self.heads, -1)
                 norms = torch.cat([q_norm, attention.k_norm.weight.expand(self.kv_heads, -1)])
                 turn = cos[:, None] * norms, sin[:, None] * swap_halves(norms)
-            qkv = (attention.q_proj, attention.k_proj, attention.v_proj)
-            gate_up = (mlp.gate_proj, mlp.up_proj)
+            projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+            gates = (mlp.gate_proj, mlp.up_proj)
             norm = layer.input_layernorm.weight
             mlp_norm = layer.post_attention_layernorm.weight
             turn = turn[0].to(norm.dtype), turn[1].to(norm.dtype)
             if self.sizes.small:
-                output = weight_and_bias(attention.o_proj)
-                down = weight_and_bias(mlp.down_proj)
-                parts = [
-                    [_multiplied(concatenated(qkv), norm)],
-                    [_multiplied(concatenated(gate_up), mlp_norm)],
-                ]
-                ends = (_multiplied(output), _multiplied(down))
+                qkv = [_multiplied(concatenated(projections), norm)]
+                gate_up = [_multiplied(concatenated(gates), mlp_norm)]
+                output = _multiplied(weight_and_bias(attention.o_proj))
+                down = _multiplied(weight_and_bias(mlp.down_proj))
                 norm = None
                 mlp_norm = None
             else:
-                parts = [[_linear(part) for part in joint] for joint in (qkv, gate_up)]
-                ends = _linear(attention.o_proj), _linear(mlp.down_proj)
-            self.layers.append(_Layer(norm, parts[0], *turn, ends[0], mlp_norm, parts[1], ends[1]))
+                qkv = [_linear(part) for part in projections]
+                gate_up = [_linear(part) for part in gates]
+                output = _linear(attention.o_proj)
+                down = _linear(mlp.down_proj)
+            decoder_layer = _Layer(
+                norm=norm,
+                qkv=qkv,
+                cos=turn[0],
+                sin=turn[1],
+                output=output,
+                mlp_norm=mlp_norm,
+                gate_up=gate_up,
+                down=down,
+            )
+            self.layers.append(decoder_layer)
         self.embedding: Tensor = self.model.model.embed_tokens.weight
         head = self.model.lm_head.weight
         norm = self.model.model.norm.weight

@@ -77,12 +77,13 @@ def grid(fitted: Mapping[str, ComputeFit], x: str) -> Grid:
     for label, each in fitted.items():
         texts = ["refused", "", "", ""]
         if not each.refusal:
-            far = Bounds(*map(float, each.at(FAR * each.budget)))
+            value, low, high = each.at(FAR * each.budget)
+            asymptote = each.asymptote
             texts = [
-                with_interval(*each.asymptote),
+                with_interval(asymptote.value, asymptote.low, asymptote.high),
                 _range(each.midpoint),
                 _range(each.slope),
-                with_interval(*far),
+                with_interval(float(value), float(low), float(high)),
             ]
         rows.append([label, str(each.seeds), *texts, accuracy(each.held_out)])
     return grid_of(f"Accuracy over {X_TITLES[x]}", "compute", [*header, "Held-out error"], rows)
@@ -104,7 +105,7 @@ def section(data: pandas.DataFrame, shown: Sequence[str], labels: Sequence[str],
 
 def _range(bounds: Bounds) -> str:
     show = written.amount if min(bounds) >= 100 else written.measured
-    return with_interval(*bounds, show)
+    return with_interval(bounds.value, bounds.low, bounds.high, show)
 
 
 def chart(

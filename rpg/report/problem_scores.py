@@ -114,15 +114,15 @@ class ProblemScores:
             return None
         shared = [runs[seed] for runs in variants for seed in seeds]
         more = [
-            place
-            for _, place in sorted(further.items())
-            if all(self.row(benchmark, *place) is not None for benchmark in parts)
+            (run, place)
+            for _, (run, place) in sorted(further.items())
+            if all(self.row(benchmark, run, place) is not None for benchmark in parts)
         ]
         strata = list[np.ndarray]()
         others = list[np.ndarray]()
         clusters = list[Sequence[str] | None]()
         for benchmark in parts:
-            rows = [self.row(benchmark, *place) for place in [*shared, *more]]
+            rows = [self.row(benchmark, run, place) for run, place in [*shared, *more]]
             if any(row is None for row in rows):
                 return None
             values = np.array(rows)
@@ -150,8 +150,8 @@ def seed_accuracies(
     found: dict[str, dict[int, float]] = {}
     for name, runs in variants.items():
         of_variant = found.setdefault(name, {})
-        for seed, place in runs.items():
-            rows = [scores.row(benchmark, *place) for benchmark in parts]
+        for seed, (run, place) in runs.items():
+            rows = [scores.row(benchmark, run, place) for benchmark in parts]
             whole = [row for row in rows if row is not None]
             if len(whole) == len(parts):
                 of_variant[seed] = float(np.mean([np.nanmean(row) for row in whole]))

@@ -62,7 +62,9 @@ def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> list[alt.Layer
         if not spans:
             continue
         base = alt.Chart().transform_filter("isValid(datum.at0) || isValid(datum.at1)")
-        base = base.encode(x=alt.X(**spans[0]), y=alt.Y(**[*spans, height][1]))
+        across = spans[0]
+        up = spans[1] if len(spans) > 1 else height
+        base = base.encode(x=alt.X(**across), y=alt.Y(**up))
         ring = base.transform_filter("datum.best").mark_point(
             size=190, strokeWidth=2, color="#D55E00"
         )

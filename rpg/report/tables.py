@@ -136,13 +136,15 @@ def collapse_table(summary: Summary) -> Grid | None:
         share = with_interval(len(gone) / row.seeds, row.collapsed_low, row.collapsed_high)
         cells = [row.label, " ".join(["seed", ", ".join(gone)]) if gone else "none", share]
         if row.verdict:
-            bounds = row.difference_low, row.difference_high
-            cells += [with_interval(row.difference, *bounds, points), row.verdict]
+            low = row.difference_low
+            high = row.difference_high
+            cells += [with_interval(row.difference, low, high, points), row.verdict]
         else:
             cells += ["baseline" if row.variant == summary.baseline else "", ""]
         if row.without_verdict:
-            bounds = row.without_low, row.without_high
-            cells += [with_interval(row.without_difference, *bounds, points), row.without_verdict]
+            low = row.without_low
+            high = row.without_high
+            cells += [with_interval(row.without_difference, low, high, points), row.without_verdict]
         else:
             cells += ["", ""]
         rows.append(cells)
