@@ -41,8 +41,10 @@ PATHS = {"Overview": "/", "Curves": "compare", "One run": "run"}
 FOLLOWS = ("Overview", "Table", "Why", "One run")
 """Pages whose answer is another one for another sweep."""
 MARK = "answer => document.querySelectorAll(answer).forEach(one => one.dataset.before = '')"
-NEW = """answer => [...document.querySelectorAll(answer)].some(
-  one => !('before' in one.dataset) && !one.closest('[data-stale=true]'))"""
+NEW = f"""([answer, ended, ready]) => [...document.querySelectorAll(answer)].some(
+  one => !('before' in one.dataset) && !one.closest('[data-stale=true]'))
+  || ({IDLE})([ended, ready])"""
+"""Or the page is whole, with an answer that is the same as before."""
 
 
 def main() -> None:
@@ -71,6 +73,8 @@ def measure(page: Page, address: str, sweeps: list[str]) -> None:
     page.wait_for_selector(READY["Overview"])
     print(f"first page of a fresh server: {time.perf_counter() - begin:.1f} s")
     page.evaluate(COUNT)
+    follow(page, "Curves")  # Overview is opened from another page, too
+    page.wait_for_selector(CHART)
     opening: dict[str, list[Seconds]] = {name: [] for name in READY}
     choosing: dict[str, list[Seconds]] = {name: [] for name in FOLLOWS}
     others = itertools.cycle(sweeps[1:] + sweeps[:1])
@@ -103,7 +107,7 @@ def timed(page: Page, name: str, act: Callable[[], None]) -> Seconds:
     ended = page.evaluate("window.ended")
     begin = time.perf_counter()
     act()
-    page.wait_for_function(NEW, arg=ANSWERS[name])
+    page.wait_for_function(NEW, arg=[ANSWERS[name], ended, READY[name]])
     answered = time.perf_counter() - begin
     page.wait_for_function(IDLE, arg=[ended, READY[name]])
     return answered, time.perf_counter() - begin
