@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rpg.report import format as written
-from rpg.report.diagnostics import OFTEN, of_training
+from rpg.report.diagnostics import OFTEN, not_measured, of_training
 from rpg.store import RunFolder, StoreError
 from rpg.store.current import how_it_came
 from rpg.store.damage import notes_of
@@ -118,6 +118,10 @@ class Watch:
         steps = results.evaluations.steps
         evals = sum(len(steps.get(name, [])) for name in manifest.get("benchmarks", []))
         name = titled(manifest["variant"], marked(folder.path)[0])
+        rows = [*first_metrics(folder), *tail]
+        findings = of_training(rows)
+        if "imported" in manifest:
+            findings += not_measured(rows, with_samples=any(steps.values()))
         view = RunView(
             folder.name,
             name,
@@ -131,7 +135,7 @@ class Watch:
             evals,
             due,
             message,
-            tuple(str(finding) for finding in of_training([*first_metrics(folder), *tail])),
+            tuple(str(finding) for finding in findings),
             folder.now() if state in ("running", "evaluating") else None,
         )
         if state in ("done", "pending"):

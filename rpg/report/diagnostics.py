@@ -49,6 +49,22 @@ SURE = 3.0
 """Standard errors of a difference from which on it is no accident."""
 
 
+NEEDS = {
+    "not finite": ("loss", "grad_norm", "reward"),
+    "reward constant": ("reward",),
+    "all truncated": ("truncation_rate",),
+    "no groups left": ("groups_kept",),
+    "KL exploding": ("kl_policy_to_old", "kl_policy_to_ref"),
+    "ratio exploding": ("ratio_max",),
+    "entropy collapsed": ("entropy",),
+    "apart": ("kl_old_to_new", "kl_sampler_to_policy"),
+    "below rounding": ("kl_rounding",),
+}
+"""Rule of a training -> the metrics without which it, or a part of it, says nothing."""
+OF_SAMPLES = ("no answers", "one answer", "unread", "reward apart")
+"""The rules of evaluations."""
+
+
 class Mean(NamedTuple):
     """A mean with its standard error."""
 
@@ -77,6 +93,29 @@ def of_training(rows: Rows) -> list[Finding]:
         findings += [] if now >= SOLVED > before else _starved(last)
         findings += [*_exploding(last), *_entropy_collapsed(rows)]
     return [*findings, *_apart(last), *_below_rounding(last)]
+
+
+def not_measured(rows: Rows, with_samples: bool) -> list[Finding]:
+    """What no rule can say of a log of another trainer: a finding that names each rule with the
+    columns that the log lacks. `with_samples`: whether its evaluations have their samples."""
+    if not rows:
+        return []
+    known = {name for row in rows for name, value in row.items() if value is not None}
+    lacking = {rule: [name for name in names if name not in known] for rule, names in NEEDS.items()}
+    sentences = []
+    for rule, names in lacking.items():
+        if names:
+            columns = "column" if len(names) == 1 else "columns"
+            sentences.append(f"{rule} needs {columns} {' and '.join(names)}")
+    if not with_samples:
+        sentences.append(f"{', '.join(OF_SAMPLES)} need the samples of an evaluation")
+    if not sentences:
+        return []
+    advice = (
+        "names that the log has for these are given with --map, for example --map "
+        "ratio_max=COLUMN, and samples with rpg evaluate --join"
+    )
+    return [Finding("not measured", f"not measured: {'; '.join(sentences)}", advice)]
 
 
 def of_answers(

@@ -340,6 +340,14 @@ def identical_variants(db: Database, sweep: str) -> list[list[str]]:
     return [variants for (variants,) in groups.fetchall()]
 
 
+def runs_with_samples(db: Database, sweep: str) -> set[str]:
+    """The runs of a sweep that have an evaluation with its samples; an imported score has none."""
+    cursor = db.execute(
+        "SELECT DISTINCT run FROM evals WHERE sweep = $1 AND k IS NOT NULL", [sweep]
+    )
+    return {str(run) for (run,) in cursor.fetchall()}
+
+
 def without_answer(db: Database, sweep: str) -> pandas.DataFrame:
     """For each current run's last evaluation of a benchmark: run, benchmark, step, share of samples
     without an answer (missing), share with one that could not be read (unread), the ten most

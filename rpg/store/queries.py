@@ -27,6 +27,7 @@ from rpg.store.measured import reward_and_held_out as reward_and_held_out
 from rpg.store.measured import rules as rules
 from rpg.store.measured import run_evals as run_evals
 from rpg.store.measured import run_metrics as run_metrics
+from rpg.store.measured import runs_with_samples as runs_with_samples
 from rpg.store.measured import score_curves as score_curves
 from rpg.store.measured import scores as scores
 from rpg.store.measured import spending as spending

@@ -8,6 +8,7 @@ import pytest
 from benchmarks.synthetic import Shape, write_sweep
 from flows.monitor import Watch
 from rpg.config.task import RewardVerifier
+from rpg.metrics import METRICS
 from rpg.report import diagnostics
 from rpg.report.diagnostics import Mean
 from rpg.report.summary import summarise
@@ -142,6 +143,50 @@ LOOKALIKES = {
 @pytest.mark.parametrize("changes", LOOKALIKES.values(), ids=LOOKALIKES)
 def test_a_healthy_run_that_looks_ill_at_first_sight_says_nothing(changes):
     assert diagnostics.of_training(steps(**changes)) == []
+
+
+ALL_COLUMNS = {name: 1.0 for names in diagnostics.NEEDS.values() for name in names}
+
+
+def test_every_metric_that_a_rule_needs_is_declared_or_of_every_log():
+    assert set(ALL_COLUMNS) <= set(METRICS)
+
+
+def test_a_log_with_every_column_is_measured():
+    rows = [{"step": step, **ALL_COLUMNS} for step in range(1, 20)]
+    assert diagnostics.not_measured(rows, with_samples=True) == []
+    assert diagnostics.not_measured([], with_samples=False) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "name"), [(r, n) for r, names in diagnostics.NEEDS.items() for n in names]
+)
+def test_a_rule_without_its_column_says_so(rule, name):
+    row = {key: value for key, value in ALL_COLUMNS.items() if key != name}
+    [finding] = diagnostics.not_measured([{"step": 1, **row, name: None}], with_samples=True)
+    assert finding.evidence.startswith("not measured: ")
+    assert f"{rule} needs column {name}" in finding.evidence
+
+
+@pytest.mark.parametrize("name", sorted(HEALTHY.keys() & ALL_COLUMNS.keys()))
+def test_a_rule_says_nothing_without_a_column_that_it_is_said_to_need(name):
+    """The table of needs is that of the rules: what is ill in one column is not seen without it."""
+    ill = {
+        "loss": math.nan,
+        "grad_norm": math.nan,
+        "reward": math.nan,
+        "truncation_rate": 1.0,
+        "groups_kept": 0,
+        "kl_policy_to_old": 2.0,
+        "kl_policy_to_ref": 20.0,
+        "ratio_max": 5e4,
+        "entropy": 0.01,
+    }
+    rules = {rule for rule, names in diagnostics.NEEDS.items() if name in names}
+    found = {finding.rule for finding in diagnostics.of_training(steps(**{name: ill[name]}))}
+    assert found and found <= rules
+    rows = [{key: row[key] for key in row if key != name} for row in steps(**{name: ill[name]})]
+    assert diagnostics.of_training(rows) == []
 
 
 def test_a_collapse_on_the_way_to_half_the_problems_is_one():

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.synthetic import Shape, write_sweep
+from flows.monitor import Watch
 from rpg.cli import load
 from rpg.config.errors import ConfigError
 from rpg.interop.importing import read, take_over
@@ -315,6 +316,44 @@ def test_they_stand_beside_ours_and_nothing_is_owed(layout):
         "which code" in note and name in note for note in summary.notes for name in names
     )
     assert "TRL GRPO" in tables.markdown(summary) and "k = 0" not in tables.markdown(summary)
+
+
+@pytest.mark.parametrize(("kind", "log"), [("trl", TRL), ("verl", VERL_FILE)], ids=["trl", "verl"])
+def test_health_says_what_a_log_cannot_tell(tmp_path, kind, log):
+    """In the report and while it is watched; of the rules that the log can tell it is silent."""
+    layout = Layout.at(tmp_path)
+    take_over(layout, read(kind, log), kind=kind, source=log, sweep="s", variant="v", seed=0)
+    [view] = Watch(current_runs(layout, "s")).views()
+    build(layout)
+    with connect(layout) as db:
+        health = summarise(db, "s").health
+    for said in (view.health[-1], health[-1]):
+        assert (
+            "not measured: no groups left needs column groups_kept; KL exploding needs column "
+            "kl_policy_to_old; ratio exploding needs column ratio_max"
+        ) in said
+        assert "no answers, one answer, unread, reward apart need the samples" in said
+        for rule in ("all truncated", "entropy collapsed", "not finite", "reward constant"):
+            assert f"{rule} needs" not in said
+
+
+def test_health_of_an_imported_run_is_judged_by_the_same_rules(tmp_path):
+    """A log of verl in which every response is cut off."""
+    lines = [json.loads(line) for line in VERL_FILE.read_text().splitlines()]
+    for line in lines:
+        if "response_length/clip_ratio" in line["data"]:
+            line["data"]["response_length/clip_ratio"] = 1.0
+    steps = [line for line in lines if line["step"] > 0]
+    longer = [
+        json.dumps({**steps[n % len(steps)], "step": n + 1}) for n in range(max(len(steps), 12))
+    ]
+    log = written(tmp_path, "ill.jsonl", "\n".join(longer) + "\n")
+    layout = Layout.at(tmp_path / "data")
+    take_over(layout, read("verl", log), kind="verl", source=log, sweep="s", variant="v", seed=0)
+    build(layout)
+    with connect(layout) as db:
+        health = summarise(db, "s").health
+    assert "v (1 of 1 runs): every response of the last 8 steps was cut off" in health[0]
 
 
 def test_variant_seed_and_axes_are_those_of_the_options(tmp_path):
