@@ -389,6 +389,7 @@ def test_sums_with_a_fixed_divisor_and_means_over_responses_pass():
     rpg.testing.assert_gradient(of_responses, of=OF, per_token=False)
 
 
+@pytest.mark.system
 def test_a_loss_with_random_numbers_is_judged_within_its_error():
     torch.manual_seed(0)
     rpg.testing.assert_gradient(half_of_the_tokens, of=OF, drifts=(0.4,), seeds=(0,))

@@ -190,5 +190,6 @@ def test_a_training_with_samples_ends_where_it_is_said(name, best):
     assert (tail - best_tokens(other)).abs().max() > 0.08, "the other KL's end is far from it"
 
 
+@pytest.mark.system
 def test_the_page_shows_what_the_audit_finds():
     assert as_markdown(ends()).strip() in PAGE.read_text("utf-8")

@@ -97,6 +97,7 @@ def test_a_corrupt_run_is_one_line_and_the_page_works(layout, homes, monkeypatch
     assert "\n" not in line
 
 
+@pytest.mark.system
 def test_a_page_is_whole_again_whatever_part_of_the_database_is_damaged(demo):
     """Also those that only the page reads, when it is too late for another file to be opened."""
     whole, built = texts(show("problems")), {current(demo)}

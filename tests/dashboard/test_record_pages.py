@@ -163,6 +163,7 @@ def test_a_red_night_begins_with_what_moved_most_and_how_to_accept_it(demo, monk
     assert "a larger step" in markup(show("nightly"))
 
 
+@pytest.mark.system
 def test_a_study_is_shown_from_search_to_fits(layout):
     shape = Shape(steps=20, eval_every=2, problems=5, samples=2)
     build(synthetic_study.write(layout.home, question=HOSTILE, trials=6, seeds=3, shape=shape))

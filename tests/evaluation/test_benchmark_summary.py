@@ -91,7 +91,7 @@ def truths():
     }
 
 
-@pytest.mark.component
+@pytest.mark.system
 def test_intervals_cover_the_truth_at_their_rate():
     """Of 500 draws, 95 % intervals hold the truth in 95 % of cases, up to what their number lets
     one see."""

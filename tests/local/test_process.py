@@ -89,6 +89,7 @@ def run(command, folder, *options, **kwargs):
 LONG = {"training": {"steps": 5000}, "evaluation": {"every": 5000}}
 
 
+@pytest.mark.system
 def test_a_run_is_trained_and_evaluated(home):
     """The whole life of a run, and its step 0 shared with a run of the same seed."""
     first = make_run(home, "life-a", make_spec())
@@ -148,6 +149,7 @@ def test_a_run_is_trained_and_evaluated(home):
     assert read_eval(first, "chain-two", 3).equals(samples)
 
 
+@pytest.mark.system
 def test_kill_at_random_moments_and_go_on(home):
     """The same bits; the policies of four rollouts before have to come back too."""
     spec = make_spec(training={"steps": 24}, evaluation={"every": 9}, rollout={"staleness": 4})
@@ -282,6 +284,7 @@ def test_a_file_that_cannot_grow_fails_clearly_and_harms_nothing_older(home, lim
     assert numbers(folder) == numbers(whole)
 
 
+@pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory limit is Linux's RLIMIT_DATA")
 def test_a_training_that_gets_no_memory_says_what_to_do_and_goes_on_so_to_the_same_bits(home):
     """RLIMIT_DATA stands in for a machine that refuses memory; one that kills is in

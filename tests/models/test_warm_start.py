@@ -38,6 +38,7 @@ def test_a_tokenizer_of_characters_loses_nothing(tmp_path):
         encode_prompts(tokenizer, ["a", "a Bc"], 3)
 
 
+@pytest.mark.system
 def test_stage_one_learns_and_stage_two_mostly_hides_it(tmp_path):
     """One operation only, so that it takes seconds; the default task is measured in
     docs/trainer.md."""

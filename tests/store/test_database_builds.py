@@ -141,6 +141,7 @@ print("read")
 """
 
 
+@pytest.mark.system
 def test_builders_writers_and_readers_at_once(layout):
     build(layout)
     processes = [python(code, layout.home) for code in (WRITER, BUILDER, BUILDER, READER, READER)]

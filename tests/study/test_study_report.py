@@ -265,6 +265,7 @@ def test_the_report_is_complete_and_its_texts_are_text(layout, found):
     assert len(pandas.read_csv(paths["trials.csv"])) == 36
 
 
+@pytest.mark.system
 def test_one_search_for_several_seeds_is_said_wherever_a_verdict_is(tmp_path):
     layout = synthetic_study.write(tmp_path, shape=SHAPE, trials=2, searches=1, seeds=3)
     build(layout)

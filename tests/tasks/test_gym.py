@@ -165,7 +165,7 @@ def test_a_mistake_names_the_field_and_what_is_accepted(dataset, words):
         gym_problems.generated(GymTask.model_validate({**MIXED, "datasets": [dataset]}))
 
 
-@pytest.mark.component
+@pytest.mark.system
 def test_the_second_level_of_every_curriculum_makes_problems():
     """Of those that take less than a second. The package itself refuses level 1 of modulo_grid."""
     slow = {"knight_swap", "sokoban", "rush_hour", "futoshiki", "arc_agi", "rearc", "modulo_grid"}

@@ -58,6 +58,7 @@ def rows(values, batch):
     return torch.cat([row[:n] for row, n in zip(values, batch.lengths.tolist(), strict=True)])
 
 
+@pytest.mark.system
 def test_what_is_trained_samples_is_exported_merged_and_comes_back(model, sampled, tmp_path):
     from transformers import AutoModelForCausalLM
 
@@ -102,6 +103,7 @@ def test_what_is_trained_samples_is_exported_merged_and_comes_back(model, sample
     assert log_probs(worker, batch).equal(now)
 
 
+@pytest.mark.system
 def test_a_reference_that_is_renewed_is_the_adapters_of_then(model, sampled, tmp_path):
     batch, old, advantages = sampled
     worker = worker_with(model, tmp_path, targets=["q_proj", "down_proj"])

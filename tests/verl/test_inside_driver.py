@@ -45,7 +45,7 @@ def test_importing_it_loads_no_verl():
     assert fresh(code + "print({'verl', 'torch', 'ray'} & {*sys.modules})").strip() == "set()"
 
 
-@pytest.mark.component
+@pytest.mark.system
 def test_on_a_cluster_it_needs_no_other_extra_and_leaves_verl_as_it_is():
     """Every module of the back end without the packages of flows and dashboard, and with no CPU
     asked for."""

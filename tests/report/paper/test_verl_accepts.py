@@ -42,6 +42,7 @@ def check(spec, *more):
     return reference, [omega_conf_to_dataclass(parts[name]) for name in ("actor", "rollout")]
 
 
+@pytest.mark.system
 @needs_verl
 def test_verl_accepts_the_papers_runs():
     runs = kinds()
