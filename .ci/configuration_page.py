@@ -15,7 +15,7 @@ from pydantic_core import PydanticUndefined
 
 from rpg.catalogue import Algorithm, Clip, Overlong, algorithm
 from rpg.catalogue.schema import models_in
-from rpg.config.identity import kind_of
+from rpg.config.identity import purpose_of
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import BY_CONTENT, TRAINS
 from rpg.config.sweep_file import SweepSpec
@@ -76,7 +76,7 @@ def _rows(model: type[BaseModel]) -> Iterator[tuple[str, str, str]]:
             shown = "see below"
         else:
             shown = f"`{_yaml(default)}`".replace("\n", "\\n")  # a row of the table is a line
-        yield name, shown, f"{_choices(field.annotation)}{texts.get(name, '')}{_kind(field)}"
+        yield name, shown, f"{_choices(field.annotation)}{texts.get(name, '')}{_purpose(field)}"
 
 
 def _texts(model: type[BaseModel]) -> dict[str, str]:
@@ -92,10 +92,10 @@ def _texts(model: type[BaseModel]) -> dict[str, str]:
     return texts
 
 
-def _kind(field: FieldInfo) -> str:
+def _purpose(field: FieldInfo) -> str:
     """What the field is for, unless it affects training."""
-    kind = kind_of(field, TRAINS)
-    return "" if kind is TRAINS or kind is BY_CONTENT else f" *{kind.name.capitalize()}.*"
+    purpose = purpose_of(field, TRAINS)
+    return "" if purpose in (TRAINS, BY_CONTENT) else f" *{purpose.name.capitalize()}.*"
 
 
 def _choices(annotation: object) -> str:
