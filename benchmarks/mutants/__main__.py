@@ -58,7 +58,10 @@ ROOMS: dict[str, tuple[list[str], list[str]]] = {
     "identity": (["rpg/config/identity.py"], ["tests/config/test_identity.py"]),
     "summary": (
         [f"rpg/report/{name}.py" for name in ("summary", "selection", "comparison")],
-        [f"tests/report/test_{name}.py" for name in ("summary", "report", "diagnostics")],
+        [
+            f"tests/report/test_{name}.py"
+            for name in ("summary", "notes", "looks", "spending", "report", "diagnostics")
+        ],
     ),
     "sampler": (
         [
