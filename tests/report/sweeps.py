@@ -67,10 +67,10 @@ def rewritten(run, change):
     finished_again(run)
 
 
-def answered(run, step, right):
+def answered(run, step, right, benchmarks=("easy", "hard")):
     """Answer a run's stored evaluations anew: right(problem, sample) says which samples are
     right."""
-    for benchmark in ("easy", "hard"):
+    for benchmark in benchmarks:
         rows = read_eval(run, benchmark, step).to_pylist()
         problems = sorted({row["problem_id"] for row in rows})
         for row in rows:

@@ -8,7 +8,7 @@ import pytest
 from rpg import stats
 from rpg.report import earlier_looks, problem_scores
 from rpg.report.summary import terms_of
-from tests.report.sweeps import answered, demo, shown, summary
+from tests.report.sweeps import answered, demo, row, shown, summary
 
 
 @pytest.fixture
@@ -34,6 +34,17 @@ def test_a_report_of_the_same_runs_is_the_same_look_and_more_seeds_are_the_next(
     assert shown(layout).count("This is look 2") == 1
     levels = {look["number"]: look["level"] for look in layout.read_looks("demo")}
     assert levels == pytest.approx({1: 0.05, 2: 0.01 * (1 - 6 / 8)})
+
+
+def test_a_look_counts_also_where_one_benchmark_has_no_verdict(layout):
+    for run in layout.run_folders("demo"):
+        good = run.name.startswith("rpg")
+        answered(run, 8, lambda problem, sample: problem % 2, benchmarks=["easy"])
+        answered(run, 8, lambda problem, sample, good=good: problem % 2 or good, ["hard"])
+    found = summary(layout)
+    words = [row(found, "rpg-urkl", name)["verdict"] for name in ("easy", "hard")]
+    assert words == ["too few problems move", "better"]
+    assert found.look is not None
 
 
 def test_runs_that_took_the_place_of_others_are_judged_by_themselves(tmp_path):

@@ -118,6 +118,18 @@ def test_who_has_no_checkpoint_is_named_and_no_step_is_made_up(layout):
     assert "the baseline dapo has no runs yet: nothing is compared with it" in summary(layout).notes
 
 
+def test_a_run_that_was_stopped_is_named_with_its_step(layout):
+    run = layout.run("demo", "rpg-urkl-seed0")
+    shutil.rmtree(run.path / "evals")
+    run.done_path.unlink()
+    [metrics] = run.path.glob("metrics-*.jsonl")
+    lines = metrics.read_text().splitlines(keepends=True)
+    metrics.write_text(lines[0])
+    assert "rpg-urkl-seed0 is interrupted at step 1 of 8" in summary(layout).notes
+    metrics.write_text("")
+    assert "rpg-urkl-seed0 is interrupted" in summary(layout).notes
+
+
 def test_a_table_whose_seeds_share_one_initial_model_says_so(tmp_path):
     layout = demo(tmp_path, seeds=(0, 1))
 

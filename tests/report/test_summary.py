@@ -19,6 +19,7 @@ from rpg.report import (
     theme,
     verdicts,
 )
+from rpg.report import format as written
 from rpg.report.comparison import Terms
 from rpg.report.summary import summarise
 from rpg.store import StoreError
@@ -250,6 +251,22 @@ def test_one_who_was_evaluated_on_less_has_no_mean_and_an_imported_sweep_what_it
     assert set(table["benchmark"]) == {"easy", "hard", "mean"} and set(table["step"]) == {8}
 
 
+def test_the_best_is_bold_also_where_the_baseline_has_no_mean(tmp_path):
+    layout = demo(tmp_path, ("grpo", "dapo", "rpg-urkl"))
+    for run in layout.run_folders("demo"):
+        good = run.name.startswith("rpg")
+        answered(run, 8, lambda problem, sample, good=good: problem % 2 or good)
+        if run.name.startswith("grpo"):
+            for step in (0, 4, 8):
+                run.eval_path("hard", step).unlink()
+    found = summary(layout)
+    assert any(
+        "no checkpoint evaluated on all benchmarks yet: GRPO" in note for note in found.notes
+    )
+    assert row(found, "rpg-urkl", "mean")["leads"]
+    assert not row(found, "dapo", "mean")["leads"]
+
+
 def test_a_collapsed_seed_is_named_and_compared_with_and_without(tmp_path):
     layout = demo(tmp_path, ("grpo", "dapo", "rpg-urkl"))
     for seed, run in enumerate(layout.run_folders("demo")):
@@ -257,6 +274,9 @@ def test_a_collapsed_seed_is_named_and_compared_with_and_without(tmp_path):
             run, 8, lambda problem, sample, out=seed: (problem + sample) % 2 and problem != out
         )
     answered(layout.run("demo", "dapo-seed1"), 8, right=lambda problem, sample: False)
+    for seed in (0, 2):
+        run = layout.run("demo", f"dapo-seed{seed}")
+        answered(run, 8, right=lambda problem, sample: sample % 4, benchmarks=["hard"])
     found = summary(layout)
     one = row(found, "dapo", "mean")
     assert (one["collapsed"], "1: 0.000" in one["seed_accuracies"]) == ("1", True)
@@ -266,6 +286,12 @@ def test_a_collapsed_seed_is_named_and_compared_with_and_without(tmp_path):
     # The baseline's seed without a pair counts, too, though less.
     assert one["without_difference"] == pytest.approx(np.mean(kept) - np.mean(base), abs=0.05)
     assert one["difference"] < one["without_difference"]
+    parts = [row(found, "dapo", name)["without_difference"] for name in ("easy", "hard")]
+    each = [of_dapo - of_grpo for of_dapo, of_grpo in zip(kept, base, strict=True)]
+    assert parts == pytest.approx(each, abs=0.05)
+    assert abs(parts[1] - parts[0]) > 0.2
+    [said] = [note for note in found.notes if note.startswith("DAPO without collapsed seeds")]
+    assert f": {written.points(one['without_difference'])} points [" in said
     other = row(found, "rpg-urkl", "mean")
     assert (other["collapsed"], other["collapsed_low"]) == ("", 0.0)
     assert other["without_difference"] == pytest.approx(other["difference"])
