@@ -46,6 +46,7 @@ from benchmarks.mutants.__main__ import ROOMS, TOO_LATE, choose, enter, forked, 
 from flows.other_code import NoNight, Record
 from rpg.store import RunFolder
 from rpg.store.run_writer import write_failed
+from rpg.system.processes import die_with_parent
 
 ROOT = Path(__file__).resolve().parents[1]
 MUTANTS = Path(__file__).with_name("standing_mutants.yaml")
@@ -213,6 +214,7 @@ def night_in(source: Path, home: Path, sets: Path, again: bool = False) -> list[
     answer = Path(tempfile.mkstemp(dir=home.parent)[1])
 
     def body() -> int:
+        die_with_parent()
         enter(source)
         try:
             from benchmarks.nights import nights_here
@@ -381,7 +383,8 @@ def main() -> int:
     standing = [
         f for f in faults() if options.only is None or f["name"].startswith(tuple(options.only))
     ]
-    with tempfile.TemporaryDirectory(prefix="rpg-nights-") as temporary:
+    # The night of another commit may end a moment after the one that has started it.
+    with tempfile.TemporaryDirectory(prefix="rpg-nights-", ignore_cleanup_errors=True) as temporary:
         checkout = Checkout(Path(temporary))
         began = time.monotonic()
         [first] = checkout.night()
