@@ -7,6 +7,7 @@ import ast
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -85,13 +86,14 @@ class Mutant:
         return b"".join([*lines[: self.line - 1], mutated, *lines[self.end_line :]]).decode()
 
 
-def mutants(file: str, source: str) -> list[Mutant]:
+@cache
+def mutants(file: str, source: str) -> tuple[Mutant, ...]:
     """Every mutant of a file, in the order of its lines; what would be the same text or not compile
-    is left out."""
+    is left out. Each is parsed, which takes a minute for all rooms: a file is done once."""
     visitor = _Visitor(file, source)
     visitor.visit(ast.parse(source))
-    return sorted(
-        visitor.mutants, key=lambda mutant: (mutant.line, mutant.column, mutant.replacement)
+    return tuple(
+        sorted(visitor.mutants, key=lambda mutant: (mutant.line, mutant.column, mutant.replacement))
     )
 
 
