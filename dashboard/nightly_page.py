@@ -81,9 +81,10 @@ def _offer_acceptance(view: View, named: str, folder: Path, night: Night) -> Non
         return
     folders = [named] if named else []
     st.text("If this change is intended:")
-    st.code(
-        command("nightly", "accept", *folders, "--why", "...", layout=view.layout), language=None
-    )
+    accepting = command("nightly", "accept", *folders, "--why", "...", layout=view.layout)
+    # Without wrapping it scrolls on a phone, and Streamlit's block cannot be reached by keyboard
+    # (github.com/react-syntax-highlighter/react-syntax-highlighter/issues/528).
+    st.code(accepting, language=None, wrap_lines=True)
     if "RPG_LOGOUT" not in os.environ:  # whoever reaches loopback may read, and no more
         return
     with st.form("accept", border=False):
