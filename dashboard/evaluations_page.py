@@ -42,7 +42,8 @@ def page(view: View) -> None:
     }
     names = {"rules": "graded by", "draws": "samples/"}
     tokens = {"tokens": st.column_config.NumberColumn(format="%.1f")}
-    called = [f"{row.model} · {row.benchmark} · {row.rules}" for row in table.itertuples()]
+    parts = table[["model", "benchmark", "rules"]].itertuples(index=False)
+    called = [" · ".join(part for part in each if isinstance(part, str)) for each in parts]
     place = choose_row(
         table.drop(columns=PLACE).dropna(axis=1, how="all"),
         called,

@@ -34,6 +34,7 @@ PALETTE = {
 }
 """Name of an algorithm -> the place of its colour. A divergence of the paper keeps its hue, its
 REINFORCE-style loss the hue beside it; what is often compared is apart."""
+_PLACES = {name.casefold(): place for name, place in PALETTE.items()}
 DASHES = ([1, 0], [6, 3], [2, 2], [9, 3, 2, 3], [12, 4], [3, 5])
 LIGHTER = (0.0, 0.4, 0.65)  # share of white, once the dashes are used up
 THEME: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
@@ -84,9 +85,9 @@ def line_styles(labels: Sequence[str]) -> dict[str, tuple[str, list[int]]]:
 
 
 def colour_of(name: str) -> str:
-    """The colour of an algorithm by its display name: that of the palette, or of any other name one
-    that depends on nothing but the name."""
-    place = PALETTE.get(name, crc32(name.encode()) % len(COLOURS))
+    """The colour of an algorithm by its display name, in whatever case a study writes it: that of
+    the palette, or of any other name one that depends on nothing but the name."""
+    place = _PLACES.get(name.casefold(), crc32(name.encode()) % len(COLOURS))
     return COLOURS[place]
 
 

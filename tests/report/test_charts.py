@@ -42,6 +42,7 @@ def test_the_variants_of_the_quickstart_have_a_colour_each():
     ]
     ids = [entry if isinstance(entry, str) else entry["name"] for entry in algorithms]
     names = [rpg.algorithm(name).display_name for name in ids]
+    assert [theme.colour_of(name.lower()) for name in names] == [*map(theme.colour_of, names)]
     assert len({theme.colour_of(name) for name in names}) == len(names) == 7
 
 
