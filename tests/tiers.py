@@ -30,7 +30,7 @@ COMPONENT_SECONDS = 10.0
 """Processor seconds, with those of processes that it has waited for, of a component test."""
 WORK_SECONDS = 0.016
 PROCESSOR_SECONDS = "processor_seconds"
-"""A property of the report of a test that is no unit test."""
+"""A property of the report of a component test."""
 ROOT = Path(__file__).parents[1]
 LISTED = yaml.safe_load(Path(__file__).with_name("tiers.yaml").read_text("utf-8"))
 _FILES = {name: tier for tier, named in LISTED.items() for name in named["files"].split()}
@@ -200,6 +200,8 @@ def pytest_runtest_call(item):
     if _is_unit(item):
         with _watched("a unit test", SECONDS):
             return (yield)
+    if item.get_closest_marker("component") is None:
+        return (yield)
     begin = _processor_seconds()
     try:
         return (yield)
@@ -232,7 +234,7 @@ def _say_what_took_long(terminalreporter):
     long = []
     for report in terminalreporter.stats.get("passed", []):
         taken = dict(report.user_properties).get(PROCESSOR_SECONDS, 0.0)
-        if report.when == "call" and "component" in report.keywords and taken > COMPONENT_SECONDS:
+        if report.when == "call" and taken > COMPONENT_SECONDS:
             long.append((taken, report.nodeid))
     for taken, name in sorted(long, reverse=True):
         terminalreporter.line(f"a component test took {taken:.0f} processor seconds: {name}")
