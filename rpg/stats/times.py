@@ -78,4 +78,5 @@ def _logrank(times: np.ndarray, has_reached: np.ndarray, groups: np.ndarray) -> 
     excess = (groups @ reaches.T.astype(float) - reached * share).sum(axis=1)
     spread = reached * (total - reached) / np.maximum(total - 1, 1)
     variance = (share * (1 - share) * spread).sum(axis=1)
-    return np.where(variance > 0, excess / np.sqrt(np.where(variance > 0, variance, 1)), 0.0)
+    deviation = np.sqrt(variance)
+    return np.divide(excess, deviation, out=np.zeros_like(excess), where=deviation > 0)

@@ -15,16 +15,30 @@ from rpg.report import charts, curves, resolution, theme
 from tests.places import ROOT
 
 
+def distinct(looks):
+    """The looks that differ in colour or dash."""
+    return {(colour, tuple(dash)) for colour, dash in looks.values()}
+
+
 def test_a_family_shares_its_colour_and_no_two_variants_look_the_same():
-    labels = [f"{name}, clip {i}" for name in ("GRPO", "RPG-URKL", "DAPO") for i in range(18)]
+    families = ("GRPO", "RPG-URKL", "DAPO")
+    labels = [f"{name}, clip {i}" for name in families for i in range(18)]
     looks = theme.line_styles(labels)
-    assert len({(colour, tuple(dash)) for colour, dash in looks.values()}) == len(labels)
-    full = {label: colour for label, (colour, _) in looks.items() if colour in theme.COLOURS}
-    of_families = {theme.family(label): colour for label, colour in full.items()}
-    assert of_families == {name: theme.colour_of(name) for name in ("GRPO", "RPG-URKL", "DAPO")}
-    assert theme.family("night · RPG-UFKL, clip low 0.1, steps 3") == "RPG-UFKL"
+    assert len(distinct(looks)) == len(labels)
+
+    # Lighter ones aside, all labels of a family have its colour.
+    colour_of_family = {}
+    for label, (colour, _) in looks.items():
+        if colour in theme.COLOURS:
+            colour_of_family[theme.family(label)] = colour
+    assert colour_of_family == {name: theme.colour_of(name) for name in families}
+
     many = [f"algorithm {i}" for i in range(40)]
-    assert len({(colour, tuple(dash)) for colour, dash in theme.line_styles(many).values()}) == 40
+    assert len(distinct(theme.line_styles(many))) == 40
+
+
+def test_the_family_of_a_label_is_its_algorithm():
+    assert theme.family("night · RPG-UFKL, clip low 0.1, steps 3") == "RPG-UFKL"
 
 
 def test_an_algorithm_has_its_colour_whatever_stands_beside_it():
