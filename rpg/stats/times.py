@@ -79,4 +79,6 @@ def _logrank(times: np.ndarray, has_reached: np.ndarray, groups: np.ndarray) -> 
     spread = reached * (total - reached) / np.maximum(total - 1, 1)
     variance = (share * (1 - share) * spread).sum(axis=1)
     deviation = np.sqrt(variance)
-    return np.divide(excess, deviation, out=np.zeros_like(excess), where=deviation > 0)
+    statistic: np.ndarray = np.zeros_like(excess)
+    np.divide(excess, deviation, out=statistic, where=deviation > 0)
+    return statistic
