@@ -57,7 +57,10 @@ ROOMS: dict[str, tuple[list[str], list[str]]] = {
     "current runs": (["rpg/store/current.py"], ["tests/store/test_current.py"]),
     "identity": (["rpg/config/identity.py"], ["tests/config/test_identity.py"]),
     "summary": (
-        [f"rpg/report/{name}.py" for name in ("summary", "selection", "comparison")],
+        [
+            f"rpg/report/{name}.py"
+            for name in ("summary", "selection", "comparison", "measured_rows", "collapsed_seeds")
+        ],
         [
             f"tests/report/test_{name}.py"
             for name in ("summary", "notes", "looks", "spending", "report", "diagnostics")

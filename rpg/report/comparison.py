@@ -1,81 +1,22 @@
-"""The rows of a sweep's table: accuracies of the chosen checkpoints, and tests of their differences
-from the baseline."""
+"""A sweep's table: what its chosen checkpoints reached, and tests of their differences from the
+baseline."""
 
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import pandas
 
 from rpg import stats
-from rpg.report import earlier_looks, problem_scores, verdicts
-from rpg.report import format as written
+from rpg.report import collapsed_seeds, earlier_looks, measured_rows, problem_scores, verdicts
 from rpg.report.problem_scores import Pairs, ProblemScores
 from rpg.report.selection import MEAN, Selection
 from rpg.report.verdicts import Difference
 from rpg.store import queries
 from rpg.store.queries import Database
 
-
-class Shares(NamedTuple):
-    """What an evaluation found; all but the accuracy are NaN without samples."""
-
-    accuracy: float
-    pass_at_k: float
-    maj_at_k: float
-    unread: float
-
-
-SHARES = Shares._fields
-Curves = dict[str, dict[int, Shares]]
-"""Run -> step -> what was found there."""
-SPENT = ("responses", "tokens", "updates", "seconds")
-"""Columns of the table: what a variant had spent when it was last measured, mean over seeds."""
-
-COLUMNS = (
-    "variant",
-    "label",
-    "benchmark",
-    "seeds",
-    "problems",
-    "k",
-    "step",  # the checkpoint that `last` is of
-    "steps",  # the training steps there shall be
-    "first_step",
-    "first",
-    "last",
-    "low",  # 95 % interval of `last`, over seeds and problems
-    "high",
-    "best",  # mean over seeds of each run's best checkpoint: optimistic
-    "pass_at_k",
-    "maj_at_k",
-    "unread",  # share of the answers at `step` that could not be read, and count as wrong
-    "difference",  # from the baseline at the last step that both have, paired by seed and problem
-    "difference_low",  # its 95 % interval, which holds for all differences of its family together
-    "difference_high",  # and is narrowed by those of earlier looks
-    "p",
-    "p_corrected",  # for all differences of its family together, and by what this look may spend
-    "verdict",  # for other problems like them, by the interval
-    "p_mixed",  # as p_corrected, of a plain crossed mixed model
-    "these_low",  # as difference_low, for the problems at hand (seeds alone vary)
-    "these_high",
-    "these_verdict",
-    "seed_accuracies",  # of every seed, as text: `0: 0.412, 1: 0.398`
-    "collapsed",  # the seeds that collapsed (rpg.stats.collapsed), as text
-    "collapsed_low",  # 95 % interval of the share of seeds that collapse
-    "collapsed_high",
-    "without_difference",  # as `difference` and its bounds, without the collapsed seeds
-    "without_low",
-    "without_high",
-    "without_verdict",
-    "caution",  # what limits every verdict, as in the report's headline
-    "leads",  # the highest `last` of its benchmark, and better than every other by the same test
-    *SPENT,
-)
 TESTED = [
     "difference",
     "difference_low",
@@ -137,15 +78,6 @@ class _Planned:
 
 
 @dataclass(frozen=True)
-class _Without:
-    """What a comparison without collapsed seeds needs."""
-
-    pairs: Pairs
-    collapses: Sequence[stats.Collapse]
-    level: float
-
-
-@dataclass(frozen=True)
 class _Tested:
     results: Mapping[tuple[str, str], Difference]
     look: stats.Look | None = None
@@ -160,7 +92,7 @@ def judge(db: Database, selection: Selection, terms: Terms) -> Comparison:
     evaluated = {(run, step) for step, runs in selection.chosen.values() for run in runs.values()}
     problems = ProblemScores(db, selection.sweep, evaluated | problem_scores.checkpoints(pairs))
 
-    table = _measured(selection, problems)
+    table = measured_rows.measure(selection, problems)
     parts = {name: selection.parts[name] for name in dict.fromkeys(table["benchmark"])}
     planned = _design(problems, pairs, selection.headline_benchmarks)
     tested = _test(selection, problems, pairs, parts, terms.looks)
@@ -175,16 +107,17 @@ def judge(db: Database, selection: Selection, terms: Terms) -> Comparison:
         table[TESTED] = pandas.DataFrame(differences, table.index, TESTED)
     level = look.level if look else stats.ERROR
     table["leads"] = _leads(table, selection, problems, parts, level)
-    collapses = _collapses(selection, problems)
-    _add_collapses(table, selection, problems, collapses)
-    _add_without(table, selection, problems, parts, _Without(pairs, collapses, level))
+    collapses = collapsed_seeds.found(selection, problems)
+    collapsed_seeds.add(table, selection, problems, collapses)
+    without = collapsed_seeds.Without(pairs, collapses, level)
+    collapsed_seeds.add_without(table, selection, problems, parts, without)
 
     advice = stats.sentence(planned.design, planned.spreads, terms.matters) if planned else ""
     notes = [
         *_compared_late(selection, pairs),
         *queries.differences(db, selection.sweep),
         *_not_compared(selection, table),
-        *_collapse_notes(table, selection, collapses),
+        *collapsed_seeds.notes(table, selection, collapses),
         advice,
         planned.few_problems if planned else "",
     ]
@@ -196,109 +129,6 @@ def judge(db: Database, selection: Selection, terms: Terms) -> Comparison:
         notes=[note for note in notes if note],
         collapses=collapses,
     )
-
-
-def _measured(selection: Selection, problems: ProblemScores) -> pandas.DataFrame:
-    """One row per variant and benchmark, and the mean; differences and spending are still empty."""
-    steps = selection.runs.groupby("variant")["steps"].max()
-    # The mean's curve is averaged here, not taken from the database: benchmarks may have been
-    # picked.
-    curves = {name: mean_curves(selection.scores, parts) for name, parts in selection.parts.items()}
-    rows = []
-    for variant, (step, runs) in selection.chosen.items():
-        for benchmark, parts in selection.parts.items():
-            row = _row(_until(curves[benchmark], runs, step), runs, step, parts, problems)
-            if row:
-                rows.append(
-                    {
-                        "variant": variant,
-                        "benchmark": benchmark,
-                        "steps": int(steps[variant]),
-                        **row,
-                    }
-                )
-    table = pandas.DataFrame(rows, columns=list(COLUMNS))
-    table["label"] = table["variant"].map(selection.labels)
-    return table
-
-
-def mean_curves(scores: pandas.DataFrame, parts: Sequence[str]) -> Curves:
-    """Run -> step -> the shares, as means over these benchmarks, where a run has all of them."""
-    each = scores[scores["benchmark"].isin(parts)].groupby(["run", "step"])
-    means = each[list(SHARES)].mean()
-    means = means[each.size() == len(parts)]
-    curves: Curves = {}
-    for (run, step), *shares in means.itertuples(name=None):
-        curves.setdefault(run, {})[int(step)] = Shares(*shares)
-    return curves
-
-
-def _until(curves: Curves, runs: Mapping[int, str], step: int) -> Curves:
-    """The curves of these runs until a step, in the order of the runs' names."""
-    return {
-        run: {at: shares for at, shares in curves[run].items() if at <= step}
-        for run in sorted(runs.values())
-        if run in curves
-    }
-
-
-def _row(
-    curves: Curves,
-    runs: Mapping[int, str],
-    step: int,
-    parts: Sequence[str],
-    problems: ProblemScores,
-) -> dict[str, Any] | None:
-    """First, last and best of a variant's runs; None if only some of the benchmarks have
-    samples."""
-    last = {run: curve[step] for run, curve in curves.items() if step in curve}
-    per_benchmark = [problems.array(name, problem_scores.at_step(runs, step)) for name in parts]
-    arrays = [array for array in per_benchmark if array is not None]
-    if not last or 0 < len(arrays) < len(parts):
-        return None
-    evaluated = Counter(at for curve in curves.values() for at in curve)
-    first_step = min(at for at, count in evaluated.items() if count >= len(last))
-    first = [curve[first_step].accuracy for curve in curves.values() if first_step in curve]
-    best = [max(shares.accuracy for shares in curve.values()) for curve in curves.values() if curve]
-    with_samples = parts if arrays else []
-    samples = [problems.fewest_samples[run, step, name] for name in with_samples for run in last]
-    return {
-        "step": step,
-        "first_step": first_step,  # the first with all of the runs
-        "first": _mean(first),
-        "best": _mean(best),
-        "seeds": len(last),
-        "k": min(samples, default=0),
-        "pass_at_k": _mean([shares.pass_at_k for shares in last.values()]),
-        "maj_at_k": _mean([shares.maj_at_k for shares in last.values()]),
-        "unread": _mean([shares.unread for shares in last.values()]),
-        **_last(arrays, [shares.accuracy for shares in last.values()]),
-    }
-
-
-def _mean(values: Sequence[float]) -> float:
-    """The mean of the values that are known; NaN without any."""
-    known = [value for value in values if not math.isnan(value)]
-    return float(np.mean(known)) if known else math.nan
-
-
-def _last(arrays: Sequence[np.ndarray], accuracies: Sequence[float]) -> dict[str, Any]:
-    """The last accuracy with its interval; without samples that is Student's over seeds, and needs
-    three of them."""
-    if arrays:
-        score = stats.accuracy(arrays)
-        return {
-            "last": score.mean,
-            "low": score.low,
-            "high": score.high,
-            "problems": score.problems,
-        }
-    seeds = len(accuracies)
-    mean = _mean(accuracies)
-    half = math.nan
-    if seeds > 2:
-        half = float(stats.t_quantile(seeds - 1) * pandas.Series(accuracies).sem())
-    return {"last": mean, "low": mean - half, "high": mean + half, "problems": 0}
 
 
 def _test(
@@ -327,7 +157,7 @@ def _test(
 
     results: dict[tuple[str, str], Difference] = {}
     for of_mean in (True, False):
-        family = _tested_together(parts, of_mean)
+        family = verdicts.tested_together(parts, of_mean)
         results |= verdicts.compare(problems, pairs, family, level)
     results = earlier_looks.looked_at(results, earlier)
     if all(result.verdict in verdicts.NO_VERDICT for result in results.values()):
@@ -343,13 +173,6 @@ def _test(
         results=earlier_looks.outcomes(results),
     )
     return _Tested(results, look, earlier)
-
-
-def _tested_together(parts: Mapping[str, Sequence[str]], of_mean: bool) -> dict[str, Sequence[str]]:
-    """The benchmarks that are tested together: the mean accuracies, or all single ones."""
-    return {
-        benchmark: names for benchmark, names in parts.items() if (benchmark == MEAN) == of_mean
-    }
 
 
 def _leads(
@@ -372,7 +195,7 @@ def _leads(
         of_mean = benchmark == MEAN
         if (leader, of_mean) not in against:
             pairs = problem_scores.at_last(selection.chosen, selection.runs_with_samples, leader)
-            family = _tested_together(parts, of_mean)
+            family = verdicts.tested_together(parts, of_mean)
             against[leader, of_mean] = verdicts.compare(problems, pairs, family, level)
         others = {
             variant: result.verdict
@@ -388,95 +211,6 @@ def _leads(
         all_worse = all(verdict == stats.WORSE for verdict in others.values())
         leads[place] = len(others) == len(part) - 1 > 0 and all_worse
     return [bool(lead) for lead in leads]
-
-
-def _collapses(selection: Selection, problems: ProblemScores) -> list[stats.Collapse]:
-    """Collapsed seeds, by what variants are judged by: the mean over benchmarks."""
-    runs = {
-        variant: problem_scores.at_step(of_variant, step)
-        for variant, (step, of_variant) in selection.chosen.items()
-    }
-    return stats.collapsed(
-        problem_scores.seed_accuracies(problems, runs, selection.headline_benchmarks)
-    )
-
-
-def _add_collapses(
-    table: pandas.DataFrame,
-    selection: Selection,
-    problems: ProblemScores,
-    collapses: Sequence[stats.Collapse],
-) -> None:
-    """Fill in the accuracy of every seed, and which of them collapsed."""
-    seeds: dict[str, list[int]] = {}
-    for each in collapses:
-        seeds.setdefault(each.variant, []).append(each.seed)
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("seed_accuracies", "collapsed", "collapsed_low", "collapsed_high")
-    }
-    for variant, benchmark in zip(table["variant"], table["benchmark"], strict=True):
-        step, runs = selection.chosen[variant]
-        of_variant = {variant: problem_scores.at_step(runs, step)}
-        parts = selection.parts[benchmark]
-        accuracies = problem_scores.seed_accuracies(problems, of_variant, parts)[variant]
-        each_seed = [
-            f"{seed}: {written.accuracy(value)}" for seed, value in sorted(accuracies.items())
-        ]
-        gone = seeds.get(variant, [])
-        low, high = stats.share_collapsed(len(gone), len(runs))
-        columns["seed_accuracies"].append(", ".join(each_seed))
-        columns["collapsed"].append(", ".join(map(str, gone)))
-        columns["collapsed_low"].append(low)
-        columns["collapsed_high"].append(high)
-    # Whole columns at once: pandas takes milliseconds to set a single cell.
-    for name, values in columns.items():
-        table[name] = values
-
-
-def _add_without(
-    table: pandas.DataFrame,
-    selection: Selection,
-    problems: ProblemScores,
-    parts: Mapping[str, Sequence[str]],
-    without: _Without,
-) -> None:
-    """Fill in the differences without collapsed seeds, where there are any."""
-    table["without_verdict"] = ""
-    if not without.collapses or selection.baseline is None:
-        return
-    pairs = problem_scores.without(without.pairs, selection.baseline, without.collapses)
-    for of_mean in (True, False):
-        family = _tested_together(parts, of_mean)
-        results = verdicts.compare(problems, pairs, family, without.level)
-        for (variant, benchmark), result in results.items():
-            here = (table["variant"] == variant) & (table["benchmark"] == benchmark)
-            table.loc[here, "without_difference"] = result.difference
-            table.loc[here, "without_low"] = result.low
-            table.loc[here, "without_high"] = result.high
-            table.loc[here, "without_verdict"] = result.verdict
-
-
-def _collapse_notes(
-    table: pandas.DataFrame, selection: Selection, collapses: Sequence[stats.Collapse]
-) -> list[str]:
-    """A line for each collapsed seed, and one for each comparison that is another without them."""
-    notes = []
-    for each in collapses:
-        own = written.accuracy(each.accuracy)
-        others = written.accuracy(each.siblings)
-        notes.append(
-            f"{selection.labels[each.variant]}: seed {each.seed} collapsed, at {own} beside "
-            f"{others} of its siblings"
-        )
-    if not collapses:
-        return []
-    headline = MEAN if MEAN in selection.parts else selection.headline_benchmarks[0]
-    compared = table[(table["benchmark"] == headline) & (table["without_verdict"] != "")]
-    for row in compared.itertuples():
-        bounds = written.interval(row.without_low, row.without_high, written.points)
-        difference = f"{written.points(row.without_difference)} points {bounds}".rstrip()
-        notes.append(f"{row.label} without collapsed seeds: {difference}, {row.without_verdict}")
-    return notes
 
 
 def _design(problems: ProblemScores, pairs: Pairs, benchmarks: Sequence[str]) -> _Planned | None:

@@ -11,9 +11,10 @@ from rpg import stats
 from rpg.errors import plural
 from rpg.next_steps import command
 from rpg.report import earlier_looks, equal_spending, problem_scores
-from rpg.report.comparison import SPENT, UNTESTED, Comparison, mean_curves
+from rpg.report.comparison import UNTESTED, Comparison
 from rpg.report.equal_spending import Around, Curve
 from rpg.report.format import amount, times
+from rpg.report.measured_rows import SPENT, mean_curves
 from rpg.report.problem_scores import Checkpoints
 from rpg.report.selection import Selection
 from rpg.report.verdicts import NOT_MEASURED, Difference

@@ -19,9 +19,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rpg.errors import see, visible
-from rpg.report.comparison import SPENT
 from rpg.report.conclusion import caution_sentence, conclusion
 from rpg.report.format import accuracy, amount, p_value, percent, points, with_interval
+from rpg.report.measured_rows import SPENT
 from rpg.report.selection import MEAN
 from rpg.report.spending import Equal
 from rpg.report.summary import Summary

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from rpg import stats
 from rpg.report.problem_scores import Pairs, ProblemScores
+from rpg.report.selection import MEAN
 
 REAL = (stats.BETTER, stats.WORSE)
 TOO_FEW = stats.TOO_FEW_SEEDS
@@ -83,6 +84,13 @@ def compare(
             for variant, result in zip(variants, differences, strict=True)
         }
     return results
+
+
+def tested_together(parts: Mapping[str, Sequence[str]], of_mean: bool) -> dict[str, Sequence[str]]:
+    """The benchmarks that are tested together: the mean accuracies, or all single ones."""
+    return {
+        benchmark: names for benchmark, names in parts.items() if (benchmark == MEAN) == of_mean
+    }
 
 
 def differences_of(family: stats.Family, comparisons: int, level: float) -> list[Difference]:
