@@ -260,6 +260,9 @@ def test_clusters_are_the_units():
     plain = stats.family([np.stack(of_clusters, axis=-1)])
     assert clustered.difference == pytest.approx(plain.difference)
     assert clustered.p_values() == pytest.approx(plain.p_values())
+    # How many problems move: each by itself for these problems, clusters for others like them.
+    assert clustered.moving_alone == pytest.approx(stats.family([scores]).moving)
+    assert clustered.moving_alone != pytest.approx(clustered.moving)
     uneven = comparisons.units(scores, ["a"] * 7 + ["b", "b", "c", "d", "e"])
     assert uneven.shape[-1] == 5
     assert uneven.mean(axis=-1) == pytest.approx(scores.mean(axis=-1))
