@@ -3,7 +3,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -c '
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := local,models,math,tasks,orchestration,dashboard,studies,verl,dev$(ALSO)
+EXTRAS := local,models,math,tasks,orchestration,dashboard,studies,quantized,verl,dev$(ALSO)
 
 # Sources are compiled once, not in each of the many processes that a sweep and its tests start.
 unexport PYTHONDONTWRITEBYTECODE

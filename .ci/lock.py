@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-EXTRAS = "local models math tasks orchestration dashboard studies verl dev".split()
+EXTRAS = "local models math tasks orchestration dashboard studies quantized verl dev".split()
 GPU_EXTRAS = "local models math orchestration dashboard verl vllm".split()
 GPU_IMAGE = ["--python-version", "3.12", "--python-platform", "x86_64-manylinux_2_35"]
 """The Python of the image's base, and a system as old as its wheels allow."""

@@ -20,6 +20,8 @@ from rpg.models.model_loading import ModelError
 
 BLOCK = 64
 """Weights that share a scale. As in rpg.planning.space."""
+ADAPTER = ".lora_"
+"""In the names of an adapter's layers and weights, by peft."""
 
 
 class Packed(NamedTuple):
@@ -104,9 +106,9 @@ class _Product(torch.autograd.Function):
 
 
 def pack_base(model: PreTrainedModel) -> None:
-    """Pack the frozen linear layers of a model with adapters, in place: all but the output layer
-    and those whose rows are no whole blocks. Raises ModelError: bitsandbytes is not installed, or
-    there is no such layer.
+    """Pack the frozen linear layers of a model with adapters, in place: all but the output layer,
+    those whose rows are no whole blocks, and the adapters themselves, which are frozen where
+    nothing is trained. Raises ModelError: bitsandbytes is not installed, or there is no such layer.
     """
     try:
         import bitsandbytes  # noqa: F401, PLC0415 (optional)
@@ -121,6 +123,7 @@ def pack_base(model: PreTrainedModel) -> None:
         for name, module in model.named_modules()
         if type(module) is nn.Linear
         and module is not head
+        and ADAPTER not in name
         and not module.weight.requires_grad
         and module.in_features % BLOCK == 0
     }
@@ -141,11 +144,11 @@ def four_bit_layers(model: nn.Module) -> Iterator[tuple[str, FourBitLinear]]:
             yield name, module
 
 
-def has_packed_base(model: nn.Module) -> bool:
+def is_packed(model: nn.Module) -> bool:
     return next(four_bit_layers(model), None) is not None
 
 
-def whole_numbers(model: nn.Module) -> int:
+def parameter_count(model: nn.Module) -> int:
     """How many numbers the model has, packed ones included."""
     plain = sum(weight.numel() for weight in model.parameters())
     return plain + sum(2 * layer.codes.numel() for _, layer in four_bit_layers(model))

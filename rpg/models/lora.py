@@ -22,10 +22,16 @@ from transformers.pytorch_utils import Conv1D
 
 from rpg.config.model import Lora
 from rpg.errors import install_command
-from rpg.models.four_bit import BLOCK, FourBitLinear, Packed, four_bit_layers, has_packed_base
+from rpg.models.four_bit import (
+    ADAPTER,
+    BLOCK,
+    FourBitLinear,
+    Packed,
+    four_bit_layers,
+    is_packed,
+)
 from rpg.models.model_loading import ModelError
 
-_LORA = ".lora_"
 _WRAPPED = ".base_layer."
 _NAME = "default"
 """peft's name of the adapter."""
@@ -73,12 +79,12 @@ def adapt(model: PreTrainedModel, lora: Lora, seed: int) -> None:
 
 
 def adapted(model: nn.Module) -> bool:
-    return any(_LORA in name for name, _ in model.named_parameters())
+    return any(ADAPTER in name for name, _ in model.named_parameters())
 
 
 def adapters(model: nn.Module) -> dict[str, Tensor]:
     """The adapters' matrices, by name."""
-    return {name: value.detach() for name, value in model.named_parameters() if _LORA in name}
+    return {name: value.detach() for name, value in model.named_parameters() if ADAPTER in name}
 
 
 def products_in(weight: Tensor) -> torch.dtype:
@@ -176,6 +182,7 @@ def merged(
     for name, value in state.items():
         if value.is_floating_point():
             state[name] = wide.setdefault(value.data_ptr(), value.cpu().float())
+    wide.clear()  # so that each weight is freed as its sum takes its place
     for name, delta in _deltas(model, trained or {}):
         state[name] = state[name] + delta.cpu()
     return state
@@ -187,7 +194,7 @@ def base_weights(model: nn.Module) -> dict[str, Tensor]:
     state = {
         without_wrapper(name): value
         for name, value in model.state_dict().items()
-        if _LORA not in name
+        if ADAPTER not in name
     }
     for name, layer in four_bit_layers(model):
         weight = layer.packed.wide(torch.float32).cpu()
@@ -231,19 +238,18 @@ def save_adapters(
     write_adapters(
         {name: weights[name] for name in adapters(model)}, peft_config(model), folder, base
     )
-    if has_packed_base(model):
+    if is_packed(model):
         (folder / BASE_RECORD).write_text(json.dumps({"quantized": "nf4", "block": BLOCK}))
 
 
 def save_base(model: nn.Module, folder: Path) -> None:
     """Write the weights without adapters, as they are in the model; a tensor of several names
     once."""
-    names: dict[int, str] = {}
+    weights: dict[int, tuple[str, Tensor]] = {}
     for name, value in base_weights(model).items():
-        names.setdefault(value.data_ptr(), name)
-    weights = base_weights(model)
+        weights.setdefault(value.data_ptr(), (name, value))
     save_file(
-        {name: weights[name].cpu().contiguous() for name in names.values()},
+        {name: value.cpu().contiguous() for name, value in weights.values()},
         folder / "model.safetensors",
         metadata={"format": "pt"},
     )

@@ -12,10 +12,10 @@ from rpg.config.run_spec import RunSpec
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.models.block_decoding import BlockEngine
 from rpg.models.decoding import SamplingPlan, generate
-from rpg.models.four_bit import four_bit_layers, halve_weights, pack_base, whole_numbers
+from rpg.models.four_bit import four_bit_layers, halve_weights, pack_base, parameter_count
 from rpg.models.initial_policy import initial_policy, starting_policy
 from rpg.models.lean_decoding import LeanEngine
-from rpg.models.lora import base_weights, merged
+from rpg.models.lora import adapters, base_weights, merged
 from rpg.models.model_loading import ModelError, load_pretrained
 from rpg.models.truncated_sampling import Sampling
 from rpg.planning.space import gradient_bytes, held_bytes, run_shape
@@ -97,11 +97,17 @@ def test_evaluation_has_the_base_of_the_training(trained):
     trainer, folder = trained
     engine = LocalEngine(Sampling(1.0, 32, 32), bfloat16=trainer.policy.bfloat16)
     engine.load(folder.checkpoint(3))
-    evaluated = dict(four_bit_layers(engine.policy.model))
-    for name, layer in four_bit_layers(trainer.policy.model):
-        if trainer.policy.bfloat16:  # beside the adapters, as in training
+    if trainer.policy.bfloat16:  # beside the adapters, as in training
+        evaluated = dict(four_bit_layers(engine.policy.model))
+        packed = dict(four_bit_layers(trainer.policy.model))
+        assert evaluated.keys() == packed.keys(), "the adapters themselves stay as they are"
+        for name, layer in packed.items():
             assert torch.equal(evaluated[name].codes, layer.codes)
             assert torch.allclose(evaluated[name].scales, layer.scales, rtol=1e-6)
+        full = trainer.optimizer.weights()
+        found = adapters(engine.policy.model)
+        assert found.keys() == full.keys()
+        assert all(value.equal(full[name]) for name, value in found.items())
     if not trainer.policy.bfloat16:  # merged, in float32
         trained = merged(trainer.policy.model, trainer.optimizer.weights())
         weights = engine.policy.model.state_dict()
@@ -161,7 +167,7 @@ def test_its_weights_take_the_bytes_that_the_forecast_counts(home, start):
     foretold = held_bytes(spec, shape) + gradient_bytes(spec, shape)
     assert counted == pytest.approx(foretold, rel=0.02)
     wide = sum(value.numel() for value in base_weights(model).values())
-    assert whole_numbers(model) - trained == pytest.approx(wide, rel=0.1)
+    assert parameter_count(model) - trained == pytest.approx(wide, rel=0.1)
 
 
 def test_layers_whose_rows_are_no_whole_blocks_stay_and_a_model_of_these_is_refused(home):

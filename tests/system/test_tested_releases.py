@@ -34,12 +34,12 @@ def test_the_pins_are_those_of_every_installation():
 
 def test_every_pin_is_inside_the_metadata_s_bounds():
     """A pin that no extra allows would make each installation with the pins impossible. The extras
-    that are left out have releases of their own, or (`quantized`) no pin."""
+    that are left out have releases of their own."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
     asked = [*project["dependencies"]]
     for name, texts in extras.items():
-        asked += texts if name not in ("vllm", "inspect", "quantized", "all") else []
+        asked += texts if name not in ("vllm", "inspect", "all") else []
     pins = dict(
         line.split("==") for line in PINS.read_text().splitlines() if not line.startswith("#")
     )

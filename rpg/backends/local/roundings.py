@@ -12,15 +12,16 @@ Shapes: N responses (rows), T response tokens.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from rpg.backends.gaps import gap_metrics
+from rpg.backends.local.sampler import Weights
 from rpg.models.decoding import Batch
-from rpg.models.four_bit import unpack, whole_numbers
+from rpg.models.four_bit import parameter_count, unpack
 from rpg.models.lora import adapters, base_weights, merged, without_wrapper
 from rpg.models.micro_batches import Limits, score
 from rpg.models.policy import Policy
@@ -29,37 +30,27 @@ TOKENS = 2_000
 """Response tokens on which exported and trained weights are compared."""
 
 
-Weights = Mapping[str, Tensor]
-
-
 @dataclass(frozen=True)
-class Others:
-    """One policy in several roundings: whole weights by name, adapters merged."""
+class Roundings:
+    """Where the weights of one policy are found in several roundings."""
 
     trained: Weights
+    """Of a policy with adapters these alone."""
     exported: Weights
-    beside_wide_base: Weights | None = None
-    """The adapters beside the base as it was before its weights were packed in 4 bits: what a
-    program has that loads them beside the original model."""
-
-    @classmethod
-    def of(
-        cls, policy: Policy, weights: Weights, exported: Weights, wide_base: Weights | None
-    ) -> "Others":
-        """From the trained weights of a policy, which may be adapters alone, and the base as it was
-        before it was packed, if it is."""
-        trained = merged(policy.model, weights)
-        beside = None if wide_base is None else merged(policy.model, weights, wide_base)
-        return cls(trained=trained, exported=exported, beside_wide_base=beside)
+    """Whole weights by name, adapters merged."""
+    wide_base: Callable[[], Weights] | None = None
+    """The base as it was before its weights were packed in 4 bits, if they are: what a program has
+    that loads the adapters beside the original model."""
 
 
 def export_gap(
-    policy: Policy, others: Others, batch: Batch, temperature: float, limits: Limits
+    policy: Policy, roundings: Roundings, batch: Batch, temperature: float, limits: Limits
 ) -> dict[str, float]:
     """KL(trained || exported), KL(trained || evaluated) and KL(trained || beside the wide base) per
     token on the first responses of `batch`, with their errors. The first is missing where these
     weights are the same bits, the second in float32 arithmetic, the third without packed weights.
-    To be called where the model `fits_in_float32`.
+    To be called where the model `fits_in_float32`. What is exported is compared with what is merged
+    here anew, so that a fault of either is seen.
 
     Our evaluation multiplies with the same rounded weights as `policy` does, by the same kernels.
     The responses are the policy's own, drawn by its rounded weights.
@@ -81,15 +72,17 @@ def export_gap(
         return score(plain, part, temperature, limits)
 
     gaps: dict[str, float] = {}
-    log_prob = scored(others.trained)
+    trained = merged(policy.model, roundings.trained)
+    log_prob = scored(trained)
     if policy.bfloat16:
         evaluated = score(policy, part, temperature, limits)
         gaps |= gap_metrics("kl_trained_to_evaluated", evaluated - log_prob, part.mask)
-    if not _same_bits(others.trained, others.exported):
-        exported = scored(others.exported)
+    if not _same_bits(trained, roundings.exported):
+        exported = scored(roundings.exported)
         gaps |= gap_metrics("kl_trained_to_exported", exported - log_prob, part.mask)
-    if others.beside_wide_base is not None:
-        wide = scored(others.beside_wide_base)
+    del trained  # each takes 4 bytes a weight of the host's memory
+    if roundings.wide_base is not None:
+        wide = scored(merged(policy.model, roundings.trained, roundings.wide_base()))
         gaps |= gap_metrics("kl_trained_to_wide_base", wide - log_prob, part.mask)
     return gaps
 
@@ -104,7 +97,7 @@ def fits_in_float32(policy: Policy) -> bool:
         return True
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info(policy.device)
-    needed = 4 * whole_numbers(policy.model)
+    needed = 4 * parameter_count(policy.model)
     return bool(free > 1.25 * needed + 2**31)
 
 

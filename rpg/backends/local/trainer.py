@@ -4,6 +4,7 @@ Shapes: N responses (rows), T response tokens.
 """
 
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Graded, Roller
 from rpg.backends.local.rollout_metrics import rollout_metrics
-from rpg.backends.local.roundings import Others, export_gap, moved
+from rpg.backends.local.roundings import Roundings, export_gap, moved
 from rpg.backends.local.sampler import Sampler, Weights
 from rpg.backends.step_metrics import Meter
 from rpg.backends.token_recorder import Recorder, token_values
@@ -33,6 +34,7 @@ from rpg.losses.advantages import positive_lm_weights, value_targets
 from rpg.losses.aggregation import Counts
 from rpg.losses.policy_loss import LossOutput, rollout_weights, weight_metrics
 from rpg.models.decoding import Batch
+from rpg.models.four_bit import is_packed
 from rpg.models.micro_batches import Limits, micro_batches, score
 from rpg.models.policy import Policy
 
@@ -162,7 +164,7 @@ class Trainer:
         self.optimizer.update_mode()
         metrics |= self._update(step, experience)
         self.optimizer.rollout_mode()
-        if differs:
+        if differs or is_packed(self.policy.model):
             before = experience.policy_log_prob
             metrics |= moved(self.policy, experience.batch, before, self._temperature, self._limits)
         self.reference.end_updates(self.policy)
@@ -197,14 +199,16 @@ class Trainer:
     def _limits(self) -> Limits:
         return Limits.of(self.spec.training, self.policy)
 
-    def export_gap(self, exported: Weights, wide_base: Weights | None = None) -> dict[str, float]:
+    def export_gap(
+        self, exported: Weights, wide_base: Callable[[], Weights] | None = None
+    ) -> dict[str, float]:
         """How far the weights that a checkpoint exports are from those that are trained; and so are
-        the adapters beside `wide_base`, the base of 4 bits as it was before."""
+        the adapters beside `wide_base`, the base of 4 bits as it was before. Nothing where no batch
+        has been drawn yet."""
         if self.last_batch is None:
             return {}
-        weights = self.optimizer.weights()
-        others = Others.of(self.policy, weights, exported=exported, wide_base=wide_base)
-        return export_gap(self.policy, others, self.last_batch, self._temperature, self._limits)
+        roundings = Roundings(self.optimizer.weights(), exported, wide_base)
+        return export_gap(self.policy, roundings, self.last_batch, self._temperature, self._limits)
 
     def _experience(self, graded: Graded, sampler: Policy) -> Experience:
         """Log-probabilities of the responses under every policy that the loss compares, then

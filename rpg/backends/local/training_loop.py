@@ -1,6 +1,7 @@
 """One run from its folder to its last step: find out what is missing and do it; the folder is
 consistent at every moment."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -210,12 +211,16 @@ def _policy(spec: RunSpec, checkpoint: Path, home: Path, say: Say) -> Policy:
     return Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
 
 
-def _wide_base(spec: RunSpec, home: Path, say: Say) -> Weights | None:
-    """The weights of 4 bits as they were before; None if there are none of 4 bits."""
+def _wide_base(spec: RunSpec, home: Path, say: Say) -> Callable[[], Weights] | None:
+    """Reads the weights of 4 bits as they were before; None if there are none of 4 bits."""
     if not has_packed_base(spec.model):
         return None
-    weights: Weights = initial_policy(spec, home, say, device="cpu").model.state_dict()
-    return weights
+
+    def read() -> Weights:
+        weights: Weights = initial_policy(spec, home, say, device="cpu").model.state_dict()
+        return weights
+
+    return read
 
 
 def _room(trainer: Trainer) -> float:
