@@ -2,16 +2,17 @@
 when nothing is wrong?
 
     python -m benchmarks.nights [--unchanged 30] [--load 2] [--only NAME ...]
-        [--operators 0] [--seed 1] [--results FILE]
+        [--operators 0] [--seed 1] [--faults FILE] [--results FILE]
 
 Plants the standing mutants one after another in a checkout (a sign, a bound, a test, a view, a
 stale reference ...), commits each, runs a night and says what it said: beside a night of the same
 environment, and beside one of another version of NumPy, where it runs the settled commit again.
 Then twelve harmless changes, and as many nights of unchanged code, each under another code version,
 while `--load` processes keep the cores busy. `--operators` plants that many faults of
-benchmarks.mutants, too, of which many compute the same; another `--seed` draws others. `--results`
-keeps what was found: the same command goes on after an interruption. Exit code 1 when fewer than 50
-of 53 are seen (48 in another environment), or when a night is red without a fault.
+benchmarks.mutants, too, of which many compute the same; another `--seed` draws others. `--faults`
+plants those of another list (name, file, original, replacement) in place of the standing ones.
+`--results` keeps what was found: the same command goes on after an interruption. Exit code 1 when
+fewer than 50 of 53 are seen (48 in another environment), or when a night is red without a fault.
 
 Night, numbers, digests, comparison, git and source are real. The set is configs/nightly's losses,
 optimizers and lives, and its trainings run one after the other in the night's own process, a fork
@@ -70,9 +71,9 @@ LOADED = (
 """For the packages that they import, which forks need not import again."""
 
 
-def faults() -> list[dict[str, str]]:
-    """The standing mutants: name, file, original and replacement."""
-    return list(yaml.safe_load(MUTANTS.read_text("utf-8")))
+def faults(file: Path = MUTANTS) -> list[dict[str, str]]:
+    """The standing mutants, or those of another file: name, file, original and replacement."""
+    return list(yaml.safe_load(file.read_text("utf-8")))
 
 
 def plant(tree: Path, fault: Mapping[str, str]) -> None:
@@ -369,6 +370,13 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=1, help="which faults of benchmarks.mutants")
     parser.add_argument(
+        "--faults",
+        type=Path,
+        metavar="FILE",
+        default=MUTANTS,
+        help="another list than that of the standing mutants",
+    )
+    parser.add_argument(
         "--results", type=Path, metavar="FILE", help="keep results there, and go on after them"
     )
     options = parser.parse_args()
@@ -381,7 +389,9 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and its night stops
     kept = KeptResults(options.results)
     standing = [
-        f for f in faults() if options.only is None or f["name"].startswith(tuple(options.only))
+        fault
+        for fault in faults(options.faults)
+        if options.only is None or fault["name"].startswith(tuple(options.only))
     ]
     # The night of another commit may end a moment after the one that has started it.
     with tempfile.TemporaryDirectory(prefix="rpg-nights-", ignore_cleanup_errors=True) as temporary:

@@ -18,6 +18,8 @@ from rpg.report import tables
 from rpg.report.spending import not_measured
 from rpg.report.summary import summarise
 from rpg.report.sweep_report import sweep_curves
+from rpg.stats import times
+from rpg.stats.sampled import answers_of
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import build, connect
 from rpg.store.queries import Database
@@ -160,6 +162,16 @@ def _functions() -> dict[str, str]:
     designs = [stats.Design(variants, seeds, (8, 4), 4) for variants, seeds in (*sizes, (8, 20))]
     look = stats.Look("here", runs[:6], 15, 1, 0.01, ["one"], spread, {})
     votes = (["1", "2", "2", None], [False, True, True, False]), (["1", "2"], [False, True])
+    clusters = [["a", "a", "b", "c", "d", "d", "e", "f"], None]
+    clustered = stats.family([part[None] for part in strata], clusters=clusters)
+    right = np.round(8 * scores.mean(axis=1)).astype(int)
+    sampled = stats.sampled_family([answers_of(right[None], np.full(right.shape, 8))])
+    seeds = {"one": {0: 0.5, 1: 0.52, 2: 0.49, 3: 0.1}, "two": {0: 0.4, 1: 0.42, 2: 0.41, 3: 0.4}}
+    reached = [
+        times.Times((3, 5, 6), (9,)),
+        times.Times((7, 8), (9, 9)),
+        times.Times((2, 2, 3)),
+    ]
     values = {
         "family": [
             [family.difference, *family.intervals(0.05), family.familywise_p(), family.mixed_p()]
@@ -169,6 +181,18 @@ def _functions() -> dict[str, str]:
         "verdict": [
             stats.verdict(low, high) for low, high in ((0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1))
         ],
+        "judge": [
+            [list(vars(each).values()) for each in stats.judge(family, scope)]
+            for family in (*families, clustered, sampled)
+            for scope in (stats.OTHERS, stats.THESE)
+        ],
+        "collapsed": [list(vars(each).values()) for each in stats.collapsed(seeds)],
+        "share_collapsed": [stats.share_collapsed(gone, 4) for gone in (0, 1, 4)],
+        "smallest_found": [
+            stats.smallest_found(sampled, scope) for scope in (stats.OTHERS, stats.THESE)
+        ],
+        "median_time": [times.median_time(each) for each in reached],
+        "compare_times": [times.compare_times(reached[0], other) for other in reached],
         "accuracy": [stats.accuracy([part[0, :seeds] for part in strata]) for seeds in (5, 1)],
         "crossed": stats.crossed([scores[1] - scores[0]]),
         "pass_at_k": stats.pass_at_k([4, 4, 8], [0, 1, 3], 2),
