@@ -115,7 +115,9 @@ def not_measured(rows: Rows, with_samples: bool) -> list[Finding]:
         "names that the log has for these are given with --map, for example --map "
         "ratio_max=COLUMN, and samples with rpg evaluate --join"
     )
-    return [Finding("not measured", f"not measured: {'; '.join(sentences)}", advice)]
+    # Logs that lack other columns are told apart where findings of a rule are put together.
+    evidence = f"not measured: {'; '.join(sentences)}"
+    return [Finding(evidence, evidence, advice)]
 
 
 def of_answers(

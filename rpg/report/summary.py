@@ -165,10 +165,10 @@ def _findings(db: Database, sweep: str) -> dict[str, list[Finding]]:
     metrics = queries.health_metrics(db, sweep, diagnostics.OFTEN, diagnostics.WINDOW)
     findings = {run: diagnostics.of_training(steps) for run, steps in metrics.items()}
     with_samples = queries.runs_with_samples(db, sweep)
-    for row in queries.runs(db, sweep).itertuples():
-        if row.imported and not pandas.isna(row.imported):
-            unmeasured = diagnostics.not_measured(metrics.get(row.run, []), row.run in with_samples)
-            findings.setdefault(row.run, []).extend(unmeasured)
+    runs = queries.runs(db, sweep)
+    for run in runs["run"][runs["imported"].notna()]:
+        unmeasured = diagnostics.not_measured(metrics.get(run, []), run in with_samples)
+        findings.setdefault(run, []).extend(unmeasured)
     for row in queries.without_answer(db, sweep).itertuples():
         forms = {entry["key"]: entry["value"] for entry in row.forms} if row.unread else {}
         second_reading = None if pandas.isna(row.second_reading) else row.second_reading

@@ -145,3 +145,8 @@ def test_a_table_whose_seeds_share_one_initial_model_says_so(tmp_path):
 
     assert "one initial model (model.warm_start.seed 7)" in start(lambda seed: 7)
     assert "one initial model" not in start(lambda seed: seed)
+
+
+def test_one_seed_tells_nothing_of_what_more_would_find(tmp_path):
+    alone = demo(tmp_path, seeds=(0,))
+    assert summary(alone).advice == ""

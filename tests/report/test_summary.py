@@ -30,6 +30,7 @@ from tests.report.sweeps import (
     array,
     demo,
     rebuild,
+    rewritten,
     row,
     shown,
     summary,
@@ -192,12 +193,13 @@ def test_variants_that_happen_to_be_equal_stay_in_the_family(tmp_path):
 EASY = {0: {0: 0.1, 4: 0.4, 8: 0.3}, 1: {0: 0.2, 4: 0.2, 8: 0.5}, 2: {0: 0.0, 4: 0.1, 8: 0.4}}
 
 
-def imported(layout, tmp_path, curves, sweep="demo"):
-    """Runs of the variant `theirs`: benchmark -> seed -> step -> accuracy."""
+def imported(layout, tmp_path, curves, sweep="demo", metrics=lambda seed: {}):
+    """Runs of the variant `theirs`: benchmark -> seed -> step -> accuracy; beside the reward their
+    log has `metrics`."""
     log = tmp_path / "log"
     log.write_text("a log")
     for seed in EASY:
-        steps = [{"step": step, "reward": 0.0} for step in range(1, 11)]
+        steps = [{"step": step, "reward": 0.0, **metrics(seed)} for step in range(1, 11)]
         scores = {name: of_seeds[seed] for name, of_seeds in curves.items()}
         about = {"kind": "wandb", "source": log, "sweep": sweep, "variant": "theirs", "seed": seed}
         take_over(layout, Log(steps, scores, [], []), **about)
@@ -230,6 +232,25 @@ def test_scores_without_samples_have_an_interval_over_seeds(layout, tmp_path):
         "and without samples there is no paired test",
         "theirs: last evaluated, and compared, at step 8 of 10",
     ]
+
+
+def test_health_says_of_each_imported_log_which_columns_it_lacks_and_of_own_runs_nothing(
+    layout, tmp_path
+):
+    imported(
+        layout,
+        tmp_path,
+        {"easy": EASY},
+        metrics=lambda seed: {"ratio_max": 1.0} if seed else {"entropy": 1.0},
+    )
+    rewritten(layout.run("demo", "grpo-seed0"), lambda row: {"ratio_max": None})
+    said = [line for line in summary(layout).health if "not measured" in line]
+    one, two = sorted(said, key=lambda line: "ratio exploding" in line)
+    assert one.startswith("theirs (2 of 3 runs): not measured: ")
+    assert two.startswith("theirs (1 of 3 runs): not measured: ")
+    assert "entropy collapsed needs column entropy" in one
+    assert "ratio exploding needs column ratio_max" in two
+    assert "entropy collapsed" not in two
 
 
 def test_one_who_was_evaluated_on_less_has_no_mean_and_an_imported_sweep_what_it_has(
