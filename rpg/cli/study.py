@@ -75,7 +75,7 @@ def _write_report(layout: Layout, name: str) -> None:
 
 def _status(layout: Layout, name: str) -> None:
     """Every variant's trials, what is registered, and how far the reported runs are."""
-    from rpg.study.registration import registration
+    from rpg.study.registration import is_at_a_look, registration, runs_done
     from rpg.study.status import headings, sentences, state
     from rpg.study.trials import studies
 
@@ -92,14 +92,12 @@ def _status(layout: Layout, name: str) -> None:
     if record is None:
         say("nothing is registered yet")
         return
-    done = {run for run in record.runs if layout.run(record.sweep, run).done_path.exists()}
+    done = runs_done(layout, record)
     result(registered=record.digest, deviations=record.deviations, runs_done=len(done))
     badge = "changed since" if record.deviations else "everything follows from the record"
     say(f"registered, digest {record.digest}: {badge}")
     for line in record.deviations:
         say(f"! {line}", "yellow")
     say(f"{len(done)} of {len(record.runs)} reported runs are done")
-    # A report of other runs would be a look that is not registered.
-    looks = [set(look["runs"]) for look in layout.read_looks(record.sweep)]
-    if done == set(record.runs) or done in looks:
+    if is_at_a_look(layout, record):
         say(f"compare the variants with: {command('report', record.sweep, layout=layout)}")

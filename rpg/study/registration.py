@@ -242,3 +242,17 @@ def counted_looks(layout: Layout, record: Mapping[str, Any]) -> list[dict[str, A
     levels."""
     looks = layout.read_looks(reported_sweep(record["study"], record["digest"]))
     return [look for look in looks if not record["factors"] or look.get("compared") == OVER_LEVELS]
+
+
+def runs_done(layout: Layout, registered: Registration) -> set[str]:
+    """Folders of the registered runs that are done."""
+    sweep = registered.sweep
+    return {run for run in registered.runs if layout.run(sweep, run).done_path.exists()}
+
+
+def is_at_a_look(layout: Layout, registered: Registration) -> bool:
+    """Whether verdicts can be shown: all runs are done, or those of a look that was taken. Verdicts
+    on other runs would be a look that is not registered."""
+    done = runs_done(layout, registered)
+    looks = [set(look["runs"]) for look in layout.read_looks(registered.sweep)]
+    return done == set(registered.runs) or done in looks

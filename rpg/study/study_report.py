@@ -18,7 +18,7 @@ from rpg.report import format as written
 from rpg.report.csv_text import csv_text
 from rpg.report.published_samples import collect
 from rpg.report.publishing import Publication
-from rpg.report.summary import summarise, terms_of
+from rpg.report.summary import record_look, summarise, terms_of
 from rpg.report.sweep_report import Section, document, section
 from rpg.report.tables import POINTS, grid_of
 from rpg.report.theme import specification, themed
@@ -27,7 +27,7 @@ from rpg.store import Layout, atomic_write_bytes, atomic_write_text, queries
 from rpg.store.database import connect
 from rpg.store.queries import Database
 from rpg.study import analysis
-from rpg.study.registration import Registration, registration
+from rpg.study.registration import Registration, is_at_a_look, registration, runs_done
 from rpg.study.spec import Space
 from rpg.study.trials import read_study, trials, tunings_from
 
@@ -183,10 +183,14 @@ def verdicts_over_levels(
     scores: analysis.Reported | None, layout: Layout, plan: Registration
 ) -> Section:
     """Differences from the baseline where factors are crossed."""
-    looked = analysis.look_over_levels(scores, plan, layout.read_looks(plan.sweep))
+    looks = layout.read_looks(plan.sweep)
+    looked = analysis.look_over_levels(scores, plan, looks)
     if scores is None or looked is None:
         return Section("Verdicts", ["No seed has been evaluated at all levels of the factors yet."])
-    apart, _ = looked
+    apart, look = looked
+    recorded = [(earlier["compared"], earlier["runs"]) for earlier in looks]
+    if (look.compared, look.runs) not in recorded:
+        layout.add_look(plan.sweep, look._asdict())
     of_variants = np.mean([array.mean(axis=(1, 2)) for array in scores.strata], axis=0)
     means = dict(zip(scores.variants, map(written.accuracy, of_variants), strict=True))
     rows = [[plan.baseline, means[plan.baseline], "baseline", ""]]
@@ -278,15 +282,20 @@ def compute(db: Database, plan: Registration, x: str) -> Section:
 
 
 def comparison(db: Database, layout: Layout, plan: Registration) -> list[Section]:
-    """The parts that follow from the reported runs; none before there are any."""
+    """The parts that follow from the reported runs; none before there are any. Between the
+    registered looks there is no verdict, and each that is shown is on record."""
     if plan.sweep not in set(queries.sweeps(db)["sweep"]):
         return []
     scores = analysis.reported(db, plan)
-    if plan.factors:
+    if not is_at_a_look(layout, plan):
+        done = f"{len(runs_done(layout, plan))} of {len(plan.runs)} reported runs are done."
+        compared = Section("Verdicts", [f"{done} Verdicts are given at the registered looks."])
+    elif plan.factors:
         compared = verdicts_over_levels(scores, layout, plan)
     else:
         terms = terms_of(layout, plan.sweep)._replace(caution=plan.caution)
         summary = summarise(db, plan.sweep, terms=terms)
+        record_look(layout, summary, terms)
         compared = section(summary._replace(question=""), title="Verdicts")
     if scores is None:
         return [compared]

@@ -16,6 +16,7 @@ from rpg.store.run_writer import write_manifest
 from rpg.study.registration import record_path, registration
 from rpg.study.spec import load_study
 from rpg.study.status import sentences
+from rpg.study.study_report import study_sections
 from rpg.study.trials import trials, tunings_of
 from rpg.tasks.preparation import data_digest
 from tests.study.stand_ins import FILE, RATE, contents, killed_after, run, study_file
@@ -254,6 +255,11 @@ def test_a_reported_run_that_fails_costs_no_look(tmp_path, command_line):
     status = ("study", "status", "made-up", "--home", home)
     assert not layout.read_looks(sweep)
     assert f"report {sweep}" not in command_line(*status)[1]
+    [verdicts] = [part for part in study_sections(layout, "made-up") if part.title == "Verdicts"]
+    said = "9 of 10 reported runs are done. Verdicts are given at the registered looks."
+    assert verdicts.lines == [said]
+    assert not verdicts.grids
+    assert not layout.read_looks(sweep)
     run(home, path)
     [look] = layout.read_looks(sweep)
     assert len(look["runs"]) == look["planned"] == 10
