@@ -72,12 +72,13 @@ def blame(
     before = named_as(tonight, before)
     commit = str(before.get("revision") or "")
     if _same(tonight, before):
-        return "what both nights have is equal", False
+        return "everything that both nights have is equal", False
     if night is None or not (root / ".git").exists():
         return f"cause unknown: {root} is not a git checkout, so earlier code cannot be run", False
     if not commit or commit.endswith("+"):
         return (
-            f"cause unknown: night {before['night']} had no committed code that could be run again",
+            f"cause unknown: the code of night {before['night']} was not committed, so it cannot "
+            "be run again",
             False,
         )
     try:
@@ -93,7 +94,7 @@ def blame(
                     tonight["environment"] != before["environment"]
                     and not ledger(tonight, before).gone
                 )
-                why = f"gives the same numbers here: the {what} changed them, not the code"
+                why = f"gives tonight's numbers, too: the {what} changed them, not the code"
                 return f"commit {commit[:10]} {why}", other and what == "environment"
             too = "" if _same(settled, before) else "; the environment changes numbers, too"
             return _commit(tonight, settled, commit, tree, night) + too, False
@@ -126,7 +127,7 @@ def _commit(tonight: Record, settled: Record, commit: str, tree: Path, night: Ni
             verdict = "skip"
         output = _git(tree, "bisect", verdict)
     first = _git(tree, "show", "-s", "--format=%h (%an: %s)", output.split()[0]).strip()
-    return f"commit {first} is the cause, found by running {labels[0]} at the commits between"
+    return f"commit {first} is the cause, found by running sweep {labels[0]} at commits in between"
 
 
 def _same(record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

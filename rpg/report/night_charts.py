@@ -116,7 +116,7 @@ def state(night: Night) -> str:
         return "failed"
     if night.get("accepted"):
         return ACCEPTED
-    said = str(night.get("said") or "bits changed")
+    said = str(night.get("said") or "results changed")
     return GREEN if is_settled(night) else said.partition(" since ")[0]
 
 

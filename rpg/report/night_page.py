@@ -53,7 +53,7 @@ def _drawn(title: str, picture: Any) -> tuple[str, str, dict[str, Any]]:
 def _numbers(moved: Sequence[Change]) -> Grid:
     rows = [row(change) for change in moved]
     texts = [[_text(value) for value in each.values()] for each in rows]
-    return grid_of("Numbers, what moved most first", "numbers", list(rows[0]), texts)
+    return grid_of("Numbers, the largest change first", "numbers", list(rows[0]), texts)
 
 
 def _text(value: Any) -> str:

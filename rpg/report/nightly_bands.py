@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rpg.errors import UserError
+from rpg.errors import UserError, plural
 from rpg.metrics import METRICS, Band
 from rpg.report import format as written
 from rpg.report.run_digests import is_settled, named_as, verdict
@@ -70,10 +70,10 @@ class Number:
             return f"{self.name}: missing tonight"
         if self.off is None or self.low is None or self.high is None:
             return f"{self.name}: {self.shown} (no band yet)"
-        where = "inside"
+        where = "inside it"
         if self.off:
             distance = self.change(self.off)
-            where = f"{distance[1:]} {'above' if self.off > 0 else 'below'}"
+            where = f"{distance[1:]} {'above' if self.off > 0 else 'below'} it"
         return f"{self.name}: {self.shown}, band {self.band}, {where}"
 
     @property
@@ -256,21 +256,23 @@ def markdown(
     red = sum(number.red for number in numbers)
     usual = "as before" if nights else "the first night"
     parts = [said.partition(" since ")[0]] if bits else []
-    parts += [
-        f"{count} {what}"
-        for count, what in ((len(failed), "failed"), (red, "out of band"))
-        if count
-    ]
+    if failed:
+        parts.append(f"{plural(len(failed), 'run')} failed")
+    if red:
+        parts.append(f"{red} of {len(numbers)} numbers outside their bands")
     lines = [f"# Night {night}: {', '.join(parts) or usual}", ""]
-    lines += [f"Compared with {min(nights, NIGHTS)} earlier nights.", ""]
+    compared = f"Compared with {plural(min(nights, NIGHTS), 'earlier night')}."
+    if nights:
+        compared += " A number's band is the range that those nights lead one to expect."
+    lines += [compared, ""]
     if said:
         lines += [f"- {'**red**: ' if bits else ''}{said}".replace("|", "\\|")]
     lines += [f"- **failed**: {name}: {why}" for name, why in failed.items()]
     slower = sum(number.mark == "slower" for number in numbers)
     if slower:
         lines += [
-            f"- {slower} of {len(numbers)} numbers slower than usual; a busy machine may be "
-            "the reason"
+            f"- slower than usual: {slower} of {len(numbers)} numbers; a busy machine may "
+            "be the reason"
         ]
     lines += [
         "",

@@ -108,7 +108,7 @@ def compare_digests(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> st
         where = f"first at step {step}, metric {names[0]}"
     if len(names) > 1:
         where += f" and {len(names) - 1} more"
-    return f"{len(changed)} of {len(common)} runs, {where} ({first})"
+    return f"{len(changed)} of {len(common)} runs differ, {where} ({first})"
 
 
 def _difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[int | None, list[str]] | None:
@@ -157,9 +157,9 @@ class Ledger(NamedTuple):
             if self.reported and not self.change
             else []
         )
-        lost = [f"no more {kind}: {_few(names)}" for kind, names in self.gone.items()]
+        lost = [f"missing {kind}: {_few(names)}" for kind, names in self.gone.items()]
         new = [f"new {kind}: {_few(names)}" for kind, names in self.new.items()]
-        return "; ".join([*changed, *lost, *new, f"compared {counts or 'nothing'}"])
+        return "; ".join([*changed, *lost, *new, f"compared: {counts or 'nothing'}"])
 
 
 def ledger(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> Ledger:
@@ -260,7 +260,7 @@ def causes(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
     """The differences between two nights that may change bits, a phrase for each."""
     changes = []
     if tonight.get("code") != before.get("code"):
-        changes.append(f"the code ({_commit(before)} to {_commit(tonight)})")
+        changes.append(f"the code, from {_commit(before)} to {_commit(tonight)}")
     old = before.get("environment") or {}
     new = tonight.get("environment") or {}
     changes += [
@@ -278,30 +278,30 @@ def causes(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
 def _commit(night: Mapping[str, Any]) -> str:
     revision = str(night.get("revision") or "")
     commit = revision[:10] + ("+" if revision.endswith("+") else "")
-    return " ".join(
-        filter(None, [commit and f"commit {commit}", f"code {night.get('code') or '?'}"])
-    )
+    code = f"code {night.get('code') or '?'}"
+    return f"commit {commit} ({code})" if commit else code
 
 
 def verdict(tonight: Mapping[str, Any], nights: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
-    """(a sentence about what tonight has in common with the last settled night, whether it is red):
-    bits or report statistics that differ, and anything that is compared no more.
+    """(a sentence about what tonight has in common with the last settled night, whether it is red).
+
+    Red are bits or report statistics that differ, and anything that is missing tonight.
     """
     before = reference(nights)
     if before is None:
-        return "bits: the first night; later nights are compared with it", False
+        return "this is the first night; later nights are compared with it", False
     diff = ledger(tonight, before)
     if diff.is_equal:
-        return f"bits are the same as in night {before['night']}; {diff}", False
+        return f"every number is bit for bit as in night {before['night']}; {diff}", False
     parts = []
     if diff.change:
-        parts.append("bits changed")
+        parts.append("results changed")
     elif diff.reported:
         parts.append("report statistics changed")
     if diff.gone:
-        parts.append("less compared")
+        parts.append("results missing")
     what = " and ".join(parts)
     same = "code, package versions, processor and configuration are the same: not deterministic"
-    changes = ", ".join(causes(tonight, before))
-    why = f"changed since: {changes}" if changes else same
+    changes = "; ".join(causes(tonight, before))
+    why = f"possible causes: {changes}" if changes else same
     return f"{what} since {_commit(before)}: {diff}; {why}", True

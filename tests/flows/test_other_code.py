@@ -125,8 +125,8 @@ def test_where_no_commit_can_be_run_the_cause_stays_unknown(checkout, tmp_path):
     night = nights(str, [])
     for before, place, why in (
         (record("old", first), tmp_path, "is not a git checkout"),
-        (record("old", first + "+"), root, "had no committed code"),
-        (record("old", ""), root, "had no committed code"),
+        (record("old", first + "+"), root, "was not committed"),
+        (record("old", ""), root, "was not committed"),
         (record("old", "0" * 40), root, "git: fatal"),
         (record("old", commit("broken")), root, "does not run here: 1 runs failed"),
     ):

@@ -93,5 +93,5 @@ def test_a_night_sees_faults_of_resuming_superseding_and_importing(
 
     assert not first["red"], first
     assert not same["red"], same
-    assert "compared 3 of 3 runs" in same["said"]
+    assert "compared: 3 of 3 runs" in same["said"]
     assert all(night["red"] for night in seen.values()), seen

@@ -85,10 +85,10 @@ def test_a_night_goes_red_for_a_flipped_sign_and_green_once_it_is_accepted(
     red = nightly("mine")
     assert red.returncode == 1, red.stdout + red.stderr
     for words in (
-        f"bits changed since commit {before[:8]}",
+        f"results changed since commit {before[:8]}",
         f"to commit {after[:8]}",
-        "1 of 1 runs, first at step 1, metric loss",
-        f"commit {after[:7]} (anna: a sign is flipped) is the cause, found by running few",
+        "1 of 1 runs differ, first at step 1, metric loss",
+        f"commit {after[:7]} (anna: a sign is flipped) is the cause, found by running sweep few",
     ):
         assert words in red.stderr, red.stderr
 

@@ -54,7 +54,7 @@ def test_time_is_said_when_it_is_slower_and_never_red_and_a_wild_night_does_not_
     table = markdown("2026-01-01-abc", [slow], {}, 9)
     assert (
         "as before" in table
-        and "1 of 1 numbers slower" in table
+        and "slower than usual: 1 of 1 numbers" in table
         and f"| slower | {name} | 9 |" in table
     )
     assert compare({}, before)[0].red, "a number that is not there is"
@@ -73,7 +73,7 @@ def test_no_band_before_there_are_enough_nights_and_only_the_newest_count():
         "2026-01-01-abc", compare({"s / v / reward": 9.0}, new), {"s / x": "no space"}, len(new)
     )
     assert (
-        "1 failed, 1 out of band" in table
+        "1 run failed, 1 of 1 numbers outside their bands" in table
         and "| RED | s / v / reward | 9 |" in table
         and "space" in table
     )
@@ -236,6 +236,6 @@ def test_a_sweep_whose_back_end_is_missing_is_left_out_and_red_if_it_was_there_b
     )
     lost = night(4, without="verl_cpu")
     assert (
-        lost.red and "no more runs: verl / grpo / seed 0; no more back ends: verl" in lost.said
+        lost.red and "missing runs: verl / grpo / seed 0; missing back ends: verl" in lost.said
     ), lost.said
     assert "verl left out: backend.device: cpu needs the package verl_cpu" in lost.said

@@ -235,7 +235,7 @@ def test_a_night_out_of_its_band_is_red_in_the_ui_with_metric_and_distance(serve
     begun = until(begin, pause=0.3)
     kind, message = served.finished(begun.json()["id"])
     assert kind == "FAILED", message
-    said = r"few / grpo / reward: -?[\d.]+, band \[[\d.]+, [\d.]+\], [\d.]+ below"
+    said = r"few / grpo / reward: -?[\d.]+, band \[[\d.]+, [\d.]+\], [\d.]+ below it"
     assert re.search(said, message), message
     assert "grad_norm" not in message, "only more than usual is red there"
     keys = {artifact["key"] for artifact in served.api.post("/artifacts/filter", json={}).json()}

@@ -47,7 +47,7 @@ def test_the_earliest_step_and_its_metric_are_named():
     change = compare_digests(
         {"a": digest(metrics=later), "b": digest(metrics=early), "c": digest()}, before
     )
-    assert str(change) == "2 of 3 runs, first at step 1, metric grad_norm (b)"
+    assert str(change) == "2 of 3 runs differ, first at step 1, metric grad_norm (b)"
     assert compare_digests(before, dict(before)) is None
     assert "first: weights" in compare_digests({"a": digest(weights="v")}, before)
     other = {"a": digest(samples={"b at step 2": "y"})}
@@ -64,7 +64,7 @@ def test_a_change_is_red_until_it_is_accepted_or_taken_back():
     said, red = verdict(night("2", CHANGED, code="c1"), nights)
     assert red
     assert "the code" in said
-    assert said.startswith("bits changed since commit 0123456789 code c0: 1 of 1 runs")
+    assert said.startswith("results changed since commit 0123456789 (code c0): 1 of 1 runs differ")
 
     nights.append(night("2", CHANGED, code="c1", bits=True))
     assert is_red(night("3", CHANGED, code="c1"), nights), "not accepted"
@@ -119,23 +119,23 @@ def without_metric(run, name):
 LESS = {
     "a run and its loss": (
         {"digests": {"s / grpo / seed 0": GRPO}},
-        "no more runs: s / rloo / seed 0; no more losses: rloo",
+        "missing runs: s / rloo / seed 0; missing losses: rloo",
     ),
     "every run": (
         {"digests": {"t / a": digest(spec="2"), "t / b": digest(spec="2")}},
-        "compared 0 of 2 runs",
+        "compared: 0 of 2 runs",
     ),
     "everything": (
         {"digests": {}},
-        "compared 0 of 2 runs, 0 of 2 metrics, 0 of 2 losses, 0 of 1 back ends",
+        "compared: 0 of 2 runs, 0 of 2 metrics, 0 of 2 losses, 0 of 1 back ends",
     ),
     "a metric": (
         {"digests": {name: without_metric(run, "grad_norm") for name, run in FULL.items()}},
-        "no more metrics: grad_norm",
+        "missing metrics: grad_norm",
     ),
     "a statistic": (
         {"statistics": {"s / table": {"p": "1"}}},
-        "no more report statistics: s / table: verdict",
+        "missing report statistics: s / table: verdict",
     ),
 }
 """What a night no longer has -> its fields, and how it is named."""
@@ -149,7 +149,7 @@ def test_a_night_that_compares_less_is_red(lost):
     said, red = verdict(tonight, [night("1", FULL, statistics=REPORTED)])
 
     assert red
-    assert "less compared since commit 0123456789" in said
+    assert "results missing since commit 0123456789" in said
     assert named in said
 
 
@@ -160,7 +160,7 @@ def test_a_night_that_compared_less_is_no_reference_until_it_is_accepted(lost):
     nights = [night("1", FULL, statistics=REPORTED), less | {"bits": True}]
 
     said, _ = verdict(night("3", FULL, statistics=REPORTED), nights)
-    assert said.startswith("bits are the same as in night 1")
+    assert said.startswith("every number is bit for bit as in night 1")
 
     nights[-1]["accepted"] = {"why": "meant"}
     compares_nothing = not less["digests"]
@@ -205,7 +205,7 @@ def test_a_sweep_whose_file_was_renamed_is_the_same_sweep_its_bands_included():
 
     nights = [named(str(number), "s", 0.5) for number in range(4)]
     numbers, said, red = judge(named("4", "renamed", 0.5), nights)
-    assert not red and "compared 2 of 2 runs" in said and not any(number.red for number in numbers)
+    assert not red and "compared: 2 of 2 runs" in said and not any(number.red for number in numbers)
     assert [number.red for number in judge(named("4", "renamed", 0.9), nights)[0]] == [True]
 
 
