@@ -93,8 +93,8 @@ def begin(running: Running) -> list[Tuning]:
     ]
     if changed and not (record or study.night):
         running.say(
-            f"{running.name}: {', '.join(changed)}: made or tuned in another way than "
-            "before, so tuned anew"
+            f"{running.name}: the settings or the tuning of {', '.join(changed)} have changed, "
+            "so they are tuned again"
         )
     departures = []
     if record and not running.again:
@@ -115,7 +115,7 @@ def begin(running: Running) -> list[Tuning]:
 
 
 def _check_apart(study: Study) -> None:
-    """No text is among the problems that are tuned on and among those that are reported."""
+    """Check that tuning and reported problems do not overlap."""
     held_out = load_problems(study.run(study.spec.set).task).benchmarks
     tuned = {problem.text: name for name in study.tuning_benchmarks() for problem in held_out[name]}
     for name in study.reported_benchmarks():
@@ -124,7 +124,7 @@ def _check_apart(study: Study) -> None:
                 raise ConfigError(
                     f"{study.path}: tune.objective.benchmarks: a problem of "
                     f"{tuned[problem.text]} is also in {name}: "
-                    f"{problem.id}; what was tuned on cannot be reported"
+                    f"{problem.id}; a problem that is tuned on cannot be reported"
                 )
 
 
@@ -196,9 +196,8 @@ def _due(running: Running, tuning: Tuning, number: int, trained: bool) -> list[P
                 or {}
             )
             raise StudyError(
-                f"{tuning.variant}: no trial of batch {number + 1} has finished, so there "
-                "is nothing to go on from; one "
-                f"says: {failed.get('error')}"
+                f"{tuning.variant}: every trial of batch {number + 1} failed, so tuning cannot "
+                f"go on; the first one's error: {failed.get('error')}"
             )
         places = [(at, 0) for at in range(len(trials))]
     planned = {at: trial_runs(running.study, tuning, trials[at], running.data) for at, _ in places}
@@ -271,9 +270,9 @@ def report(running: Running) -> str | None:
         registered = record["runs"][run.folder]["run_id"]
         if run.run_id != registered:
             raise StudyError(
-                f"{registration.record_path(layout, name)}: runs: {run.folder} is run "
-                f"{run.run_id} today, "
-                f"{registered} was registered: its data or its record have changed since"
+                f"{registration.record_path(layout, name)}: runs: {run.folder} would now be run "
+                f"{run.run_id}, but {registered} was registered: its data or the record have "
+                "changed since"
             )
     looks = portions(record["seeds"], record["looks"])
     headline = MEAN if len(record["benchmarks"]) > 1 else record["benchmarks"][0]

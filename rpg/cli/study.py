@@ -94,7 +94,7 @@ def _status(layout: Layout, name: str) -> None:
         return
     done = runs_done(layout, record)
     result(registered=record.digest, deviations=record.deviations, runs_done=len(done))
-    badge = "changed since" if record.deviations else "everything follows from the record"
+    badge = "changed since" if record.deviations else "unchanged since"
     say(f"registered, digest {record.digest}: {badge}")
     for line in record.deviations:
         say(f"! {line}", "yellow")

@@ -149,8 +149,8 @@ def deviations(layout: Layout, record: Mapping[str, Any]) -> Iterator[str]:
     now = digest({name: record[name] for name in _PLAN})
     if now != record["digest"]:
         yield (
-            f"the record was edited after it was written: its digest is {record['digest']}, "
-            f"that of its content {now}"
+            f"the record was edited after it was written: it names digest {record['digest']}, "
+            f"but its content has digest {now}"
         )
     for number in range(1, int(record["number"])):
         former = read_record(layout, study, number)
@@ -178,7 +178,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
             shown = [str(part[name]) for part in (before, after)]
             short = max(map(len, shown)) <= 80
             lines.append(
-                f"{name} was {shown[0]}, is {shown[1]}" if short else f"{name} is another one"
+                f"{name} was {shown[0]}, is {shown[1]}" if short else f"{name} has changed"
             )
     return lines
 
@@ -203,7 +203,7 @@ def changes(layout: Layout, record: Mapping[str, Any]) -> list[str]:
     tuned = {tuning["variant"]: tuning["digest"] for tuning in study["tuning"]}
     for variant in sorted(set(tuned) | set(record["tuning"])):
         if tuned.get(variant) != record["tuning"].get(variant):
-            lines.append(f"{variant} is made or tuned in another way than when it was registered")
+            lines.append(f"the settings or the tuning of {variant} are not the registered ones")
     return lines
 
 
@@ -225,8 +225,8 @@ def _of_sweep(layout: Layout, sweep: str, record: Mapping[str, Any]) -> Iterator
             run = folder.read_manifest()["run_id"]
             if run != planned["run_id"]:
                 yield (
-                    f"{folder.name} has other settings or data than registered ({run}, not "
-                    f"{planned['run_id']})"
+                    f"{folder.name} has other settings or data than registered (it is run {run}, "
+                    f"registered was {planned['run_id']})"
                 )
             rows = folder.read_metrics()
             if rows and (began := rows[0].get("time")) and began < record["registered_at"]:
@@ -234,7 +234,7 @@ def _of_sweep(layout: Layout, sweep: str, record: Mapping[str, Any]) -> Iterator
     taken = counted_looks(layout, record)
     looks = {(look.get("compared"), tuple(look.get("runs", ()))) for look in taken}
     if len(looks) > record["looks"]:
-        yield f"differences were looked at {len(looks)} times, {record['looks']} were registered"
+        yield f"the differences were tested {len(looks)} times, registered were {record['looks']}"
 
 
 def counted_looks(layout: Layout, record: Mapping[str, Any]) -> list[dict[str, Any]]:

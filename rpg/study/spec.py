@@ -109,9 +109,9 @@ class Tune(Section):
     trials: Positive
     """Settings that are tried in each search."""
     searches: Positive | None = None
-    """Searches per variant, each of which knows nothing of the others; null: one for each reported
-    seed, so that differences between reported seeds contain what the luck of a search does. With
-    one search, verdicts are about the settings found."""
+    """Independent searches per variant; null: one for each reported seed, so that the spread over
+    reported seeds includes the luck of a search. With one search, verdicts are about the settings
+    that it found."""
     batch: Positive = 8
     """Trials of a search that are proposed together."""
     seeds: Seeds
@@ -208,7 +208,7 @@ class StudySpec(Section):
         shared = sorted(set(self.tune.seeds) & set(self.report.seeds))
         if shared:
             raise ValueError(
-                f"report.seeds: {shared} are seeds of tune.seeds, and what was tuned on "
+                f"report.seeds: {shared} are seeds of tune.seeds, too; a seed that is tuned on "
                 "cannot be reported"
             )
         return self

@@ -74,7 +74,7 @@ def registered(material: Material) -> Section:
             "Registered", ["Nothing is registered yet: variants are compared after tuning."]
         )
     when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(plan.registered_at))
-    changed = ", then changed: see below" if plan.deviations else ", and nothing departs from it"
+    changed = "; changed since, see below" if plan.deviations else "; unchanged since"
     seeds = ", ".join(map(str, plan.seeds))
     benchmarks = ", ".join(plan.benchmarks)
     lines = [
@@ -150,7 +150,7 @@ def fewer_trials(material: Material) -> Section:
         if len(ended) > 1:
             values[str(name)] = ended
     if len(values) < 2:
-        return Section(title, ["This takes two variants with two ended trials each."])
+        return Section(title, ["Shown when two variants have two ended trials each."])
     each_search = int(material.trials.groupby(["variant", "search"]).size().max())
     effort = searches.effort(list(values.values()), each_search)
     variants = list(values)
@@ -248,7 +248,9 @@ def variance(scores: analysis.Reported, factors: Sequence[str]) -> Section:
     title = "Where the variance is"
     components = analysis.components(scores, factors)
     if components.empty:
-        return Section(title, ["This takes two seeds, two problems and two levels of each factor."])
+        return Section(
+            title, ["Shown when there are two seeds, two problems and two levels of each factor."]
+        )
     deviations = components.clip(lower=0).pow(0.5).map(written.accuracy).to_numpy().tolist()
     rows = []
     for name, cells in zip(scores.variants, deviations, strict=True):

@@ -111,14 +111,14 @@ def remarks(variant: str, space: Space, searches: Sequence[Sequence[Trial]]) -> 
                 )
     failed = states.count("failed")
     if failed:
-        yield f"{variant}: {failed} of {len(states)} trials failed and count as tried"
+        yield f"{variant}: {failed} of {len(states)} trials failed; they are not replaced"
     least = min([trial.state for trial in trials].count("finished") for trials in searches)
     enough = FEWEST_PER_FIELD * len(space)
     if least < enough:
         trials = f"{plural(least, 'finished trial')} for {plural(len(space), 'field')}"
         yield (
-            f"{variant}: a search with {trials} is short; about {enough} would find settings "
-            "near its best"
+            f"{variant}: a search with {trials} is short; it takes about {enough} to come near "
+            "the best settings"
         )
 
 

@@ -160,7 +160,7 @@ def test_a_record_that_was_edited_is_shown(undisturbed, tmp_path):
     path = record_path(layout, "made-up")
     path.write_text(path.read_text().replace('"matters": 0.05', '"matters": 0.5'))
     [edited, file] = registration(layout, "made-up").deviations
-    assert edited.startswith("the record was edited after it was written: its digest is")
+    assert edited.startswith("the record was edited after it was written: it names digest")
     assert (
         file == "the study's file was changed after the registration: matters is 0.05, 0.5 was "
         "registered"
@@ -225,7 +225,7 @@ def test_failed_trials_count_as_tried_and_are_not_tried_again(tmp_path):
     assert rows.loc[("one", 0), "state"] == "finished"
     assert sum(variant == "one trial 1" for _, variant in attempts) == 1
     said = list(sentences(Layout.at(tmp_path / "data"), "made-up"))
-    assert "one: 1 of 4 trials failed and count as tried" in said
+    assert "one: 1 of 4 trials failed; they are not replaced" in said
 
 
 def test_a_file_that_is_changed_while_it_is_tuned_is_tuned_anew_and_says_so(tmp_path):
@@ -233,14 +233,16 @@ def test_a_file_that_is_changed_while_it_is_tuned_is_tuned_anew_and_says_so(tmp_
     assert not any("anew" in line for line in run(home, study_file(tmp_path), only=["tune"]))
     changed = study_file(tmp_path, tune={"space": {RATE: {"log": [1e-4, 1e-3]}}})
     [said] = [line for line in run(home, changed) if "anew" in line]
-    assert said == "made-up: one, two: made or tuned in another way than before, so tuned anew"
+    assert said == (
+        "made-up: the settings or the tuning of one, two have changed, so they are tuned again"
+    )
     assert trials(Layout.at(home), "made-up")[RATE].max() <= 1e-3
 
 
 def test_a_variant_none_of_whose_trials_finishes_stops_the_study(tmp_path):
     path = study_file(tmp_path)
     home = tmp_path / "data"
-    with pytest.raises(StudyError, match=r"two: no trial of batch 1 has finished.*it diverged"):
+    with pytest.raises(StudyError, match=r"two: every trial of batch 1 failed.*it diverged"):
         run(home, path, fails=lambda manifest: manifest["variant"].startswith("two"))
     run(home, path)  # what was wrong has been mended
     assert registration(Layout.at(home), "made-up").deviations == []

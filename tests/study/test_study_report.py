@@ -255,7 +255,7 @@ def test_the_report_is_complete_and_its_texts_are_text(layout, found):
     assert "<img src=x" not in html
     assert "&lt;img src=x" in html
     assert found.registered.digest in html
-    assert "and nothing departs from it" in html
+    assert "; unchanged since." in html
     below = ["Over problems", "Where the variance is", "Over compute", "Search", "Cost"]
     for title in ("Registered", "Verdicts", *below):
         assert f">{title}</h2>" in html
@@ -304,7 +304,7 @@ def test_before_anything_has_ended_every_part_says_so(tmp_path):
     found = study_report.material(layout, "kl-forms")
     assert set(found.trials["state"]) == {"pending"}
     assert study_report.fewer_trials(found).lines == [
-        "This takes two variants with two ended trials each."
+        "Shown when two variants have two ended trials each."
     ]
     assert study_report.search(found).grids[0].rows[0][4].text == ""
     proposed = study_report.search(found).charts[0][2][0].to_dict(validate=False)["layer"][1]
