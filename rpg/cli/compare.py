@@ -32,8 +32,10 @@ def compare(
         models: A file or folder for each model, or NAME=FILE; NAME=FILE,FILE: a file for each
             training. A table with a column model has several.
         metric: The metric that is compared, if the files have several; default: their first.
-        clusters: A CSV file with the columns problem and cluster, for problems that hang together.
-        matters: Points for which the necessary numbers of problems and samples are told.
+        clusters: A CSV file with the columns problem and cluster, for problems that tend to be
+            solved together.
+        matters: Smallest difference that matters, in points: it says how many problems and samples
+            would find it.
         out: Write a page and a figure to this folder.
     """
     from rpg.interop.compare import judging, pairing, words

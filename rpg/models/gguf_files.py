@@ -80,7 +80,7 @@ def load(
         state["lm_head.weight"] = state["model.embed_tokens.weight"]
     differ = sorted(state.keys() ^ model.state_dict().keys())
     if differ:
-        raise ValueError(f"{differ[0]} is missing, or is none of a model of type {family}")
+        raise ValueError(f"{differ[0]} is missing, or does not belong to a model of type {family}")
     model.load_state_dict(state)
     model.tie_weights()
     parts: dict[str, dict[str, Any]] = {}

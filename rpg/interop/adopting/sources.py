@@ -34,7 +34,7 @@ def read_source(given: str) -> Source:
         source = Source(hub[1].rpartition("/")[2], [given])
     else:
         kinds = f"{', '.join(DATA)}, a folder of these, a hub id, .py, .sh"
-        raise UserError(f"{given}: is not there, or of no kind that is read: {kinds}")
+        raise UserError(f"{given}: does not exist, or is of another kind; expected {kinds}")
     if not source.train:
         remarks = "".join(f"\n  {line}" for line in source.remarks)
         expected = f"expected files that end in {', '.join(DATA)}, or a hub id"

@@ -171,7 +171,7 @@ class _Script:
             source.reward_models[model] = weight
         else:
             source.untranslated.append(
-                f"the reward {ast.unparse(part)}, which is no function of the script"
+                f"the reward {ast.unparse(part)}, which is not a function of the script"
             )
 
     def _needed(self, names: list[str]) -> str:

@@ -87,7 +87,7 @@ def _text(path: Path, text: str) -> Content:
     except ValueError as error:
         lines = [line for line in text.split("\n") if line.strip()]
         if len(lines) == 1:
-            raise CompareError(f"{path}: is no JSON: {error}") from None
+            raise CompareError(f"{path}: is not JSON: {error}") from None
         return _json_lines(path, text)
     if isinstance(whole, list):
         return [_record(path, f"entry {at}", entry) for at, entry in enumerate(whole, 1)]
@@ -103,14 +103,14 @@ def _json_lines(path: Path, text: str) -> list[Record]:
         try:
             value = read_json(line)
         except ValueError as error:
-            raise CompareError(f"{path}: line {number} is no JSON: {error}") from None
+            raise CompareError(f"{path}: line {number} is not JSON: {error}") from None
         records.append(_record(path, f"line {number}", value))
     return records
 
 
 def _record(path: Path, where: str, value: Any) -> Record:
     if not isinstance(value, dict):
-        raise CompareError(f"{path}: {where} is no object with keys and values; {EXPECTED}")
+        raise CompareError(f"{path}: {where} is not an object with keys and values; {EXPECTED}")
     return Record(where, value)
 
 
@@ -125,7 +125,7 @@ def _csv(path: Path, text: str) -> list[Record]:
     try:
         lines = [line for line in reader if line]
     except csv.Error as error:
-        raise CompareError(f"{path}: line {reader.line_num} is no CSV: {error}") from None
+        raise CompareError(f"{path}: line {reader.line_num} is not CSV: {error}") from None
     columns = [name.strip() for name in lines[0]]
     doubled = sorted({name for name in columns if columns.count(name) > 1})
     if doubled:

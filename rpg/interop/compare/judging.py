@@ -221,10 +221,11 @@ def _power(paired: Paired, matters: float) -> str:
     smallest = float(stats.smallest_found(family).max())
     if math.isnan(smallest):
         return (
-            f"{plural(problems, 'problem')}: what they find is told from two independent ones on."
+            f"{plural(problems, 'problem')}: to tell which differences can be found takes two "
+            "independent problems."
         )
     found = (
-        f"{plural(problems, 'problem')} x {_samples_text(benchmarks)} find differences of "
+        f"{plural(problems, 'problem')} and k = {_samples_text(benchmarks)} find differences of "
         f"{size_in_points(smallest)} points or more {stats.OTHERS} (power 80 %)"
     )
     several = paired.trainings == 1 and _several_samples(benchmarks)
@@ -234,7 +235,7 @@ def _power(paired: Paired, matters: float) -> str:
     if smallest <= matters:
         return f"{found}."
     needed = int(stats.problems_needed(family, problems, matters).max())
-    text = f"{found}. {100 * matters:g} points take about {needed:,} problems like these"
+    text = f"{found}. To find {100 * matters:g} points takes about {needed:,} problems like these"
     if not several:
         return f"{text}."
     factor = float(stats.samples_needed(family, matters).max())
@@ -251,12 +252,13 @@ def _notes(paired: Paired) -> list[str]:
             clusters = len(set(each.clusters))
             notes.append(
                 f"{each.name}: {plural(len(each.problems), 'problem')} in "
-                f"{plural(clusters, 'cluster')}, which are the units of other problems"
+                f"{plural(clusters, 'cluster')}; verdicts {stats.OTHERS} count clusters, not "
+                "problems"
             )
         counts = each.samples
         if counts.min() != counts.max():
             notes.append(
                 f"{each.name}: {counts.min()} to {counts.max()} samples of a problem; each problem "
-                "counts alike"
+                "counts equally"
             )
     return notes

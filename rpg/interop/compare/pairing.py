@@ -101,7 +101,9 @@ def _one_benchmark(runs: Sequence[_Run], notes: list[str]) -> list[_Run]:
     """Runs with one benchmark each have the same one, whatever they call it."""
     names = list(dict.fromkeys(name for run in runs for name in run.tables if name))
     if len(names) > 1:
-        notes.append(f"taken for one benchmark, by the names of problems: {', '.join(names)}")
+        notes.append(
+            f"treated as one benchmark, since problems have the same names: {', '.join(names)}"
+        )
     benchmark = names[0] if names else ""
     return [
         _Run(run.name, run.kind, {benchmark: table})

@@ -61,7 +61,7 @@ class Choice:
         others = [name for name in names if name != chosen]
         if self.metric or not others:
             return []
-        return [f"{chosen} is compared; --metric takes {', '.join(others)}, too"]
+        return [f"{chosen} is compared; choose another with --metric: {', '.join(others)}"]
 
 
 LONGEST_SHOWN = 60

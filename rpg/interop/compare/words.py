@@ -17,9 +17,9 @@ from rpg.report.format import (
 )
 
 METHOD = (
-    "Differences are paired by problem. Intervals hold for all differences of a table together, "
-    "and a verdict says on which side of zero they are: if all models are equal, one is called "
-    "better or worse in about 5 % of comparisons."
+    "Differences are paired by problem. The intervals of a table are corrected together: if all "
+    "models are equal, one is called better or worse in about 5 % of comparisons. A model is "
+    "better or worse if the interval of its difference does not contain zero."
 )
 
 

@@ -102,8 +102,8 @@ for _name, _algorithm in registered().items():
 
 class Tracker:
     """verl's contract of a logger. The seed is `data.seed`, `val-core/<set>/<what>/mean@k` are
-    accuracies on <set>, until one is no share: verl logs rewards there if a set's reward function
-    returns no `acc`."""
+    accuracies on <set>, up to the first value that is not between 0 and 1: verl logs rewards there
+    if a set's reward function returns no `acc`."""
 
     def __init__(self, project: str, experiment: str, config: Any):
         settings = flat(config or {})
@@ -130,7 +130,8 @@ class Tracker:
             elif match and name not in self._rewards:
                 self._rewards.add(name)
                 self._run._say(
-                    f"{name} is {value:g} at step {step}, no accuracy: from here on a metric only"
+                    f"{name} is {value:g} at step {step}, not an accuracy: from here on only a "
+                    "metric"
                 )
 
     def finish(self, exit_code: int = 0) -> None:

@@ -235,7 +235,7 @@ def test_a_list_in_a_file_and_decimals_and_bytes_of_parquet_are_read(home):
             "names no data(.|\n)*data.train_files",
         ),
         ("a.py", "import", "could not be read"),
-        ("a.txt", "", "is not there, or of no kind that is read: .jsonl"),
+        ("a.txt", "", "does not exist, or is of another kind; expected .jsonl"),
     ],
 )
 def test_what_cannot_be_adopted_is_said_in_a_sentence(home, file, text, why):

@@ -54,7 +54,7 @@ def test_both_verdicts_are_given_with_what_they_can_find(two):
     assert (difference.others.word, difference.these.word) == ("better", "better")
     assert difference.these.smallest < difference.difference
     assert "Samples vary" in comparison.varies
-    assert re.search(r"40 problems x 8 find differences of [\d.]+ points", comparison.power)
+    assert re.search(r"40 problems and k = 8 find differences of [\d.]+ points", comparison.power)
 
 
 def test_problems_that_one_lacks_are_left_out_and_said(tmp_path):
@@ -72,7 +72,7 @@ def test_unequal_numbers_of_samples_are_said(tmp_path):
         table(tmp_path / f"{samples}.csv", drawn(1, 0.5, samples=samples)) for samples in (4, 8)
     ]
     comparison = compared(*paths)
-    assert "score: 4 to 8 samples of a problem; each problem counts alike" in comparison.notes
+    assert "score: 4 to 8 samples of a problem; each problem counts equally" in comparison.notes
     assert comparison.levels[0].mean.mean == pytest.approx(
         np.mean([np.mean(each) for each in drawn(1, 0.5, samples=4).values()])
     )
@@ -85,7 +85,10 @@ def test_clusters_are_the_units(tmp_path):
         for seed in (1, 2)
     ]
     said = compared(*paths).notes
-    assert said == ["score: 48 problems in 12 clusters, which are the units of other problems"]
+    assert said == [
+        "score: 48 problems in 12 clusters; verdicts for others like them count clusters, not "
+        "problems"
+    ]
 
 
 def test_clusters_may_stand_in_a_file_of_their_own(two, tmp_path):
@@ -161,7 +164,7 @@ def test_samples_of_ours_and_of_lighteval(tmp_path):
         1.0,
         "lighteval sums 0",
     )
-    assert read.notes == ["em is compared; --metric takes f1, too"]
+    assert read.notes == ["em is compared; choose another with --metric: f1"]
 
 
 def test_two_problems_of_one_name_are_not_paired(tmp_path):
@@ -183,7 +186,7 @@ SUMMARY = '{"results": {"gsm8k": {"acc": 0.5}}, "configs": {}}'
         ("a.csv", "problem,score\np,7\n", "row 1 has the score '7'; expected a number between"),
         ("a.csv", "problem,score\np,\n", "row 1 has the score ''; expected a number between"),
         ("a.txt", "once upon a time", "begins with 'once upon a time'; expected samples"),
-        ("a.jsonl", '{"problem": 1, "score": 1}\nx', "line 2 is no JSON"),
+        ("a.jsonl", '{"problem": 1, "score": 1}\nx', "line 2 is not JSON"),
         ("a.eval", "PK\x03\x04nothing", "a log of Inspect that cannot be read"),
         ("a.parquet", "PAR1nothing", "Parquet that cannot be read"),
     ],

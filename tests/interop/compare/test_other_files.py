@@ -66,7 +66,7 @@ def details(at, **more):
 REFUSED = {
     "a cell too many": ("a.csv", "problem,score\nt0,1\nt1,0,1\n", "row 2 has 3 cells; expected 2"),
     "a cell too few": ("a.csv", "problem,score\nt0\n", "row 1 has 1 cell; expected 2"),
-    "an open quote": ("a.csv", 'problem,score\n"t0,1\nt1,0\n', "is no CSV: unexpected end"),
+    "an open quote": ("a.csv", 'problem,score\n"t0,1\nt1,0\n', "is not CSV: unexpected end"),
     "a column twice": ("a.csv", "problem,score,score\nt0,1,0\n", "several columns are called"),
     "no name": ("a.csv", "problem,score\nt0,1\n,0\n", "row 2 has no problem; expected one"),
     "no rows": ("a.csv", "problem,score\n", "has no samples; expected"),
@@ -78,10 +78,10 @@ REFUSED = {
     "percent": ("a.csv", "problem,score\nt0,70\n", "row 1 has the score '70'; expected a number"),
     "minus one": ("a.csv", "problem,score\nt0,-1\n", "the score '-1'; expected a number between 0"),
     "400 digits": ("a.jsonl", f'{{"problem": 1, "score": {"8" * 400}}}', "the score 888"),
-    "5,000 digits": ("a.jsonl", f'{{"problem": 1, "score": {"8" * 5000}}}', "is no JSON: Exceeds"),
-    "deep": ("a.json", "[" * 100_000, "is no JSON: too many brackets"),
-    "cut off": ("a.jsonl", '{"problem": 1, "score": 1}\n{"pro', "line 2 is no JSON: Unterminated"),
-    "a list cut off": ("a.json", '[{"problem": 1, "score": 1},', "is no JSON: Expecting value"),
+    "5,000 digits": ("a.jsonl", f'{{"problem": 1, "score": {"8" * 5000}}}', "is not JSON: Exceeds"),
+    "deep": ("a.json", "[" * 100_000, "is not JSON: too many brackets"),
+    "cut off": ("a.jsonl", '{"problem": 1, "score": 1}\n{"pro', "line 2 is not JSON: Unterminated"),
+    "a list cut off": ("a.json", '[{"problem": 1, "score": 1},', "is not JSON: Expecting value"),
     "a number among rows": ("a.json", '[{"problem": 1, "score": 1}, 5]', "entry 2 is no object"),
     "UTF-16": ("a.csv", "problem,score\nt0,1\n".encode("utf-16"), "neither text in UTF-8"),
     "gzip cut off": (
@@ -266,7 +266,7 @@ def test_metrics_and_benchmarks_of_other_names_are_said(tmp_path):
 
     assert comparison.notes == [
         "metrics of different names are compared: score of old, reward of new",
-        "taken for one benchmark, by the names of problems: sums, more",
+        "treated as one benchmark, since problems have the same names: sums, more",
     ]
 
 
@@ -285,7 +285,7 @@ def test_one_common_problem_gives_no_figure_of_what_is_found(tmp_path):
     old = lines(tmp_path / "old.jsonl", table())
     new = lines(tmp_path / "new.jsonl", table()[:1])
 
-    assert "1 problem: what they find is told from two" in compared(old, new).power
+    assert "1 problem: to tell which differences can be found takes two" in compared(old, new).power
 
 
 CLUSTERS = {
