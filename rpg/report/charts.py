@@ -78,7 +78,7 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
     zero = zero.encode(x=alt.X("zero:Q", scale=scale))
     heading = [
         f"Points of accuracy more than {summary.baseline_label}",
-        "(paired, 95 %, for all together)",
+        "(paired, 95 %, for all variants at once)",
     ]
     x = alt.X("difference_low:Q", title=heading, axis=axis, scale=scale)
     rule = base.mark_rule(strokeWidth=2.2, clip=True).encode(

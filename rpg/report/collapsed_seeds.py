@@ -97,8 +97,8 @@ def notes(
         own = written.accuracy(each.accuracy)
         others = written.accuracy(each.siblings)
         lines.append(
-            f"{selection.labels[each.variant]}: seed {each.seed} collapsed, at {own} beside "
-            f"{others} of its siblings"
+            f"{selection.labels[each.variant]}: seed {each.seed} collapsed: {own}, where "
+            f"the other seeds reach {others}"
         )
     if not collapses:
         return []

@@ -251,7 +251,7 @@ def _compared_late(selection: Selection, pairs: Pairs) -> list[str]:
             notes.append(f"{label}: {evaluated}, and compared, at step {compared} of {total:.0f}")
         left_out = sorted(set(variant_runs["run"]) - set(seeds.values()))
         if left_out:
-            notes.append(f"{label}: numbers without {', '.join(left_out)}")
+            notes.append(f"{label}: the numbers leave out {', '.join(left_out)}")
     return notes
 
 
@@ -268,6 +268,6 @@ def _not_compared(selection: Selection, table: pandas.DataFrame) -> list[str]:
     if not apart:
         return []
     return [
-        f"not compared with {selection.labels[baseline]}, for want of samples alike: "
+        f"not compared with {selection.labels[baseline]}, since their samples do not match: "
         + ", ".join(apart)
     ]

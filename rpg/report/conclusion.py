@@ -47,7 +47,7 @@ def collapse_sentence(summary: Summary) -> str:
         return f"{len(found)} seeds collapsed, of {', '.join(variants)}."
     parts = [
         f"seed {each.seed} of {summary.labels[each.variant]} collapsed "
-        f"({accuracy(each.accuracy)}; its siblings reach {accuracy(each.siblings)})"
+        f"({accuracy(each.accuracy)}; the other seeds reach {accuracy(each.siblings)})"
         for each in found
     ]
     text = "; ".join(parts)

@@ -404,12 +404,12 @@ def explanation(
 def _training_bands(banded: Mapping[str, pandas.DataFrame], seeds: int) -> str:
     """What the bands of these training curves show."""
     if seeds == 2:
-        return "from one seed to the other"
+        return "the range between the two seeds"
     text = "95 % interval over seeds"
     if any(part["seeds"].eq(2).any() for part in banded.values()):
-        text += ", where two seeds are left from one to the other"
+        text += ", or the range between two seeds where only two are left"
     if any(_is_log(part, name) and (part["low"] <= 0).any() for name, part in banded.items()):
-        text += ", on logarithmic axes from lowest to highest seed where it reaches zero"
+        text += "; on a logarithmic axis, from lowest to highest seed where it would reach zero"
     return text
 
 

@@ -46,7 +46,7 @@ UNREAD = 0.02
 FALLEN = 0.05
 """How far held-out accuracy is below its best from which on a rising reward is suspicious."""
 SURE = 3.0
-"""Standard errors of a difference from which on it is no accident."""
+"""Standard errors of a difference from which on it is unlikely to be chance."""
 
 
 NEEDS = {
@@ -112,8 +112,8 @@ def not_measured(rows: Rows, with_samples: bool) -> list[Finding]:
     if not sentences:
         return []
     advice = (
-        "names that the log has for these are given with --map, for example --map "
-        "ratio_max=COLUMN, and samples with rpg evaluate --join"
+        "if the log has them under other names, give these with --map, for example --map "
+        "ratio_max=COLUMN; rpg evaluate --join adds samples"
     )
     # Logs that lack other columns are told apart where findings of a rule are put together.
     evidence = f"not measured: {'; '.join(sentences)}"
@@ -227,7 +227,7 @@ def _all(rows: Rows, name: str, holds: Callable[[float], bool]) -> bool:
 
 
 def _starved(rows: Rows) -> Iterator[Finding]:
-    """There is nothing to learn from, which is no illness of a policy that has learnt it."""
+    """There is nothing to learn from; expected once a policy has learnt the task."""
     rewards = _values(rows, "reward")
     constant = len(rewards) == len(rows) and max(rewards) - min(rewards) <= 1e-9
     # With so few responses that their mean repeats itself, they differ from each other.
@@ -300,14 +300,14 @@ def _apart(rows: Rows) -> Iterator[Finding]:
         (
             "kl_trained_to_exported",
             "the policy that is exported",
-            "what is evaluated and published has not all of what was learnt; model.dtype "
+            "evaluated and published weights lack part of what was learnt; model.dtype "
             "float32 exports all of it",
         ),
         (
             "kl_trained_to_evaluated",
             "the policy that is evaluated",
-            "it multiplies in bfloat16: where this decides, raise the learning rate, or evaluate "
-            "and train in float32 (model.dtype)",
+            "evaluation multiplies in bfloat16: if that matters here, raise the learning rate, or "
+            "evaluate and train in float32 (model.dtype)",
         ),
         (
             "kl_trained_to_wide_base",
@@ -325,9 +325,8 @@ def _apart(rows: Rows) -> Iterator[Finding]:
         if gap > max(GAP * update, 2 * error):
             yield Finding(
                 f"apart: {name}",
-                f"{where} is {gap:.2g} nats per token (k3) from the one that is trained, and an "
-                "update moves "
-                f"that one by {update:.2g}",
+                f"{where} is {gap:.2g} nats per token (k3) away from the one that is trained; an "
+                f"update moves the trained one by {update:.2g}",
                 advice,
             )
 
@@ -349,7 +348,7 @@ def _below_rounding(rows: Rows) -> Iterator[Finding]:
                 f"{BELOW_ROUNDING}: {name}",
                 f"{words} is {mean:.2g} nats per token, below the "
                 f"{floor:.2g} (k3) that rounding alone makes of equal weights",
-                "read it as nothing more than small; model.dtype float32 resolves it",
+                "it is small, and its size is not known; model.dtype float32 would show it",
             )
 
 

@@ -23,7 +23,7 @@ from rpg.store.queries import Database
 
 UNEQUAL = 1.1
 """Spending that differs by more than this factor is reported as unequal."""
-LATE = "first evaluated when more had been spent"
+LATE = "first evaluated after this budget was spent"
 EQUAL_COLUMNS = ["variant", "label", "seeds", "accuracy", *Difference._fields]
 
 
@@ -354,13 +354,13 @@ def remedy(layout: Layout, summary: _Summarised) -> list[str]:
         setting = f"evaluation.every={equal.spacing}"
         if not stored:
             lines.append(
-                f"equal {equal.axis}: no checkpoint in between is stored; to compare at equal "
-                f"{equal.axis}, train new runs with --set {setting}"
+                f"equal {equal.axis}: no stored checkpoint is close enough to compare at; train "
+                f"new runs with --set {setting}"
             )
             continue
         source = _source(layout, summary.sweep)
         again = f"{command('sweep', source, layout=layout)} --set {setting}"
-        lines.append(f"equal {equal.axis}: checkpoints in between are evaluated by: {again}")
+        lines.append(f"equal {equal.axis}: to evaluate the stored checkpoints in between: {again}")
     return lines
 
 

@@ -35,16 +35,19 @@ INTERVAL_NOTE = (
     "Intervals are 95 %, over seeds and problems; differences are paired by seed and problem."
 )
 TEST_NOTE = (
-    "The differences of the mean are tested as one family, those of single benchmarks as another"
-    f"{see('statistics')}. If all variants are equal, either table calls one better or worse in at "
-    "most about 5 % of sweeps. Intervals hold for all differences of a family together; a verdict "
-    "says on which side of zero the interval lies."
+    "The tests of a table are corrected together: if all variants are equal, the table calls one "
+    f"of them better or worse in at most about 5 % of sweeps{see('statistics')}. Intervals are "
+    "corrected in the same way; a variant is better or worse if the interval of its "
+    "difference does not contain zero."
 )
-UNREAD_NOTE = f"Unread answers could not be read, and count as wrong{see('grading')}."
+UNREAD_NOTE = (
+    f"Unread: answers that were found but not understood; they count as wrong{see('grading')}."
+)
 TOO_FEW_NOTE = "Verdicts need three seeds: two do not show how much seeds differ."
 COLLAPSE_NOTE = (
-    "Collapsed: the seed has lost half of what its siblings reach, and more than seeds differ "
-    f"elsewhere{see('statistics')}. Verdicts count it; the table without it is beside them."
+    "Collapsed: the seed lost at least half of the accuracy that the variant's other seeds reach, "
+    f"and more than seeds differ otherwise{see('statistics')}. Verdicts include it; another table "
+    "has the differences without it."
 )
 BOLD_NOTE = (
     "Bold: better than every other variant by the same test; if nothing is bold, no variant is "
@@ -249,9 +252,9 @@ def caption(summary: Summary) -> list[str]:
     if summary.look and (summary.look.number > 1 or summary.look.level < ERROR):
         lines.append(
             f"This is look {summary.look.number} at these differences, with "
-            f"{len(summary.look.runs)} finished runs of "
-            f"{summary.look.planned} planned at first: new verdicts were given at a level "
-            f"of {percent(summary.look.level)}."
+            f"{len(summary.look.runs)} finished runs ({summary.look.planned} were planned at "
+            f"first). For all looks together to err in at most {percent(ERROR)} of sweeps, new "
+            f"verdicts were given at a level of {percent(summary.look.level)}."
         )
     if not summary.table.empty:
         lines += _measurement(summary)

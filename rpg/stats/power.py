@@ -93,7 +93,7 @@ def carried_by_few(
     problems = sum(accuracy.shape[1] for accuracy in accuracies)
     return (
         f"only about {moving:.0f} of {problems} problems tell variants apart: at the others nearly "
-        f"all answers are right, or nearly all wrong; a verdict takes {MINIMUM_MOVING:.0f}"
+        f"all answers are right, or nearly all wrong; a verdict needs {MINIMUM_MOVING:.0f}"
     )
 
 
@@ -182,7 +182,7 @@ def sentence(design: Design, spread: Spreads, difference: float) -> str:
     """What a design finds and what a difference that matters would take."""
     if design.seeds < MINIMUM_SEEDS:
         given = "one seed gives" if design.seeds == 1 else f"{design.seeds} seeds give"
-        return f"{given} differences and intervals, but no verdicts: those take three"
+        return f"{given} differences and intervals, but no verdicts: those need three seeds"
     smallest = detectable(design, spread)
     found = f"differences of {100 * smallest:.1f} points or more are"
     if smallest >= 1:
@@ -190,7 +190,7 @@ def sentence(design: Design, spread: Spreads, difference: float) -> str:
     seeds = f"{design.seeds} seeds"
     if design.further:
         seeds = f"{design.seeds} seeds ({design.seeds + design.further} of the baseline)"
-    sizes = f"{seeds} and {sum(design.problems):,} problems x {design.samples}"
+    sizes = f"{seeds}, {sum(design.problems):,} problems and k = {design.samples}"
     text = f"With {sizes}, {found} found in 80 % of sweeps"
     if smallest <= difference:
         return text
@@ -198,7 +198,7 @@ def sentence(design: Design, spread: Spreads, difference: float) -> str:
     points = f"{100 * difference:g} points"
     if not ways:
         return f"{text}; neither 100 seeds nor more problems alone find {points}"
-    return f"{text}; {points} take {' or '.join(ways)}"
+    return f"{text}; to find {points} would take {' or '.join(ways)}"
 
 
 def _ways(design: Design, spread: Spreads, difference: float) -> list[str]:

@@ -159,10 +159,10 @@ def _refusal(fitted: ComputeFit, y: np.ndarray) -> str:
             "no saturation is in sight: at the end of the budget the curve has made "
             f"{100 * reached.value:.0f} % of its rise, and "
             f"could have made as little as {100 * reached.low:.0f} % ({100 * REACHED:.0f} % and "
-            f"{100 * REACHED_AT_LEAST:.0f} % would do)"
+            f"{100 * REACHED_AT_LEAST:.0f} % are needed)"
         )
     if fitted.held_out > TOLERATED:
-        error = f"{fitted.held_out:.3f} ({TOLERATED} would do)"
+        error = f"{fitted.held_out:.3f} (at most {TOLERATED} is accepted)"
         return f"the first half of the budget predicts the second with an error of {error}"
     return ""
 

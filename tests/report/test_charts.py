@@ -82,7 +82,7 @@ def test_two_seeds_get_a_range_and_three_an_interval():
         [drawn] = curves.panels(data.assign(name="reward", seeds=seeds), ["a"], ["reward"], scores)
         assert drawn.layer[0].encoding.y.shorthand == f"{first}:Q"
     [explained] = curves.explanation(data.assign(name="reward"), ["reward"])
-    assert "where two seeds are left from one to the other" in explained
+    assert "or the range between two seeds where only two are left" in explained
 
 
 def points_of(name, labels, seeds, low=0.9):
@@ -97,7 +97,7 @@ def points_of(name, labels, seeds, low=0.9):
         ("ab", 3, ["reward"], False, "Bands: training: 95 % interval over seeds."),
         ("abcde", 3, ["reward"], False, ""),
         ("abcde", 3, ["mean", "reward"], False, "Bands: accuracy: 95 % interval over seeds and "),
-        ("ab", 2, ["reward"], False, "Bands: training: from one seed to the other."),
+        ("ab", 2, ["reward"], False, "Bands: training: the range between the two seeds."),
         ("ab", 2, ["reward"], True, ""),
         ("ab", 1, ["reward"], False, ""),
         ("ab", 1, ["mean"], False, "Bands: accuracy: 95 % interval over problems."),
@@ -122,7 +122,7 @@ def test_seeds_that_are_drawn_apart_are_not_called_a_mean():
 def test_a_logarithmic_axis_is_named_where_an_interval_reaches_zero(low, said):
     data = points_of("grad_norm", "ab", 3, low)
     [explained] = curves.explanation(data, ["grad_norm"])
-    assert ("on logarithmic axes" in explained) == said
+    assert ("on a logarithmic axis" in explained) == said
 
 
 @pytest.mark.parametrize("shades", [{}, theme.ON_DARK], ids=["light", "dark"])

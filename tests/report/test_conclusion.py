@@ -52,7 +52,7 @@ def test_the_sentence_names_collapsed_seeds_and_what_limits_every_verdict(tmp_pa
     changed = found._replace(collapses=tuple(gone), caution="one search per variant")
     said = conclusion(changed)
     assert said.startswith(conclusion(found))
-    assert "Seed 0 of DAPO collapsed (0.010; its siblings reach 0.400); seed 1 of DAPO" in said
+    assert "Seed 0 of DAPO collapsed (0.010; the other seeds reach 0.400); seed 1 of DAPO" in said
     assert said.endswith(" One search per variant.")
     many = changed._replace(collapses=tuple(gone * 2), caution="")
     assert conclusion(many).endswith(" 4 seeds collapsed, of DAPO.")

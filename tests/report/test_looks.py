@@ -28,7 +28,7 @@ def test_a_report_of_the_same_runs_is_the_same_look_and_more_seeds_are_the_next(
     assert (again.level, again.planned) == (first["level"], 6), "as if no seeds had been added"
     demo(tmp_path, ("grpo", "rpg-urkl"), (0, 1, 2, 3))
     assert (
-        "This is look 2 at these differences, with 8 finished runs of 6 planned at first"
+        "This is look 2 at these differences, with 8 finished runs (6 were planned at first)"
         in shown(layout)
     )
     assert shown(layout).count("This is look 2") == 1

@@ -55,7 +55,7 @@ def test_runs_that_did_not_finish_are_left_out_and_named(layout):
     assert numbers["difference"] == pytest.approx(expected.difference.item())
     assert "rpg-urkl-seed1 failed at step 8: ValueError: loss is nan at step 3" in found.notes
     assert "not started: dapo-seed0" in found.notes
-    assert "RPG-URKL: numbers without rpg-urkl-seed1" in found.notes
+    assert "RPG-URKL: the numbers leave out rpg-urkl-seed1" in found.notes
     assert "loss is nan" in shown(layout)
 
 

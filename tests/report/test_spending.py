@@ -48,8 +48,8 @@ def test_unequal_spending_is_said_and_compared_at_equal_tokens(layout):
 @pytest.mark.parametrize(
     ("late", "reason"),
     [
-        ("rpg-urkl", "first evaluated when more had been spent"),
-        ("grpo", "baseline: first evaluated when more had been spent"),
+        ("rpg-urkl", "first evaluated after this budget was spent"),
+        ("grpo", "baseline: first evaluated after this budget was spent"),
     ],
 )
 def test_who_was_first_evaluated_later_is_not_measured_in_table_note_and_headline(

@@ -161,8 +161,7 @@ def test_two_seeds_give_an_interval_and_no_verdict(tmp_path):
     assert found["verdict"] == "too few seeds" and math.isnan(found["p"])
     assert -1 <= found["difference_low"] < found["difference"] < found["difference_high"] <= 1
     assert (
-        "Verdicts need three seeds" in (said := shown(layout))
-        and "tested as one family" not in said
+        "Verdicts need three seeds" in (said := shown(layout)) and "corrected together" not in said
     )
     assert not layout.read_looks("demo"), "nothing was decided"
 
