@@ -30,8 +30,8 @@ def show_annotations(view: View, name: str) -> None:
         if "RPG_LOGOUT" not in os.environ:  # whoever reaches loopback may read, and no more
             how = command("tag", name, layout=view.layout)
             st.text(
-                f"To rename, tag or hide it: {how} --help, and rpg note; from here with rpg "
-                "serve --auth"
+                f"To rename, tag or hide it: {how} --help, and rpg note; on this page, if rpg "
+                "serve was started with --auth"
             )
             return
         # If others have changed label or tags, their fields are new ones; the note that somebody

@@ -51,10 +51,10 @@ def page(view: View) -> None:
         {**shares, **names, **tokens},
     )
     st.text(
-        f"{plural(len(table), 'evaluation')}. The error is that of mean@k over problems. "
-        "The samples of evaluations with the same folder under samples/ are the same. "
-        "Unread answers count as wrong; a second reader, a computer algebra system, "
-        "judges those that are one formula, and what it finds is shown apart."
+        f"{plural(len(table), 'evaluation')}. Error: the standard error of mean@k over problems. "
+        "Evaluations with the same folder under samples/ share their samples. "
+        "Answers that could not be read count as wrong. If such an answer is a single formula, a "
+        "computer algebra system (the second reader) judges it, too, in a column of its own."
     )
     if called:
         _samples(view.layout, table.iloc[place], called[place])

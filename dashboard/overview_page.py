@@ -82,7 +82,7 @@ def _pictures(view: View, summary: Summary) -> None:
     differences = charts.differences(summary, links)
     if differences:
         with left:
-            st.text("What is real (filled), and what is within noise (hollow)")
+            st.text("Differences: better or worse (filled), within noise (hollow)")
             widgets.show_chart(differences.properties(usermeta=widgets.SVG), "differences")
     with right if differences else st.container():
         x = widgets.choose("Mean accuracy over", ["step", "tokens", "hours"], "x")

@@ -29,7 +29,7 @@ Run = tuple[str, str]
 NO_RECORDS = (
     "No records of tokens. Set training.token_records.every in a run or sweep file (how "
     "many steps from one record to the "
-    "next); it is kept from then on."
+    "next); they are kept from then on."
 )
 
 

@@ -174,7 +174,7 @@ class Machine:
             next(self._before(need.kind, gate), None) if gate else locks.note(self._gate(need.kind))
         )
         if first and have - len(holders) >= need.count:
-            line += f"; first comes {_described(first)}"
+            line += f"; next in the queue is {_described(first)}"
         return line
 
 

@@ -62,7 +62,7 @@ def reconcile(
       where that was asked for, with their task runs; `rpg sweep` or the UI's Retry goes on from
       there.
     """
-    done = [f"ended process {pid}: its owner was gone" for pid in end_orphans()]
+    done = [f"ended process {pid}: the command that started it is gone" for pid in end_orphans()]
     for sweep in layout.sweeps():
         for folder in layout.run_folders(sweep):
             done += _tidy(folder)
@@ -94,7 +94,8 @@ def _tidy(folder: RunFolder) -> Iterator[str]:
     if note and is_here(note) and not lease_alive(note):
         with contextlib.suppress(StoreError):
             clear_waiting(folder)
-            yield f"{folder.sweep}/{folder.name}: no longer waits for anything"
+            where = f"{folder.sweep}/{folder.name}"
+            yield f"{where}: removed the waiting note of a process that is gone"
 
 
 def _flow_runs(layout: Layout, worker_since: float | None) -> Iterator[str]:
@@ -116,7 +117,7 @@ def _flow_runs(layout: Layout, worker_since: float | None) -> Iterator[str]:
             if _may_live(path):
                 if not state or not state.is_cancelling() or not _ended_unheard(path, state):
                     continue
-                why = "its process had not heard of it"
+                why = "its process had not heard of the cancellation"
             if run and state and (state.is_running() or state.is_cancelling()):
                 yield _close(client, run, why)
             path.unlink(missing_ok=True)

@@ -140,7 +140,7 @@ def sweep(
             says more about each.
         algorithms: Replace the file's algorithms; none: as in the file.
         seeds: Replace the file's seeds; none: as in the file.
-        baseline_seeds: Number of seeds (0, 1, ...) of the baseline, if it shall have more than
+        baseline_seeds: Number of seeds (0, 1, ...) of the baseline, if it is to have more than
             the others; the baseline is part of every comparison. 0: as in the file.
         steps: Training steps; 0: as in the file.
         backend: The back end that trains.

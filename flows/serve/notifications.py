@@ -42,7 +42,7 @@ def notify(layout: Layout, target: str, secret: str | None) -> list[str]:
     api = locks.note(served).get("api") if locks.alive(served) else None
     if not api:
         start = next_steps.command("serve", layout=layout)
-        raise ConfigError(f"nobody serves {layout.home}; start it first: {start}")
+        raise ConfigError(f"no rpg serve is running for {layout.home}; start it first: {start}")
     os.environ.update(quiet_environment(layout.home) | client_environment(secret))
     from prefect.client.orchestration import get_client
 

@@ -241,7 +241,7 @@ def _lateness(late: list[Any], deployments: list[Any], running: int) -> str:
     first = min(late, key=lambda run: run.expected_start_time)
     names = {deployment.id: deployment.name for deployment in deployments}
     name = names.get(first.deployment_id, first.name)
-    why = f"{running} flow runs go on, and no more at a time; the next begins when one ends"
+    why = f"{running} flow runs are running, the most that may; the next begins when one ends"
     if running < AT_ONCE:
         why = "the worker starts none, see serve/worker.log"
     return (

@@ -152,7 +152,7 @@ def _note_loss(
     a new checkpoint."""
     failed = folder.read_failed() or {}
     lost = child.answer.get("lost") if isinstance(child, Remote) else None
-    lost = lost or failed.get("error") or "what runs it ended it"
+    lost = lost or failed.get("error") or "Ray or Slurm ended it"
     if losses >= attempts:
         why = (
             f"lost {losses} times in a row without a new checkpoint (backend.attempts), the "

@@ -167,7 +167,10 @@ def gc(
             return
     except typer.Abort:
         if not os.isatty(0):
-            refuse("nobody answers here; --yes removes without asking, --dry-run only prints")
+            refuse(
+                "there is no terminal to ask for confirmation; --yes removes without asking, "
+                "--dry-run only prints"
+            )
         raise
     collect(items)
     console.print("removed")

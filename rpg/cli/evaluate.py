@@ -67,7 +67,7 @@ def evaluate(
         k: Samples per problem. Default: that of each benchmark.
         preset: Sampling as others evaluate: paper, sober, deepseek-r1, qwen3, quick, or a YAML
             file. Options given here take precedence.
-        prompts: Ask every problem in this many ways, and say how far the accuracy moves.
+        prompts: Ask every problem in this many ways, and report how much the accuracy varies.
         limit: Evaluate only this many problems of each benchmark.
         temperature: Sampling temperature; 0 is greedy decoding with one sample. Default: 1.
         top_p: Nucleus sampling: sample from the most probable tokens with this total probability.

@@ -87,7 +87,7 @@ def conduct_and_conclude(planned: Sweep, home: Path | None, workers: int | None)
 def stopped() -> int:
     """Say what a command that was interrupted leaves behind; returns its exit code."""
     complain(
-        "\nstopped; every process here ended. Nothing finished is lost. Continue with: "
+        "\nstopped; all its processes here have ended. Nothing finished is lost. Continue with: "
         f"{this_again()}"
     )
     return 130

@@ -27,17 +27,17 @@ def publish(
     kind: Literal["sweep", "study", "nights"] | None = None,
     home: Home = None,
 ) -> int:
-    """Write a page to give away: it opens from a file and from any web space, needs no server and
-    asks for nothing.
+    """Write a page to give away: it opens from a file or any web host, needs no server and loads
+    nothing from elsewhere.
 
-    It shows what the report shows, with charts to point at, every run, tables to save, and graded
-    samples. A page of before is replaced as a whole.
+    It shows what the report shows, with interactive charts, every run, tables to save, and graded
+    samples. It replaces an earlier page as a whole.
 
     Args:
         name: Name of a sweep, of a study, or of a set of nights (nightly: the shipped set).
         out: Folder to write to. Default: published/NAME.
         samples: Megabytes of samples; 0: none.
-        kind: What the name is of, where it is of several.
+        kind: Whether a sweep, a study or nights are meant, if several have this name.
     """
     from rpg.report.published_samples import MEGABYTE
     from rpg.report.publishing import INDEX, write

@@ -93,7 +93,8 @@ def _print_sweep(
     jobs = layout.sweep_folder(name) / ".slurm"
     if jobs.is_dir():
         say(
-            f"  Slurm's words about its jobs: {jobs}; what a run says: log.txt in its folder", "dim"
+            f"  Slurm's output of the jobs: {jobs}; a run's own output: log.txt in its folder",
+            "dim",
         )
     for line in notes:
         say(f"  ! {line}", "yellow")

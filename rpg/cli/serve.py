@@ -112,9 +112,10 @@ def worker(
 
 @app.command()
 def notify(target: str, auth: Auth = None, home: Home = None) -> None:
-    """Be told when a night is red, or has not ended: automations of the server that runs here.
+    """Send a message when a night is red, or has not ended.
 
-    Again with another target, it changes where they send.
+    It creates automations of the Prefect server that runs here. Run it again with another target
+    to change where they send.
 
     Args:
         target: Web address that is called with {"text": ...}, as Slack, Mattermost and others

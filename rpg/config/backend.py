@@ -52,9 +52,9 @@ class BackendSection(Section):
     threads: Annotated[Positive, OPERATES, PROCESSES] = 1
     """Threads of each process on a CPU."""
     attempts: Annotated[Positive, OPERATES, ROUNDS] = 4
-    """How often a run is started without getting any further, where what runs it fails: a node lost
-    or preempted, a time limit, a driver killed, Ray not up. A new checkpoint starts the count
-    again; a fault of the run ends it at once."""
+    """How often a run is started without reaching a new checkpoint, if the cause is outside of it:
+    a node that is lost or preempted, a time limit, a driver that is killed, Ray that does not
+    start. A new checkpoint starts the count again. An error of the run itself ends it at once."""
 
     needs: ClassVar[tuple[str, ...]] = ()
     """Packages that must be installed on this machine before a run can start; empty if the back end

@@ -33,7 +33,7 @@ class LocalEngineSpec(Section):
 
 
 class HuggingFaceEngineSpec(Section):
-    """As `local`: the name of an engine that drew the same samples, for files that have it."""
+    """The same as `local`, under an older name that files may still use."""
 
     type: Literal["huggingface"]
     rows: Annotated[Positive, OPERATES, ROWS_AT_ONCE] = 64
@@ -110,7 +110,7 @@ class Evaluation(Section):
     early: Annotated[bool, ADDS] = True
     """Where `every` is 4 or more: evaluate steps 1, 2, 4, ... up to half of it, too. Accuracies
     change most there, and a comparison at equal tokens needs them. A run that began without these
-    evaluations does not owe them."""
+    evaluations does not get them later."""
     samples_per_problem: Annotated[Positive, ADDS, SAMPLES_PER_PROBLEM] = 4
     """The k of mean@k (the paper uses 32)."""
     temperature: Annotated[float, Field(ge=0), EVALUATES] = 1.0

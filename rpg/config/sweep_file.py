@@ -92,7 +92,8 @@ class SweepSpec(BaseModel):
     it. Changes no run."""
     seeds: SeedsOf | None = None
     """`{baseline: 9, others: 3}` in place of an axis `seed`: seeds 0 to 8 of the baseline, 0 to 2
-    of every other variant; or lists of seeds. `rpg show` says what that buys."""
+    of every other variant; or lists of seeds. `rpg show` says how much smaller a difference they
+    find."""
     budget: Budget | None = None
     """`{tokens: 300000}`: reports also compare at these tokens per run, interpolated between
     checkpoints. Changes no run."""

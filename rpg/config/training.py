@@ -73,7 +73,7 @@ def has_8bit_moments(optimizer: AdamW | ScheduleFreeAdamW) -> bool:
 
 
 class TokenRecords(Section):
-    """Which rollouts keep what the loss did to each of their tokens (docs/dashboard.md,
+    """Which rollouts store, for each of their tokens, what the loss did to it (docs/dashboard.md,
     "Tokens")."""
 
     every: Annotated[int, Field(ge=0), INTERVAL] = 0

@@ -324,7 +324,9 @@ def test_with_a_password_a_sweep_is_renamed_noted_and_hidden_and_without_one_it_
     settled(page)
     page.get_by_text("Notes (1)").click()
     page.get_by_text(
-        re.compile("tag demo.* --help, and rpg note; from here with rpg serve --auth")
+        re.compile(
+            "tag demo.* --help, and rpg note; on this page, if rpg serve was started with --auth"
+        )
     ).wait_for()
     assert (
         page.get_by_role("button", name="Save").count() == 0

@@ -61,7 +61,7 @@ def test_the_message_is_whole_whatever_the_reason_says():
     [
         ("ftp://example.org", "expected a web address"),
         ("hooks.example.org", "expected a web address"),
-        ("http://127.0.0.1:1/", "nobody serves"),
+        ("http://127.0.0.1:1/", "no rpg serve is running"),
     ],
 )
 def test_what_is_no_target_and_a_folder_without_a_server_are_refused(tmp_path, target, said):

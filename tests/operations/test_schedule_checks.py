@@ -87,7 +87,7 @@ def test_a_late_run_waits_for_those_that_go_on_or_for_a_worker_that_starts_none(
     [busy] = schedule_problems([night], late, now, 600, running=8)
     [idle] = schedule_problems([night], late, now, 600, running=2)
 
-    assert "8 flow runs go on" in busy
+    assert "8 flow runs are running" in busy
     assert "starts none" not in busy
     assert "the worker starts none" in idle
 

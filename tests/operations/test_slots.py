@@ -32,7 +32,7 @@ def test_n_trainings_at_a_time_and_the_next_is_told_who_has_them(two):
     assert "b/y" in why
     first.close()
     with two.gate(CPU, "d/w"):
-        assert "; first comes d/w (process" in two.why(CPU)
+        assert "; next in the queue is d/w (process" in two.why(CPU)
     assert two.take(CPU, "c/z")
 
 
@@ -84,7 +84,7 @@ def test_only_who_waits_for_the_same_slots_is_before_another(tmp_path, kind):
             assert [lock.path.name for lock in held.locks] == [f"{kind}-1"]
     with one.gate(need, "a/later") as later:
         assert one.take(need, "a/later", later) is None
-        assert "; first comes b/several" in one.why(need, later)
+        assert "; next in the queue is b/several" in one.why(need, later)
         assert len(both.take(Need(kind, 2), "b/several", several).locks) == 2
 
 
