@@ -100,7 +100,7 @@ class Children:
             raise Stopped
 
     def cluster(self, address: str, log: Path) -> Cluster:
-        """The connection to a Ray cluster, on which trainings run that are no processes of this
+        """The connection to a Ray cluster, on which trainings run that are not processes of this
         machine."""
         with self._lock:
             self._check_going()

@@ -71,8 +71,8 @@ class Machine:
         return self.folder / f"{kind}-{re.sub(r'[^A-Za-z0-9_-]', '_', name)}"
 
     def take(self, need: Need, who: str, gate: locks.Lock | None = None) -> Held | None:
-        """All that is needed at once, or None; at a `gate`, what nobody before waits for.
-        UserError: too little is there."""
+        """All slots that are needed, or None; at a `gate`, only those that no earlier process
+        waits for. Raises UserError if the machine has too few."""
         names = self.names(need.kind)
         if need.count > len(names):
             raise UserError(
@@ -183,7 +183,7 @@ def _described(note: Mapping[str, Any]) -> str:
 
 
 def machine(environment: Mapping[str, str] = os.environ) -> Machine:
-    """This machine as the environment describes it; UserError if RPG_SLOTS is no number or the
+    """This machine as the environment describes it; UserError if RPG_SLOTS is not a number or the
     folder cannot be shared."""
     text = environment.get(SLOTS, "")
     if text and not (text.isdigit() and 1 <= int(text) <= MOST):

@@ -176,7 +176,7 @@ async def _create(interface: Any) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """A whole database or none; a source that is no database is removed, and raises
+    """A whole database or none; a source that is not a database is removed, and raises
     sqlite3.Error."""
     try:
         connect = sqlite3.connect

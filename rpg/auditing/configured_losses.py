@@ -121,7 +121,7 @@ def _verl(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subj
 
 
 def _released(kind: str, actor: dict[str, Any]) -> tuple[Subject, list[str]]:
-    """The loss of a script that was released with the RPG paper; its code is no part of verl, but
+    """The loss of a script that was released with the RPG paper; its code is not part of verl, but
     of the catalogue."""
     name = kind.removesuffix("_clip_ppo").replace("_rf_", "_reinforce_").replace("_", "-")
     if name not in algorithms("released"):

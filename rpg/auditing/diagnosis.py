@@ -145,7 +145,7 @@ def _noise(subject: Subject, scenes: Sequence[Scene]) -> Iterator[str]:
 
 
 def unmeasurable(loss: LossFunction, scenes: Sequence[Scene]) -> str | None:
-    """Why a function is no loss that can be measured (its shape, NaN somewhere, a constant
+    """Why a function is not a loss that can be measured (its shape, NaN somewhere, a constant
     everywhere), or None."""
     is_constant = True
     for scene in scenes:

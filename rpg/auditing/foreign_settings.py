@@ -89,7 +89,7 @@ def read_settings(file: Path) -> ForeignSettings:
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted key, value) of everything in a nested mapping that is no mapping."""
+    """(dotted key, value) of everything in a nested mapping that is not a mapping."""
     for name, value in tree.items():
         if isinstance(value, dict):
             yield from leaves(value, f"{prefix}{name}.")

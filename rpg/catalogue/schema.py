@@ -79,7 +79,7 @@ class SectionTypes:
         return value.get("type", self.default)
 
     def model(self, name: object) -> type[BaseModel] | None:
-        """The model of a type; None for what is no type."""
+        """The model of a type; None for what is not a type."""
         return self.by_type.get(name) if isinstance(name, str | None) else None
 
 

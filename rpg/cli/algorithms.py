@@ -20,7 +20,7 @@ from rpg.store import atomic_write_text
 
 _WAITING = "auditing by enumeration ..."
 _SAY_SECONDS = 60.0
-"""How often a log, which is no terminal, hears how far a measurement is."""
+"""How often a measurement reports its progress where there is no terminal."""
 if TYPE_CHECKING:
     from rpg.backends.local.checkpoint_fidelity import Fidelity
     from rpg.catalogue.entry import Algorithm

@@ -1,4 +1,5 @@
-"""Curves of metrics beside what rounding alone makes of equal weights: a KL below it is no number.
+"""Curves of metrics beside what rounding alone makes of equal weights: a KL below it is only known
+to be small.
 
 The frames are those of rpg.report.sweep_report.curve_data; where the rounding was measured they
 have a column `noise` with its value at the same step.

@@ -54,7 +54,7 @@ little lighter. A variant keeps its hue."""
 
 
 DATA = ("data", "datasets", "domain")
-"""Parts of a specification whose texts are no colours, whatever they say."""
+"""Parts of a specification whose texts are not colours, whatever they say."""
 
 
 def family(label: str) -> str:

@@ -247,7 +247,7 @@ def kish(accuracies: Tables, labels: Sequence[Sequence[object] | None] = ()) -> 
 def holm(p_values: np.ndarray) -> np.ndarray:
     """Holm's step-down correction (1979) of families (..., m); NaN stays NaN and does not count.
 
-    For tests that are no comparisons with one baseline, such as all pairs.
+    For tests that are not comparisons with one baseline, such as all pairs.
     """
     p_values = np.asarray(p_values, float)
     order = np.argsort(p_values, axis=-1)  # NaN last

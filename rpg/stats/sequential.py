@@ -41,8 +41,8 @@ def next_look(
     """The looks taken before this one; the number of runs planned at the first; and the level
     (alpha) that is left for this one.
 
-    The same runs again are no new look: they get the level they had. A look that saw more runs than
-    are here now, and those after it, are not counted.
+    The same runs again are not a new look: they get the level they had. A look that saw more runs
+    than are here now, and those after it, are not counted.
     """
     earlier: list[Look] = []
     at_hand = set(runs)

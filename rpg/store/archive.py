@@ -167,7 +167,7 @@ class Archive:
                     or not re.fullmatch("[0-9a-f]{64}", entry["sha256"])
                     or entry["bytes"] < 0
                 ):
-                    raise ValueError(f"{name!r} is no file of a run")
+                    raise ValueError(f"{name!r} is not a file of a run")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if anew:
                 return {}

@@ -70,7 +70,7 @@ def records_of(
 
 
 def read_records(value: Any) -> dict[str, FileRecord]:
-    """Records from JSON; what is no record there is left out."""
+    """Records from JSON; what is not a record there is left out."""
     records = {}
     for name, fields in value.items() if isinstance(value, dict) else ():
         with contextlib.suppress(KeyError, TypeError, ValueError):

@@ -87,8 +87,8 @@ def change(
     """Add a note with the current time, add and remove tags, set the label ("": none; a note keeps
     the former one): all or nothing, after others who do the same. Returns what is there now.
 
-    Raises StoreError: an empty or long note, a word that is no tag, a label that is long or not one
-    line; or the file cannot be written.
+    Raises StoreError: an empty or long note, a word that is not a tag, a label that is long or not
+    one line; or the file cannot be written.
     """
     for tag in add:
         if not _TAG.fullmatch(tag):

@@ -57,13 +57,13 @@ class Range(Section):
         return self.log or self.linear or self.choices or ()
 
     def number(self, value: Any) -> Any:
-        """The number of a choice; what is no choice as it is."""
+        """The number of a choice; any other value as it is."""
         if self.choices is None:
             return value
         return [canonical_json(choice) for choice in self.choices].index(canonical_json(value))
 
     def of(self, number: Any) -> Any:
-        """The choice with this number; what is no choice as it is."""
+        """The choice with this number; any other value as it is."""
         return number if self.choices is None else self.choices[number]
 
     def place(self, value: Any) -> float:

@@ -387,7 +387,7 @@ def write_study_report(layout: Layout, study: str) -> None:
 
 
 def _text(value: Any) -> str:
-    """A setting; of several searches the lowest and the highest, or all if they are no numbers."""
+    """A setting; of several searches the lowest and the highest, or all if they are not numbers."""
     if not isinstance(value, list):
         return written.measured(value) if isinstance(value, float) else value_text(value)
     texts = list(dict.fromkeys(map(_text, value)))

@@ -27,7 +27,7 @@ from rpg.system import patterns
 from rpg.tasks.problems import DataError
 
 MAX_LINE_MIB = 16
-"""A row of JSON: longer ones are files that are no JSON lines, and would be taken into memory
+"""A row of JSON: longer ones are files that are not JSON lines, and would be taken into memory
 whole."""
 HUB_SECONDS = 2.0
 """How long the hub may take to answer at all."""
@@ -41,7 +41,7 @@ def read_rows(
     """(where, row) for each row of a JSON-lines, Parquet or CSV file (by its ending); `where` is
     `file: line 3` for people.
 
-    With a list `bad`, a line that is no row is added to it instead of ending the reading. Raises
+    With a list `bad`, a line that is not a row is added to it instead of ending the reading. Raises
     DataError: the file cannot be read or parsed.
     """
     try:

@@ -158,7 +158,9 @@ def test_a_record_cannot_lead_out_of_the_folder(tmp_path, store, name):
     record = json.loads(store.cat_file(f"{WHERE}.json"))
     record["files"][name] = record["files"]["DONE.json"]
     store.pipe_file(f"{WHERE}.json", json.dumps(record).encode())
-    with pytest.raises(StoreError, match=r"sweep/one\.json: cannot be used .*is no file of a run"):
+    with pytest.raises(
+        StoreError, match=r"sweep/one\.json: cannot be used .*is not a file of a run"
+    ):
         fetched(MEMORY, tmp_path / "there")
     assert not (tmp_path / "there").exists()
     assert not list(tmp_path.rglob("*escaped*"))

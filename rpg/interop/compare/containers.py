@@ -142,7 +142,7 @@ def _csv(path: Path, text: str) -> list[Record]:
 
 
 def entry_of(archive: zipfile.ZipFile, name: str) -> Any:
-    """A JSON file of an archive. Raises ValueError: its compression is not known, or it is no
+    """A JSON file of an archive. Raises ValueError: its compression is not known, or it is not
     JSON."""
     about = archive.getinfo(name)
     if about.compress_type == ZSTANDARD:

@@ -259,8 +259,8 @@ class Recording:
         return math.ceil(max(self._rows) / self.updates)
 
     def _ours(self, values: Mapping[str, Any]) -> dict[str, float]:
-        """The values under our names; a name that is taken, or counts something here, gets `their_`
-        before it."""
+        """The values under our names; metrics whose name is already used are prefixed with
+        `their_`."""
         numbers: dict[str, float] = {}
         for name, value in values.items():
             number = self._number(name, value)
@@ -289,7 +289,7 @@ class Recording:
                 return number if plain else float(number)
         if name not in self._told:
             self._told.add(name)
-            self._say(f"not recorded: {name}, which is no number ({type(value).__name__})")
+            self._say(f"not recorded: {name}, which is not a number ({type(value).__name__})")
         return None
 
     def _say(self, line: str) -> None:

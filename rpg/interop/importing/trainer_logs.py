@@ -38,7 +38,7 @@ class Log:
     offered: list[str]
     """Those among them that look like accuracies on benchmarks and could be `scores`."""
     unread: list[str] = field(default_factory=list)
-    """Sentences about cells of imported columns that are no numbers, and were left out."""
+    """Sentences about cells of imported columns that are not numbers, and were left out."""
 
 
 _NAMES: dict[str, dict[str, str]] = tomllib.loads(
@@ -128,7 +128,7 @@ def _unread(rows: Sequence[Row], columns: Iterable[str]) -> list[str]:
         if others:
             step, value = others[0]
             sentences.append(
-                f"{column}: {len(others)} of {len(cells)} cells are no numbers and were left out, "
+                f"{column}: {len(others)} of {len(cells)} cells are not numbers and were left out, "
                 f"the first at step {step}: {reprlib.repr(value)}"
             )
     return sentences

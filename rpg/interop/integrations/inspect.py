@@ -98,8 +98,8 @@ def import_log(layout: Layout, file: Path) -> Path:
     `evaluations/<model>/<task>.parquet`; returns that file.
 
     Verdicts are those of the log's first scorer: right is its `C`, or a value of 1. Raises
-    ConfigError: it is no log, has no samples or scores, epochs are missing, or another evaluation
-    has its place.
+    ConfigError: it is not a log, has no samples or scores, epochs are missing, or another
+    evaluation has its place.
     """
     if not file.is_file():
         raise ConfigError(f"{file}: no such file; expected a log of Inspect AI (.eval or .json)")

@@ -84,7 +84,7 @@ def test_cells_that_are_no_numbers_are_named(tmp_path):
     log = read("wandb", written(tmp_path, "w.csv", table), {"reward": "train/reward"})
 
     sentence = (
-        "train/reward: 2 of 4 cells are no numbers and were left out, the first at step 2: 'n/a'"
+        "train/reward: 2 of 4 cells are not numbers and were left out, the first at step 2: 'n/a'"
     )
     assert log.unread == [sentence]
     assert [row.get("reward") for row in log.steps if row["step"] == 1] == [0.5]

@@ -128,7 +128,9 @@ def test_every_number_is_kept_under_a_name_with_a_meaning_and_what_is_no_number_
     }
     assert math.isnan(first["reward"]) and second["late"] == 1.0 and second["loss"] == 0.25
     others = {"table": "list", "note": "str"}
-    lines = [f"not recorded: {name}, which is no number ({kind})" for name, kind in others.items()]
+    lines = [
+        f"not recorded: {name}, which is not a number ({kind})" for name, kind in others.items()
+    ]
     assert run.folder.log_path.read_text().splitlines() == lines and len(said) == 2
     build(Layout.at(tmp_path))
     with connect(Layout.at(tmp_path)) as db:
