@@ -59,7 +59,8 @@ def _paths(
             "Nothing to draw: no checkpoint of these variants has both an accuracy and a KL "
             "to the initial model. "
             "Evaluations by the embedded trainer measure this KL; those by vLLM or on Ray and "
-            "imported runs have none, since it takes the probabilities of whole vocabularies."
+            "imported runs have none, since measuring it needs the probabilities of the whole "
+            "vocabulary."
         )
     if len(labels) > charts.MOST_ENDS:
         widgets.show_legend(labels, chosen)
@@ -80,9 +81,9 @@ def _paths(
     )  # runs behind their variant's are left out
     means = f"Means over {up_to}{seeds} seeds, {bars}" if seeds > 1 else "One seed."
     st.text(
-        f"Vertical: mean accuracy. Numbers, where there is room: {name}. {means} Higher is "
-        "more accurate; further left is "
-        "closer to the initial model."
+        f"Vertical: mean accuracy. A number at a point is its {name}; some are left out where "
+        f"points are close. {means} Higher is more accurate; further left is closer to the initial "
+        "model."
     )
 
 

@@ -33,12 +33,12 @@ def page(view: View) -> None:
         st.text(f"Our model: {model(view, sweep)}")
     error = rpg.report.paper.sampling_error(1 / 3, 30, 32)
     st.caption(
-        "Published: one seed, Mean@32, last is step 400. Sampling alone moves a Mean@32 of "
+        "Published: one seed, Mean@32; the last step is 400. Sampling alone moves a Mean@32 of "
         "1/3 over 30 problems by "
         f"about {error:.3f} (one standard error). Ours: last with its 95 % interval; the "
         "interval of the difference "
-        "combines ours with that sampling error of the published value. Some of these are "
-        "impossible: rpg paper lint."
+        "combines ours with that sampling error of the published value. Some published values "
+        "cannot be right; rpg paper lint lists them."
     )
 
 

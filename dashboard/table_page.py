@@ -33,6 +33,6 @@ def page(view: View) -> None:
         st.caption(" ".join(tables.caption(summary)))
         chart = charts.differences(summary)
         if chart:
-            st.subheader("What is real")
+            st.subheader("Differences from the baseline")
             show_chart(chart, "differences")
     show_notices(summary.notes, "notes")

@@ -126,13 +126,13 @@ def _show_responses(shown: Mapping[str, Mapping[str, Any]], field: str, heading:
             show_element("response", tokens=tokens)
     st.text(
         f"Colour: {heading}, from blue (−{most:.3g}) over none (0) to orange ({most:.3g}). "
-        "Wavy: clipped, without a "
-        "gradient from the advantage. Point at a token for its numbers."
+        "Underlined with a wavy line: clipped, so without a gradient from the advantage. Hover "
+        "over a token for its numbers."
     )
     if field == "kl":
         st.text(
-            "The KL of a token is its importance ratio times k3, an estimate; with a KL of whole "
-            "distributions it is the sum over the vocabulary."
+            "The KL of a token is an estimate: its importance ratio times k3. If the loss has a KL "
+            "of whole distributions, it is the sum over the vocabulary instead."
         )
 
 

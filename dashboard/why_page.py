@@ -65,6 +65,6 @@ def _audit(view: View, shown: Labels, names: Labels) -> None:
         "the loss claims, relative to the "
         "norm of the latter. Noise: standard deviation of one sample's gradient, relative "
         "to the norm of the mean gradient. "
-        "Both are exact (small policies, enumerated) and shown against the drift of the "
-        "policy from the one that sampled."
+        "Both are exact, since small policies are enumerated. They are shown against the drift of "
+        "the policy from the one that drew the samples."
     )

@@ -54,7 +54,7 @@ def publish(
     result(kind=of, name=name, page=folder / INDEX, files=files, samples=count, bytes=size)
     say(f"{folder / INDEX}: {plural(len(files), 'file')}, {size_text(size)}")
     if publication.samples.total:
-        say(f"with {publication.samples.count} of the last checkpoints, one seed of each variant")
+        say(f"with {publication.samples.count}: the last checkpoint of one seed of each variant")
     return 0
 
 

@@ -77,7 +77,7 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
     )
     zero = zero.encode(x=alt.X("zero:Q", scale=scale))
     heading = [
-        f"Points of accuracy more than {summary.baseline_label}",
+        f"Points of accuracy above {summary.baseline_label}",
         "(paired, 95 %, for all variants at once)",
     ]
     x = alt.X("difference_low:Q", title=heading, axis=axis, scale=scale)
@@ -93,7 +93,7 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
         .encode(**marks)
     )
     told = alternative_text.sentence(
-        f"Points of accuracy more than {summary.baseline_label}",
+        f"Points of accuracy above {summary.baseline_label}",
         [f"{words}: {label}" for words, label in zip(verdicts, data["label"], strict=True)],
     )
     text = base.encode(x=alt.value(0), y=y, **link)

@@ -293,7 +293,7 @@ def section(summary: Summary, curves: Mapping[str, Any] | None = None, title: st
     drawn = [] if curves is None else [("report", "Curves", curves)]
     chart = charts.differences(summary)
     if chart:
-        drawn.insert(0, ("differences", "What is real", chart))
+        drawn.insert(0, ("differences", "Differences from the baseline", chart))
     lines = [line for line in (summary.question, conclusion(summary), summary.spending) if line]
     return Section(
         title, lines, tables.grids(summary), drawn, tables.caption(summary), summary.notes

@@ -61,7 +61,7 @@ def figure(comparison: Comparison) -> dict[str, object]:
         y=alt.Y("label:N", sort=None, title=None),
         color=alt.Color("model:N", scale=alt.Scale(domain=models, range=colours), legend=None),
     )
-    title = f"Points more than {comparison.models[0]} (95 %; thick: {stats.THESE})"
+    title = f"Points above {comparison.models[0]} (95 %; thick: {stats.THESE})"
     x = alt.X("others_low:Q", title=title)
     thin = base.mark_rule(strokeWidth=1.5).encode(x=x, x2="others_high:Q")
     thick = base.mark_rule(strokeWidth=4, opacity=0.6).encode(x="these_low:Q", x2="these_high:Q")

@@ -85,7 +85,7 @@ def _differences(comparison: Comparison) -> Grid:
         [each.model, each.benchmark, points(each.difference), *_cells(each)]
         for each in comparison.differences
     ]
-    return Grid(f"Points more than {comparison.models[0]}", header, rows)
+    return Grid(f"Points above {comparison.models[0]}", header, rows)
 
 
 def _cells(difference: Difference) -> list[str]:
