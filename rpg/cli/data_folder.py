@@ -127,7 +127,7 @@ def rm(
     url = os.environ.get(VARIABLE)
     if url:
         complain(
-            f"! what {url} has of it comes back with the next rpg aggregate{see('results')}",
+            f"! what {url} still has of it is fetched by the next rpg aggregate{see('results')}",
             "yellow",
         )
     build(layout)

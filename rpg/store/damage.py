@@ -12,4 +12,4 @@ def damage_notes(folders: Iterable[RunFolder]) -> list[str]:
 
 def notes_of(run: str, damage: Mapping[str, str]) -> list[str]:
     """A sentence for each damaged file of one run: name -> what is wrong with it."""
-    return [f"damaged: {run}/{name} {why}; it counts nowhere" for name, why in damage.items()]
+    return [f"damaged: {run}/{name} {why}; no result includes it" for name, why in damage.items()]

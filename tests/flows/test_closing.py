@@ -122,7 +122,7 @@ def test_a_damaged_evaluation_is_named_and_owed_again(home, finished, command_li
         code, out, err = command_line(command, "closing")
         assert code == 1
         assert f"damaged: {folder.name}/evals/{benchmark}/step-000004.parquet" in err
-    assert "it counts nowhere" in out, "the notes of the report"
+    assert "no result includes it" in out, "the notes of the report"
     again = sweep_of(finished, [5, 6], home=home, **prefect)
 
     assert again.returncode == 0, again.stdout + again.stderr
