@@ -60,8 +60,8 @@ def warm_start(
     )
     accuracy = _accuracy(policy, task, demos)
     say(
-        f"warm start of seed {warm.seed}: done; it has the ability and mostly does not use it: "
-        f"accuracy {accuracy:.2f}, where training begins"
+        f"warm start of seed {warm.seed}: done; the model has learnt the task and mostly does not "
+        f"show it yet: training begins at accuracy {accuracy:.2f}"
     )
 
 
@@ -118,7 +118,7 @@ def _ability(
             if step % (4 * _CHECK_EVERY) == 0 or accuracy >= warm.target_accuracy:
                 say(
                     f"warm start of seed {warm.seed}: step {step} of at most {warm.max_steps}, "
-                    f"held-out accuracy {accuracy:.2f}, until it is {warm.target_accuracy}"
+                    f"held-out accuracy {accuracy:.2f}, target {warm.target_accuracy}"
                 )
             if accuracy >= warm.target_accuracy:
                 return optimizer

@@ -134,9 +134,8 @@ class Roller:
         count = len(useful[0]) // size
         while numbers := refills.further(count):
             self.progress.note = (
-                f"refill {refills.rounds} of at most {spec.rollout.max_refills}: {count} of "
-                f"{wanted} groups so far had "
-                "responses with different rewards"
+                f"refill {refills.rounds} of at most {spec.rollout.max_refills}: so far {count} of "
+                f"{wanted} groups have responses with different rewards"
             )
             extra = self._round(policy, numbers, step, refills.rounds, seconds)
             tokens += int(extra.samples.batch.written.sum())
