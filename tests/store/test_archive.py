@@ -203,7 +203,8 @@ def test_commands_push_what_is_finished_and_fetch_what_is_asked_for(
     assert archive.fetched(there, "Qwen/Qwen3-4B") == "Qwen/Qwen3-4B"
     rm(["sweep/one"], home=there.home)
     assert (
-        f"what {MEMORY} still has of it is fetched by the next rpg aggregate" in capsys.readouterr().err
+        f"what {MEMORY} still has of it is fetched by the next rpg aggregate"
+        in capsys.readouterr().err
     )
     store.pipe_file("/bucket/lab/sweep/a.json", b"torn")
     aggregate(home=there.home)
