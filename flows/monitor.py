@@ -206,7 +206,7 @@ def table(views: Sequence[RunView], most: int = 30) -> Group:
     said: dict[tuple[str, str], list[str]] = {}
     for v in shown:
         bar = ProgressBar(total=max(v.steps, 1), completed=v.step, width=16)
-        number = "" if v.reward is None else f"{v.reward:+.3f}".replace("-", "−")
+        number = written.reward(v.reward)
         accuracy = written.accuracy(v.accuracy)
         left = (v.steps - v.step) / v.rate if v.rate else None
         evals = f"{v.evals}/{v.evals_due}" if v.evals_due else str(v.evals or "")

@@ -57,7 +57,7 @@ def named(value: Any) -> Any:
 #                |   by losses/kl_terms.py: MATHEMATICS            |   written down by hand
 #   loss         | losses/surrogates.py: _kl_beside, by estimator  | the slope of estimator, by hand
 #   reward       | losses/advantages.py: before the baseline       | none: part of the advantage
-#   advantage    | losses/surrogates.py: token_loss                | none: part of the advantage
+#   advantage    | losses/surrogates.py: _kl_of_advantage          | none: part of the advantage
 #   distribution | local/next_tokens.py: whole distributions       | autograd's (extra_loss of the
 #                |                                                 |   trainer)
 

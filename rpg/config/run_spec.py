@@ -221,6 +221,11 @@ class RunSpec(Section):
     def _check_loss_of_other_backend(self, remedy: str) -> None:
         """What a loss reads that only the embedded trainer tells it."""
         name = self.backend.type
+        if getattr(self.algorithm.kl, "centred", False):
+            raise ValueError(
+                f"algorithm.kl.centred true: backend {name} passes on log-probabilities of the "
+                f"sampled tokens only, not of the whole vocabulary; accepted: false, {remedy}"
+            )
         if self.algorithm.reads_distributions:
             raise ValueError(
                 f"algorithm.kl {self.algorithm.kl.type}: backend {name} passes on "

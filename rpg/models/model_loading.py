@@ -177,8 +177,8 @@ def _by_transformers(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
 
 
 def shape_of(path: str | Path) -> tuple[bytes, ...] | None:
-    """The config and tokenizer files of a checkpoint: if they are equal, its weights can replace
-    those of another one. None if `path` is not a local folder.
+    """The config and tokenizer files of a checkpoint, and how its base is kept: if they are equal,
+    its weights can replace those of another one. None if `path` is not a local folder.
     """
     folder = Path(path).expanduser()
     if not (folder / "config.json").is_file():
@@ -190,6 +190,7 @@ def shape_of(path: str | Path) -> tuple[bytes, ...] | None:
         "tokenizer.json",
         "tokenizer_config.json",
         "adapters/adapter_config.json",
+        "adapters/base.json",
     )
     files = [folder / name for name in names]
     return tuple(file.read_bytes() if file.is_file() else b"" for file in files)

@@ -84,7 +84,7 @@ class Sampling:
     """Which tokens can be sampled, and what ends a response besides end tokens."""
 
     def record(self) -> dict[str, Any]:
-        """The restriction as plain data: part of an evaluation's identity."""
+        """The settings as plain data: part of an evaluation's identity."""
         record = asdict(self)
         record["restriction"]["stop"] = list(self.restriction.stop)
         if self.restriction == WHOLE:  # as in records that are older than the field

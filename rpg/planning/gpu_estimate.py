@@ -107,7 +107,7 @@ def nearest_change(spec: RunSpec, machine: Machine) -> str | None:
     """
     t = spec.training
     backend = spec.backend
-    lora = isinstance(spec.model, PretrainedModel) and spec.model.lora is None
+    adaptable = isinstance(spec.model, PretrainedModel) and spec.algorithm.advantage.type != "gae"
     useful = {
         "rollout.rows_at_once=null": spec.rollout.rows_at_once is not None,
         "backend.gradient_checkpointing=true": not backend.gradient_checkpointing,
@@ -116,11 +116,11 @@ def nearest_change(spec: RunSpec, machine: Machine) -> str | None:
         "rollout.engine.gpu_memory_utilization=0.4": isinstance(
             spec.rollout.engine, VllmEngineSpec
         ),
-        "model.lora.rank=32": lora,
-        "model.lora.base=nf4": isinstance(spec.model, PretrainedModel)
+        "model.lora.rank=32": adaptable and spec.model.lora is None,
+        "model.lora.base=nf4": adaptable
         and isinstance(backend, LocalBackend)
-        and not has_packed_base(spec.model)
-        and spec.algorithm.advantage.type != "gae",
+        and spec.rollout.sampler.dtype == "same"
+        and not has_packed_base(spec.model),
     }
     savings = [change for change, helps in useful.items() if helps]
     attempts = [savings[: count + 1] for count in range(len(savings))]

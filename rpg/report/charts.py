@@ -11,7 +11,15 @@ import pandas
 
 from rpg.report import alternative_text
 from rpg.report.curves import INTERVAL, interval_expression
-from rpg.report.format import ACCURACY, MEASURED, accuracy, measured, points, with_interval
+from rpg.report.format import (
+    ACCURACY,
+    MEASURED,
+    accuracy,
+    measured,
+    p_value,
+    points,
+    with_interval,
+)
 from rpg.report.summary import Summary
 from rpg.report.theme import COLOURS, encodings, line_styles
 from rpg.report.verdicts import REAL
@@ -40,6 +48,7 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
         for row in data.itertuples()
     ]
     data = data.assign(real=data["verdict"].isin(REAL), words=verdicts, points=sizes)
+    data["p"] = data["p_corrected"].map(p_value)
     if links:
         data["link"] = data["label"].map(links)
     styles = line_styles(list(summary.series.values()))
@@ -49,7 +58,7 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
     tooltip = [
         alt.Tooltip("label:N", title="variant"),
         alt.Tooltip("points:N", title="points, 95 % interval"),
-        alt.Tooltip("p_corrected:Q", title="p, corrected", format=".3f"),
+        alt.Tooltip("p:N", title="p, corrected"),
         alt.Tooltip("verdict:N"),
         alt.Tooltip("seed_accuracies:N", title="accuracy of each seed"),
     ]

@@ -191,8 +191,9 @@ def of_held_out(
         return
     yield Finding(
         f"reward apart: {benchmark}",
-        f"from step {steps[0]} to {steps[1]} the training reward rose from {before.value:+.3f} to "
-        f"{after.value:+.3f} and the accuracy on {benchmark} fell from "
+        f"from step {steps[0]} to {steps[1]} the training reward rose from "
+        f"{written.reward(before.value)} to {written.reward(after.value)} "
+        f"and the accuracy on {benchmark} fell from "
         f"{written.accuracy(best.value)} to {written.accuracy(last.value)}",
         "the reward pays for something else than right answers, or the training problems are "
         "learnt by heart; read the responses with the highest rewards (dashboard, Run)",
@@ -243,7 +244,8 @@ def _starved(rows: Rows) -> Iterator[Finding]:
             )
         elif _all(rows, "accuracy", lambda share: share == 1):
             advice = "every response is right: the problems are too easy to learn from"
-        evidence = f"the reward was {rewards[-1]:+.3f} in each of the last {len(rows)} steps"
+        same = written.reward(rewards[-1])
+        evidence = f"the reward was {same} in each of the last {len(rows)} steps"
         yield Finding("reward constant", evidence, advice)
     if _all(rows, "truncation_rate", lambda share: share >= 0.999):
         yield Finding(

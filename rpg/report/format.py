@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 ACCURACY = ".3f"
 """`accuracy` for charts (d3-format)."""
-MEASURED = ".4~g"
-"""`measured` for charts (d3-format)."""
+MEASURED = ",.4~r"
+"""`measured` for charts (d3-format), to four digits also above 1,000."""
 SMALLEST_P = 0.001
 """p-values below are not told apart."""
 
@@ -40,10 +40,15 @@ def measured(value: float | None) -> str:
 
 
 def change(difference: float | None) -> str:
-    """A difference of `measured` quantities: `+1.234`."""
+    """A difference of `measured` quantities: `+1.234`, `+12,345`."""
     if difference is None or math.isnan(difference):
         return ""
-    return _signed(difference, ".4g")
+    return _signed(difference, ",.0f" if 1000 <= abs(difference) < math.inf else ".4g")
+
+
+def reward(mean: float | None) -> str:
+    """A mean reward: `+0.125`."""
+    return "" if mean is None or math.isnan(mean) else _signed(mean, ".3f")
 
 
 def amount(value: float | None) -> str:
@@ -54,12 +59,16 @@ def amount(value: float | None) -> str:
 
 
 def times(factor: float) -> str:
-    """How many times as much: `5`, `5.5`, `12`."""
+    """How many times as much: `5`, `5.5`, `12`, `0.04`."""
+    if factor < 1:
+        return f"{factor:.2g}"
     return f"{factor:,.0f}" if factor >= 10 else f"{factor:.1f}".removesuffix(".0")
 
 
 def percent(share: float) -> str:
-    """A share of answers, tokens or memory: `12.5 %`, `100 %`."""
+    """A share of answers, tokens or memory: `12.5 %`, `100 %`; `< 0.1 %` where there are some."""
+    if 0 < share < 0.0005:
+        return "< 0.1 %"
     return f"{100 * share:.1f}".removesuffix(".0") + " %"
 
 

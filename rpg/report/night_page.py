@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from rpg.report.exports import grid_of_frame
-from rpg.report.format import measured
 from rpg.report.night_charts import (
     Change,
     Night,
@@ -51,12 +50,16 @@ def _drawn(title: str, picture: Any) -> tuple[str, str, dict[str, Any]]:
 
 
 def _numbers(moved: Sequence[Change]) -> Grid:
-    rows = [row(change) for change in moved]
-    texts = [[_text(value) for value in each.values()] for each in rows]
+    rows = [_texts(change) for change in moved]
+    texts = [list(each.values()) for each in rows]
     return grid_of("Numbers, the largest change first", "numbers", list(rows[0]), texts)
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return measured(value)
-    return "" if value is None else str(value)
+def _texts(change: Change) -> dict[str, str]:
+    """Its row, each quantity written as elsewhere."""
+    number = change.number
+    return row(change) | {
+        "before": "" if change.before is None else number.text(change.before),
+        "tonight": number.shown,
+        "change": "" if change.difference is None else number.change(change.difference),
+    }

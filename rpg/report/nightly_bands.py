@@ -71,7 +71,9 @@ class Number:
         if self.off is None or self.low is None or self.high is None:
             return f"{self.name}: {self.shown} (no band yet)"
         where = "inside it"
-        if self.off:
+        if not math.isfinite(self.off):
+            where = "outside it"
+        elif self.off:
             distance = self.change(self.off)
             where = f"{distance[1:]} {'above' if self.off > 0 else 'below'} it"
         return f"{self.name}: {self.shown}, band {self.band}, {where}"
@@ -83,7 +85,9 @@ class Number:
     @property
     def shown(self) -> str:
         """Tonight's value."""
-        return "missing" if self.value is None else self.text(self.value)
+        if self.value is None:
+            return "missing"
+        return "not finite" if math.isnan(self.value) else self.text(self.value)
 
     @property
     def band(self) -> str:

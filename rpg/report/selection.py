@@ -148,7 +148,8 @@ def _runs_with_samples(
 
 def _complete(rows: pandas.DataFrame, benchmarks: int | None = None) -> dict[int, dict[int, str]]:
     """Step -> seed -> run, where a run has this many benchmarks among the `rows` (None: as many as
-    any has)."""
+    any has); without runs whose record has no seed."""
+    rows = rows[rows["seed"].notna()]
     measured: dict[tuple[int, int, str], set[str]] = {}
     places = zip(rows["step"], rows["seed"], rows["run"], strict=True)
     for place, benchmark in zip(places, rows["benchmark"], strict=True):

@@ -215,8 +215,11 @@ def _at_budget(
     curves: Mapping[str, Curve],
     budget: _Budget,
 ) -> Equal | None:
-    """The variants' accuracies and differences where their runs had spent the budget; None if
-    nothing had been spent, or nobody knows what the baseline had."""
+    """The variants' accuracies and differences where their runs had spent the budget.
+
+    None without a baseline, if nothing had been spent, if the baseline alone is there and was
+    evaluated too late, or if nobody knows what it had spent.
+    """
     baseline = selection.baseline
     nothing_to_compare = budget.late == [baseline] and not budget.evaluated
     if baseline is None or budget.amount <= 0 or nothing_to_compare:

@@ -254,7 +254,7 @@ def caption(summary: Summary) -> list[str]:
             f"This is look {summary.look.number} at these differences, with "
             f"{len(summary.look.runs)} finished runs ({summary.look.planned} were planned at "
             f"first). For all looks together to err in at most {percent(ERROR)} of sweeps, new "
-            f"verdicts were given at a level of {percent(summary.look.level)}."
+            f"verdicts were given at a level of {100 * summary.look.level:.2g} %."
         )
     if not summary.table.empty:
         lines += _measurement(summary)

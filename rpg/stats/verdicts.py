@@ -35,8 +35,13 @@ class Judged:
 def judge(
     family: Family, scope: str = OTHERS, comparisons: int | None = None, level: float = ERROR
 ) -> list[Judged]:
-    """Of each difference of the family's first table. With `comparisons`, the family is a part of a
-    larger one that has so many."""
+    """Judge each difference of the family's first table. With `comparisons`, the family is a part
+    of a larger one that has so many.
+
+    With too few seeds there is no verdict, but an interval; where nothing varies or too few
+    problems move there is neither.
+    """
+    has_interval = not (nothing_varies(family, scope) or moves_too_little(family, scope))
     reason = ""
     if has_few_seeds(family):
         reason = TOO_FEW_SEEDS
@@ -45,7 +50,7 @@ def judge(
     elif moves_too_little(family, scope):
         reason = TOO_FEW_MOVE
 
-    if nothing_varies(family, scope) or moves_too_little(family, scope):
+    if not has_interval:
         return [Judged(reason)] * family.comparisons
     low, high = family.intervals(level, comparisons, scope)
     p = family.familywise_p(comparisons=comparisons, scope=scope)

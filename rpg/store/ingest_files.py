@@ -27,6 +27,7 @@ from rpg.store.samples import (
     MARK,
     SECOND,
     UNREAD,
+    drift_path,
 )
 from rpg.store.schema import KEYS, TABLES, quote
 
@@ -317,10 +318,10 @@ def evaluations_of(
             for step in steps:
                 name = eval_name(benchmark, step)
                 key = {"benchmark": benchmark, "step": step, **run_key(source.folder)}
-                drift_name = f"{name.removesuffix('.parquet')}{DRIFT}"
                 drift = None
-                if drift_name in source.files:
-                    drift = {"filename": f"{place}/{drift_name}", **key}
+                drift_file = str(drift_path(Path(name)))
+                if drift_file in source.files:
+                    drift = {"filename": f"{place}/{drift_file}", **key}
                 found.append(EvaluationFiles({"filename": f"{place}/{name}", **key}, drift))
     return found
 

@@ -175,6 +175,23 @@ def test_where_nothing_else_helps_a_smaller_model_is_named():
     (run,) = load_file(LADDER[0].with_name("80gb.yaml"), {}, lambda spec: "").runs
     assert "--set model.path=Qwen/" in nearest_change(run.spec, machine_named("8GB"))
     assert nearest_change(run.spec, machine_named("1GB")) is None
+
+
+@pytest.mark.parametrize(
+    "setting", [{"rollout": {"sampler": {"dtype": "int8"}}}, {"algorithm": {"advantage": "gae"}}]
+)
+def test_a_change_that_is_refused_is_not_named(setting):
+    """A base of 4 bits beside another sampler, and adapters beside a critic."""
+    (run,) = load_file(LADDER[0].with_name("80gb-full.yaml"), {}, lambda spec: "").runs
+    data = run.spec.model_dump()
+    for section, fields in setting.items():
+        data[section] |= fields
+    spec = RunSpec.model_validate(data)
+    for card in ("24GB", "16GB", "8GB"):
+        assert "nf4" not in (nearest_change(spec, machine_named(card)) or "")
+
+
+def test_a_size_of_nothing_is_refused():
     with pytest.raises(ConfigError, match=r"accepted are a size such as 24GB, and .*h100"):
         machine_named("0GB")
 

@@ -77,7 +77,7 @@ def test_a_kl_below_its_rounding_is_said_to_be_below_it():
 CASES = [
     (
         {"reward": -1.0, "accuracy": 0.0},
-        "the reward was -1.000 in each of the last 8 steps",
+        "the reward was −1.000 in each of the last 8 steps",
         "no response was ever right",
     ),
     (
@@ -232,13 +232,13 @@ def ill(tmp_path):
 
 def test_findings_are_in_status_and_in_the_report(ill):
     views = {view.name: view for view in Watch(current_runs(ill, "demo")).views()}
-    assert "the reward was -1.000 in each of the last 8 steps" in views["dapo-seed0"].health[0]
+    assert "the reward was −1.000 in each of the last 8 steps" in views["dapo-seed0"].health[0]
     assert views["grpo-seed0"].health == ()
     build(ill)
     with connect(ill) as db:
         found = summarise(db, "demo")
     [line] = [line for line in found.health if "reward was" in line]
-    assert line.startswith("DAPO (2 of 2 runs): the reward was -1.000") and "rpg doctor" in line
+    assert line.startswith("DAPO (2 of 2 runs): the reward was −1.000") and "rpg doctor" in line
     assert "reward was" in markdown(found)
 
 
@@ -278,7 +278,7 @@ def test_a_reward_that_rises_while_held_out_accuracy_falls():
     accuracy = Mean(0.6, 0.02), Mean(0.4, 0.02)
     [finding] = diagnostics.of_held_out("hard", (10, 40), reward, accuracy)
     assert finding.rule == "reward apart: hard"
-    assert "from step 10 to 40 the training reward rose from -0.200 to +0.300" in finding.evidence
+    assert "from step 10 to 40 the training reward rose from −0.200 to +0.300" in finding.evidence
     assert "the accuracy on hard fell from 0.600 to 0.400" in finding.evidence
 
 

@@ -25,8 +25,9 @@ class Forward:
     log_prob: Tensor
     """(N, T)."""
     token_kl_value: Tensor | None
-    """(N, T): divergences of whole distributions, detached: they enter the loss by their value
-    through policy_loss, and by their gradient through `extra_loss`."""
+    """(N, T): divergences of whole distributions, detached. They enter the loss by their value
+    through policy_loss, and by their gradient through `extra_loss`; a centred KL is a constant of
+    the advantage and has no gradient."""
     extra_loss: Tensor | None
     """A scalar that is differentiated beside the loss of the sampled tokens, since it depends on
     more than their log-probabilities: entropy, likelihood of right responses, divergences of whole

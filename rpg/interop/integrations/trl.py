@@ -241,9 +241,9 @@ def _check(algorithm: Algorithm, config: Any) -> None:
             "needs whole distributions, and GRPOTrainer has those of the sampled tokens",
         ),
         (
-            algorithm.rollout_correction.type == "second_moment",
+            algorithm.rollout_correction.type != "none",
             "rollout_correction",
-            "second_moment",
+            algorithm.rollout_correction.type,
             "none, and TRL's own options",
             absent,
         ),

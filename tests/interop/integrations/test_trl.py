@@ -211,6 +211,11 @@ def test_a_group_on_two_processes_has_one_baseline_and_a_response_that_nobody_sc
             "reference: 'every_k' is not available in",
         ),
         (rpg.algorithm("reinforce-pp", beta=0.1), {}, "kl: 'reward' has no place in GRPOTrainer"),
+        (
+            rpg.algorithm("grpo", rollout_correction={"type": "mask"}),
+            {},
+            "rollout_correction: 'mask'",
+        ),
         (rpg.algorithm("dapo"), {"entropy_coef": 0.1}, "entropy_coef: 0.1 is of TRL's own loss"),
     ],
 )
