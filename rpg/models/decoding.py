@@ -181,7 +181,7 @@ class _Results:
             (self.log_prob, block.log_prob),
             (self.entropy, block.entropy),
         ):
-            result[active, window] = part * held if positions > 1 else part
+            result[active, window] = part * held
         over = ended.any(1)
         self.lengths[active] = torch.where(over, start + held.sum(1), self.limit)
         self.truncated[active] = ~over

@@ -1,6 +1,7 @@
 """Sampling: the right distribution, log-probabilities of it, and samples that depend on nothing
 else."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from transformers import AutoConfig, LlamaConfig, MistralConfig, Qwen3_5TextConfig, Qwen3NextConfig
 
 from rpg.models import generic_model, lean, lean_caches, lean_decoding
-from rpg.models.decoding import Batch, SamplingPlan, draw
+from rpg.models.decoding import Batch, Samples, SamplingPlan, Scored, draw, joined
 from rpg.models.lean_decoding import LeanEngine
 from rpg.models.micro_batches import Limits, score
 from rpg.models.model_loading import ModelError
@@ -205,6 +206,26 @@ def test_scoring_in_parts_is_scoring(policy):
     assert torch.allclose(whole, score(policy, g.batch, 1.0, Limits(3, 1000, 1000)), atol=1e-5)
     assert torch.allclose(whole, score(policy, g.batch, 1.0, Limits(100, 10, 10)), atol=1e-5)
     assert torch.allclose(whole, g.log_prob, atol=1e-5)
+
+
+def test_parts_of_conversations_keep_what_was_heard():
+    """Tokens of an environment are no tokens of the policy, in whichever part they stand."""
+    parts = []
+    for width, heard in ((3, [False, True, False]), (4, [True, False, False, False])):
+        tokens = torch.arange(1, width + 1)[None]
+        batch = Batch([[1]], torch.tensor([0]), tokens, torch.tensor([width]), None, None)
+        batch = replace(batch, heard=torch.tensor([heard]))
+        numbers = torch.zeros(1, width)
+        parts.append(Samples(batch, numbers, numbers, torch.tensor([False])))
+    together = joined(parts).batch
+    assert together.mask.tolist() == [[True, False, True, False], [False, True, True, True]]
+    assert together.within.tolist() == [[True, True, True, False], [True] * 4]
+
+
+def test_the_vocabulary_is_that_of_the_output_layer_or_of_the_logits():
+    log_prob = torch.zeros(1, 3)
+    assert Scored(log_prob, states=torch.zeros(3, 7)).vocabulary == 7
+    assert Scored(log_prob, states=torch.zeros(3, 7), weight=torch.zeros(11, 7)).vocabulary == 11
 
 
 def test_wrong_shapes_are_said():

@@ -16,6 +16,7 @@ from rpg.models.tokenizer import Stopper, build_tokenizer
 from rpg.models.truncated_sampling import (
     Lists,
     Restriction,
+    Sampling,
     concatenated,
     evaluation_restriction,
     restriction_of,
@@ -148,6 +149,12 @@ def test_each_option_leaves_what_transformers_leaves():
     both = Restriction(top_k=7, top_p=0.8)
     theirs = TopPLogitsWarper(0.8)(None, TopKLogitsWarper(7)(None, logits))
     assert both.kept(logits).equal(theirs > -torch.inf)
+
+
+def test_without_settings_the_model_s_own_distribution_is_drawn_from():
+    plain = Sampling()
+    assert plain.temperature == 1
+    assert plain.restriction == Restriction()
 
 
 def test_an_evaluation_truncates_as_it_says_and_ends_as_the_rollout_does():
