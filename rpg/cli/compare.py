@@ -34,8 +34,8 @@ def compare(
         metric: The metric that is compared, if the files have several; default: their first.
         clusters: A CSV file with the columns problem and cluster, for problems that tend to be
             solved together.
-        matters: Smallest difference that matters, in points: it says how many problems and samples
-            would find it.
+        matters: Smallest difference that matters, in points; the output says how many problems and
+            samples would find it.
         out: Write a page and a figure to this folder.
     """
     from rpg.interop.compare import judging, pairing, words

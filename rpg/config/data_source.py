@@ -71,12 +71,12 @@ class DataSource(Section):
     revision: Annotated[str | None, NAME] = None
     """Commit of the data set; null: the newest at the time."""
     columns: FileColumns | None = None
-    """Instead of the task's columns."""
+    """The columns of this source, where they are not those of the task."""
     weight: Annotated[float, Field(gt=0)] = 1.0
     """With several sources: how often its problems are sampled, relative to the others. Every
     problem is sampled at least once in a pass over the data."""
     limit: Annotated[Positive, PROBLEMS] | None = None
-    """Use only this many problems, from the start; a row that repeats one does not count."""
+    """Use only the first problems, this many; a row that repeats one does not count."""
 
     @model_validator(mode="after")
     def _somewhere(self) -> Self:

@@ -32,7 +32,7 @@ class RewardSection(Section):
 
     type: str
     weight: float = 1.0
-    """Factor of its values; metrics report the values without it."""
+    """What its values are multiplied by; metrics report them without it."""
     name: Name | None = None
     """Its metric is `reward_<name>`. Default: its type, or for a function the name of the function.
     """

@@ -158,6 +158,7 @@ class MarkerVerifier(VerifierSection):
 
     type: Literal["marker"] = "marker"
     marker: Marker = "Answer:"
+    """The text before the answer."""
     match: Literal["exact", "number", "any"] = "exact"
     """`exact` compares text, ignoring surrounding blanks; `number` compares values (1/2 = 0.5 =
     0.50); `any`: the problem's answer lists several correct answers separated by blanks, and each
@@ -208,6 +209,7 @@ class GymVerifier(VerifierSection):
 
     type: Literal["reasoning_gym"] = "reasoning_gym"
     marker: Marker = "Answer:"
+    """The text before the answer."""
     at_least: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Score from which a response counts as correct in the accuracy."""
 
@@ -307,17 +309,18 @@ class EnvironmentTask(FileTask):
     installed package; or a function that returns an instance. Its `reset` gets all columns of a
     problem's row."""
     calls: Annotated[Positive, ROUNDS] = 4
-    """Calls in a response that are answered."""
+    """Most calls in a response that are answered."""
     call: Literal["json", "text"] = "json"
     """What stands between the markers: {"name": ..., "arguments": {...}}, or the argument of the
     only tool as text."""
     markers: tuple[Marker, Marker] = ("<tool_call>", "</tool_call>")
+    """The texts before and after a call."""
     reply: Annotated[str | None, NAME] = None
     """What follows a call, with `{reply}` for what the tool returns; the call's end marker then
     ends the turn. null: as the model's chat template writes a tool's message, and the turn ends
     with an end token."""
     reply_characters: Annotated[Positive, TOKENS] = 2_000
-    """Of what a tool returns or prints for one call; with more it fails."""
+    """Most characters that a tool may return or print for one call; with more the call fails."""
     network: bool = False
     """Whether tools may use the network."""
     seconds: Annotated[float, Field(gt=0), OPERATES, SECONDS] = 10.0
