@@ -458,7 +458,7 @@ def test_a_reward_model_is_taken_over_with_its_weight(home):
 
 
 def test_a_reward_that_is_made_elsewhere_refuses_the_whole(tmp_path):
-    with pytest.raises(UserError, match="the reward make_reward\\(2\\), which is no function"):
+    with pytest.raises(UserError, match="the reward make_reward\\(2\\), which is not a function"):
         read_source(str(quick(tmp_path, rewards=", make_reward(2)")))
 
 

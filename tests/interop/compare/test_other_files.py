@@ -82,7 +82,11 @@ REFUSED = {
     "deep": ("a.json", "[" * 100_000, "is not JSON: too many brackets"),
     "cut off": ("a.jsonl", '{"problem": 1, "score": 1}\n{"pro', "line 2 is not JSON: Unterminated"),
     "a list cut off": ("a.json", '[{"problem": 1, "score": 1},', "is not JSON: Expecting value"),
-    "a number among rows": ("a.json", '[{"problem": 1, "score": 1}, 5]', "entry 2 is no object"),
+    "a number among rows": (
+        "a.json",
+        '[{"problem": 1, "score": 1}, 5]',
+        "entry 2 is not an object",
+    ),
     "UTF-16": ("a.csv", "problem,score\nt0,1\n".encode("utf-16"), "neither text in UTF-8"),
     "gzip cut off": (
         "a.csv.gz",
