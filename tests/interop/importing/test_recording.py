@@ -356,5 +356,5 @@ def test_verls_own_tracking_records_with_one_word(tmp_path, monkeypatch):
     assert (row["entropy"], row["perf/mfu"]) == (0.5, 0.1) and manifest["benchmarks"] == ["gsm-8k"]
     assert (
         row["val-core/r/reward/mean@4"] == -0.5
-        and folder.log_path.read_text().count("no accuracy") == 2
+        and folder.log_path.read_text().count("not an accuracy") == 2
     )
