@@ -11,8 +11,10 @@ from rpg.evaluation import graded_samples
 from rpg.evaluation.engines.protocol import Completion
 from rpg.evaluation.graded_samples import evaluate_problems, requests
 from rpg.store.draws import Draw, Draws, Key, digest
+from rpg.store.samples import SECOND
 from rpg.tasks import Problem
-from rpg.tasks.rewards.scoring import Scorer
+from rpg.tasks.rewards.grades import Grade
+from rpg.tasks.rewards.scoring import Scored, Scorer
 
 PROBLEMS = [
     Problem(name, f"What is {name}?", f"What is {name}?", "2", "few") for name in ("a", "b")
@@ -79,6 +81,43 @@ def test_what_another_process_draws_is_waited_for_and_not_counted_as_ours(tmp_pa
     ]
     assert (told[-1].done, told[-1].fresh, told[-1].tokens) == (4, 2, 10)
     assert told[-1].seconds_left == pytest.approx(0)
+
+
+@pytest.mark.component
+def test_a_second_reader_is_given_what_could_not_be_read_and_its_verdict_is_stored(tmp_path):
+    """With the gold answer, and an empty answer where none was found."""
+    grades = {
+        "a": Grade("2", True, "box: equal"),
+        "b": Grade("two of", False, "box: not read: unclear; read as two of"),
+        "c": Grade(None, False, "box: longer than 4,000 characters"),
+    }
+    problems = [Problem(name, name, name, f"gold of {name}", "few") for name in grades]
+    given = []
+
+    class Engine:
+        def complete(self, requests):
+            for index in range(len(requests)):
+                yield [(index, Completion("a response", (1,), False))]
+
+    class Reader(Scorer):
+        def score(self, items):
+            return [Scored(0.0, grades[item.prompt], {}) for item in items]
+
+        def reread(self, pairs):
+            given.extend(pairs)
+            return [pair == ("gold of b", "two of") for pair in pairs]
+
+    with Reader(MarkerVerifier()) as scorer:
+        rows = evaluate_problems(
+            Engine,
+            problems,
+            samples_per_problem=1,
+            seed=0,
+            scorer=scorer,
+            draws=Draws(tmp_path, {"seed": 0}, "model"),
+        )
+    assert given == [("gold of b", "two of"), ("gold of c", "")]
+    assert {row["problem_id"]: row[SECOND] for row in rows} == {"a": None, "b": True, "c": False}
 
 
 def test_a_corrected_column_is_another_conversation_and_the_same_response(tmp_path):
