@@ -230,9 +230,9 @@ def test_failed_trials_count_as_tried_and_are_not_tried_again(tmp_path):
 
 def test_a_file_that_is_changed_while_it_is_tuned_is_tuned_anew_and_says_so(tmp_path):
     home = tmp_path / "data"
-    assert not any("anew" in line for line in run(home, study_file(tmp_path), only=["tune"]))
+    assert not any("tuned again" in line for line in run(home, study_file(tmp_path), only=["tune"]))
     changed = study_file(tmp_path, tune={"space": {RATE: {"log": [1e-4, 1e-3]}}})
-    [said] = [line for line in run(home, changed) if "anew" in line]
+    [said] = [line for line in run(home, changed) if "tuned again" in line]
     assert said == (
         "made-up: the settings or the tuning of one, two have changed, so they are tuned again"
     )

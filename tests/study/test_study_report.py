@@ -294,7 +294,7 @@ def test_a_changed_record_is_shown_in_the_report(layout):
         atomic_write_json(path, record)
     assert plan.deviations
     assert list(part.notes) == plan.deviations
-    assert "then changed" in part.lines[0]
+    assert "changed since" in part.lines[0]
 
 
 def test_before_anything_has_ended_every_part_says_so(tmp_path):
