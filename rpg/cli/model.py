@@ -25,7 +25,8 @@ def model(
     NAME}` needs no network.
 
     Args:
-        source: Name of a known model, a GGUF file, or a hub id. Without it: list models.
+        source: Name of a known model, a GGUF file, a hub id, or the folder of a checkpoint of
+            adapters alone (model.lora.base nf4), which are merged. Without it: list models.
         name: Store it under this name. Default: its own name.
         file: A copy of a known model's GGUF file, for use without a network.
         revision: Commit or branch of the model on the hub.

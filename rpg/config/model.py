@@ -80,7 +80,7 @@ class SupervisedStart(Section):
 class Lora(Section):
     """Low-rank adapters (LoRA; Hu et al., 2021; with peft): the model's weights are frozen, and for
     each target module the product of two narrow matrices, initially zero, is trained. It is merged
-    into evaluated and exported checkpoints.
+    into evaluated and exported checkpoints, but not into a base of 4 bits.
     """
 
     rank: Annotated[Positive, WIDTH] = 16

@@ -14,6 +14,7 @@ from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerBase
 from rpg.config.model import PretrainedModel, bfloat16, located
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import chat_of
+from rpg.models.beside_base import load_model
 from rpg.models.four_bit import halve_weights, pack_base
 from rpg.models.lora import adapt
 from rpg.models.model_cache import pretrained_folder
@@ -216,9 +217,8 @@ def starting_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = prin
 
 def _pretrained(spec: RunSpec, home: Path, say: Callable[[str], None], device: str) -> Policy:
     assert isinstance(spec.model, PretrainedModel)
-    model, tokenizer = load_pretrained(
-        pretrained_folder(spec.model.path, home, say), spec.model.revision
-    )
+    folder = pretrained_folder(spec.model.path, home, say)
+    model, tokenizer = load_model(folder, spec.model.revision)
     set_chat_template(tokenizer, chat_of(spec.task))
     return Policy(model.to(device), tokenizer, bfloat16=bfloat16(spec.model))
 

@@ -22,14 +22,7 @@ from transformers.pytorch_utils import Conv1D
 
 from rpg.config.model import Lora
 from rpg.errors import install_command
-from rpg.models.four_bit import (
-    ADAPTER,
-    BLOCK,
-    FourBitLinear,
-    Packed,
-    four_bit_layers,
-    is_packed,
-)
+from rpg.models.four_bit import ADAPTER, FourBitLinear, Packed, four_bit_layers, unpack
 from rpg.models.model_loading import ModelError
 
 _WRAPPED = ".base_layer."
@@ -37,8 +30,6 @@ _NAME = "default"
 """peft's name of the adapter."""
 FOLDER = "adapters"
 """Where a checkpoint holds its adapters, in peft's format."""
-BASE_RECORD = "base.json"
-"""Beside the adapters: that their base was kept in 4 bits."""
 
 
 def adapt(model: PreTrainedModel, lora: Lora, seed: int) -> None:
@@ -238,8 +229,6 @@ def save_adapters(
     write_adapters(
         {name: weights[name] for name in adapters(model)}, peft_config(model), folder, base
     )
-    if is_packed(model):
-        (folder / BASE_RECORD).write_text(json.dumps({"quantized": "nf4", "block": BLOCK}))
 
 
 def save_base(model: nn.Module, folder: Path) -> None:
@@ -288,13 +277,8 @@ def peft_config(model: nn.Module) -> dict[str, Any]:
     }
 
 
-def asks_for_packed_base(checkpoint: str | Path) -> bool:
-    """Whether the adapters of a checkpoint were trained beside weights of 4 bits."""
-    return (Path(checkpoint).expanduser() / FOLDER / BASE_RECORD).is_file()
-
-
 def has_adapters(checkpoint: str | Path) -> bool:
-    """Whether a folder is a checkpoint whose adapters are merged and also there by themselves."""
+    """Whether a folder is a checkpoint with adapters, by themselves or also merged."""
     return (Path(checkpoint).expanduser() / FOLDER / "adapter_config.json").is_file()
 
 
@@ -302,17 +286,44 @@ def separate(model: PreTrainedModel, checkpoint: str | Path) -> None:
     """Take the adapters of a checkpoint out of its merged weights, which `model` holds in float32,
     and add them beside the weights, in place. The base comes back up to float32's rounding.
     """
-    folder = Path(checkpoint).expanduser() / FOLDER
-    config = json.loads((folder / "adapter_config.json").read_text())
     if not adapted(model):
-        targets = tuple(config["target_modules"])
-        adapt(model, Lora(rank=config["r"], alpha=config["lora_alpha"], targets=targets), seed=0)
+        adapt_as(model, checkpoint)
         model.requires_grad_(False)
-    own = adapters(model)
+    put_adapters(model, checkpoint)
     with torch.no_grad():
-        for name, value in load_file(folder / "adapter_model.safetensors").items():
-            parts = name.removeprefix(_PREFIX).rpartition(".")
-            own[f"{parts[0]}.{_NAME}.{parts[2]}"].copy_(value)
         state = base_weights(model)
         for name, delta in _deltas(model, {}):
             state[name].sub_(delta)
+
+
+def adapt_as(model: PreTrainedModel, checkpoint: str | Path) -> None:
+    """Add adapters of the shapes that a checkpoint's have, in place."""
+    path = Path(checkpoint).expanduser() / FOLDER / "adapter_config.json"
+    config = json.loads(path.read_text())
+    targets = tuple(config["target_modules"])
+    adapt(model, Lora(rank=config["r"], alpha=config["lora_alpha"], targets=targets), seed=0)
+
+
+def put_adapters(model: nn.Module, checkpoint: str | Path) -> None:
+    """Copy the adapters of a checkpoint into a model with adapters of these shapes."""
+    own = adapters(model)
+    saved = load_file(Path(checkpoint).expanduser() / FOLDER / "adapter_model.safetensors")
+    with torch.no_grad():
+        for name, value in saved.items():
+            module, _, weight = name.removeprefix(_PREFIX).rpartition(".")
+            own[f"{module}.{_NAME}.{weight}"].copy_(value)
+
+
+def merge(model: PreTrainedModel) -> None:
+    """Turn a float32 model with adapters into one without, in place; packed weights are taken
+    out."""
+    deltas = _deltas(model, {})
+    modules: list[tuple[str, Any]] = list(model.named_modules())
+    for name, module in modules:
+        if hasattr(module, "lora_A"):
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, module.get_base_layer())
+    unpack(model)
+    with torch.no_grad():
+        for name, delta in deltas:
+            model.get_parameter(name).add_(delta)

@@ -3,7 +3,8 @@
     <home>/cache/models/<name>/   config.json, generation_config.json, model.safetensors, tokenizer
     files, source.json
 
-Each comes from a GGUF file (of a known model, or any other) or from the Hugging Face hub.
+Each comes from a GGUF file (of a known model, or any other), from the Hugging Face hub, or from a
+checkpoint of adapters alone, which are merged.
 """
 
 import hashlib
@@ -20,6 +21,7 @@ from pathlib import Path
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rpg.config.model import KNOWN_MODELS, KnownModel, is_model_name, kept_under, located
+from rpg.models.beside_base import is_beside_base, load_model
 from rpg.models.model_loading import ModelError, load_gguf, load_pretrained
 from rpg.tasks.preparation import once
 
@@ -48,17 +50,19 @@ def keep(
 ) -> Path:
     """Put a model into the data folder under `name`, unless it is there, and return its folder.
 
-    `source` is the name of a known model, a GGUF file or a hub id; `file` is a copy of a known
-    model's GGUF file, for machines without a network. Raises ModelError: the model cannot be
-    fetched, is not the expected file, or the name is taken; one sentence.
+    `source` is the name of a known model, a GGUF file, a hub id or the folder of a checkpoint of
+    adapters alone; `file` is a copy of a known model's GGUF file, for machines without a network.
+    Raises ModelError: the model cannot be fetched, is not the expected file, or the name is taken;
+    one sentence.
     """
     entry = KNOWN_MODELS.get(source)
     gguf = Path(source).expanduser()
-    if entry is None and not gguf.is_file():
+    if entry is None and not gguf.is_file() and not is_beside_base(source):
         names = ", ".join(KNOWN_MODELS)
         if gguf.suffix == ".gguf" or not is_model_name(source):
             raise ModelError(
-                f"{source}: no such file; expected a GGUF file, a hub id, or one of: {names}"
+                f"{source}: no such file; expected a GGUF file, a checkpoint of adapters alone, a "
+                f"hub id, or one of: {names}"
             )
         if "/" not in source:
             why = "not a known model, not a file and not a hub id (which has a '/')"
@@ -80,16 +84,30 @@ def keep(
         elif gguf.is_file():
             model, tokenizer, record = _convert(gguf, None, say)
         else:
-            say(f"{source}: fetching from the hub")
-            model, tokenizer = load_pretrained(source, revision)
-            commit = getattr(model.config, "_commit_hash", None)
-            record = {"source": f"{source}@{commit or revision or 'newest'}", "sha256": None}
+            model, tokenizer, record = _of_folder_or_hub(source, revision, say)
         model.save_pretrained(build, max_shard_size="1000GB")
         tokenizer.save_pretrained(build)
         text = json.dumps({"name": name, **record, "made": time.time()}, indent=1)
         (build / RECORD).write_text(text + "\n", encoding="utf-8")
     say(f"{name}: ready in {folder}")
     return folder
+
+
+def _of_folder_or_hub(
+    source: str, revision: str | None, say: Callable[[str], None]
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, dict[str, str | None]]:
+    """Model and tokenizer of a checkpoint of adapters alone or of the hub, and their entries in
+    source.json."""
+    if is_beside_base(source):
+        say(f"{source}: merging the adapters")
+        model, tokenizer = load_model(source)
+        where = str(Path(source).expanduser().resolve())
+    else:
+        say(f"{source}: fetching from the hub")
+        model, tokenizer = load_pretrained(source, revision)
+        commit = getattr(model.config, "_commit_hash", None)
+        where = f"{source}@{commit or revision or 'newest'}"
+    return model, tokenizer, {"source": where, "sha256": None}
 
 
 def _same_source(folder: Path, name: str, entry: KnownModel | None, gguf: Path) -> None:

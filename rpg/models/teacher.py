@@ -11,8 +11,9 @@ from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from rpg.config.model import bfloat16
 from rpg.config.run_spec import RunSpec
+from rpg.models.beside_base import load_model
 from rpg.models.model_cache import pretrained_folder
-from rpg.models.model_loading import ModelError, load_pretrained, load_tokenizer
+from rpg.models.model_loading import ModelError, load_tokenizer
 from rpg.models.policy import Policy
 
 FIELD = "algorithm.reference.path"
@@ -27,7 +28,7 @@ def teacher_of(
     path = spec.algorithm.teacher_path
     if path is None:
         return None
-    model, tokenizer = load_pretrained(pretrained_folder(path, home, say), field=FIELD)
+    model, tokenizer = load_model(pretrained_folder(path, home, say), field=FIELD)
     _check_tokens(path, tokenizer, student, model.get_output_embeddings().weight.shape[0])
     model = model.requires_grad_(False).to(spec.backend.device)
     return Policy(model, tokenizer, bfloat16=bfloat16(spec.model))

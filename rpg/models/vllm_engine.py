@@ -61,6 +61,7 @@ class Vllm:
         """Start with the model in this folder or of this name on the hub; `settings` of vLLM's
         `LLM` beside ours."""
         self.close()
+        self.adapters = None
         longest = self.sampling.max_prompt_tokens + self.sampling.max_response_tokens
         how: dict[str, object] = {"enforce_eager": self.spec.enforce_eager}
         if self._is_cpu:
@@ -153,6 +154,12 @@ class Vllm:
     def close(self) -> None:
         self.llm = None
         gc.collect()
+
+
+def adapter_settings(rank: int) -> dict[str, Any]:
+    """What vLLM's `LLM` needs to draw with adapters of this rank beside the weights."""
+    highest = next((kernel for kernel in VLLM_RANKS if kernel >= rank), rank)
+    return {"enable_lora": True, "max_loras": 1, "max_lora_rank": highest}
 
 
 def _pack_output_layer(model: Any) -> None:

@@ -84,6 +84,8 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     verl = workers > 0
     rounds = half and not spec.model.lora  # adapters are merged in float32, and there by themselves
     weights = (HALF if rounds else FLOAT) * parameters + FILES_BYTES
+    if has_packed_base(spec.model):  # the adapters alone
+        weights = FILES_BYTES
     if spec.model.lora and not isinstance(spec.model, TinyModel):
         weights += FLOAT * shape.adapter_parameters(spec.model.lora)
     # The training state holds the weights again if they differ from those of the checkpoint (on
@@ -111,6 +113,8 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     elif lora and not isinstance(spec.model, TinyModel):  # the adapters themselves
         trained = shape.adapter_parameters(lora)
         copies = copies + (not half)
+        if has_packed_base(spec.model):  # which are the checkpoint itself
+            copies -= 1
     training = FLOAT * trained * copies + VERL_BYTES * workers + _waiting(spec) * verl
     steps = spec.eval_steps()
     evaluated = len(spec.eval_steps())

@@ -3,6 +3,7 @@
 import json
 
 from rpg.report import format as written
+from rpg.store.checkpoints import WEIGHTS
 from rpg.store.run_folder import RunFolder
 from rpg.store.samples import read_eval
 
@@ -13,8 +14,11 @@ def model_card(folder: RunFolder, step: int, title: str) -> str:
     manifest = folder.read_manifest()
     spec = manifest["spec"]
     algorithm = manifest.get("display_name") or manifest["algorithm"]
+    checkpoint = folder.checkpoint(step)
+    has_weights = any(checkpoint.glob(f"*{WEIGHTS}"))
+    is_beside_base = (checkpoint / "adapters" / "base.json").is_file() and not has_weights
     header = {
-        "library_name": "transformers",
+        "library_name": "peft" if is_beside_base else "transformers",
         "pipeline_tag": "text-generation",
         "tags": ["rpg-lab", "reinforcement-learning", str(manifest["algorithm"])],
     }
@@ -30,6 +34,12 @@ def model_card(folder: RunFolder, step: int, title: str) -> str:
         f"{_markdown_text(algorithm)} (seed {manifest['seed']}) by {f'rpg-lab {version}'.strip()}.",
         "",
     ]
+    if is_beside_base:
+        lines += [
+            "`adapters/` has low-rank adapters, to be loaded beside a base in 4 bits (NF4) that "
+            "`adapters/base.json` names.",
+            "",
+        ]
     scores = _scores(folder, step)
     if scores:
         lines += ["## Scores", "", "| benchmark | mean@k | k | problems |", "|---|---|---|---|"]

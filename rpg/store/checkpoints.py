@@ -177,13 +177,12 @@ def checkpoints_of(folder: RunFolder) -> CheckpointFolder:
 
 def model_digest(checkpoint: Path) -> str:
     """Digest of a checkpoint's weights, as recorded. Adapters beside merged weights do not count:
-    those of a model that has not been trained yet differ, and change nothing."""
+    those of a model that has not been trained yet differ, and change nothing. Of adapters alone
+    they count, with the record of their base."""
     files = read_json_object(checkpoint / "checkpoint.json")["files"]
-    weights = [
-        file["sha256"]
-        for name, file in sorted(files.items())
-        if name.endswith(WEIGHTS) and "/" not in name
-    ]
+    whole = [name for name in files if name.endswith(WEIGHTS) and "/" not in name]
+    alone = [name for name in files if "/" in name]
+    weights = [files[name]["sha256"] for name in sorted(whole or alone)]
     return (
         weights[0] if len(weights) == 1 else hashlib.sha256("".join(weights).encode()).hexdigest()
     )

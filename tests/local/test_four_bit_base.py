@@ -1,25 +1,35 @@
 """Adapters beside a base of 4 bits (bitsandbytes, which is optional): one policy trains, samples,
 is exported and evaluated; it goes on to the bit; and its bytes are those of the forecast."""
 
+import copy
+import json
+import shutil
+
 import pytest
 import torch
 from peft import PeftModel
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from rpg.backends.local import training_loop
 from rpg.backends.local.training_loop import train
 from rpg.config.run_spec import RunSpec
 from rpg.evaluation.engines.local import LocalEngine
+from rpg.evaluation.engines.vllm import VllmEngine
+from rpg.models.beside_base import load_model
 from rpg.models.block_decoding import BlockEngine
 from rpg.models.decoding import SamplingPlan, generate
 from rpg.models.four_bit import four_bit_layers, halve_weights, pack_base, parameter_count
 from rpg.models.initial_policy import initial_policy, starting_policy
 from rpg.models.lean_decoding import LeanEngine
 from rpg.models.lora import adapters, base_weights, merged
+from rpg.models.model_cache import keep
 from rpg.models.model_loading import ModelError, load_pretrained
 from rpg.models.truncated_sampling import Sampling
-from rpg.planning.space import gradient_bytes, held_bytes, run_shape
+from rpg.planning.space import disk, gradient_bytes, held_bytes, run_shape
 from rpg.report.diagnostics import of_training
+from rpg.store.checkpoints import damaged, model_digest
+from rpg.store.gc import size
 from tests.local.test_roundings import two_thousand_tokens
 from tests.models.expected import expected_log_probs
 from tests.models.test_lean import model as narrow_model
@@ -75,7 +85,26 @@ def in_four_bits(folder):
     )
 
 
-def test_exports_loaded_by_transformers_and_peft_have_the_log_probs_of_the_trained(trained, start):
+def test_a_checkpoint_is_the_adapters_and_the_name_of_their_base(trained, start):
+    _, folder = trained
+    checkpoint = folder.checkpoint(3)
+    weights = [
+        path.relative_to(checkpoint).as_posix() for path in checkpoint.rglob("*.safetensors")
+    ]
+    assert sorted(weights) == [
+        "adapters/adapter_model.safetensors",
+        "training/optimizer.safetensors",
+    ]
+    base = json.loads((checkpoint / "adapters" / "base.json").read_text())
+    assert base["model"] == str(start)
+    assert base["quantized"] == "nf4"
+    names = {path.name for path in checkpoint.iterdir()}
+    assert {"config.json", "generation_config.json", "tokenizer.json"} <= names
+    assert damaged(checkpoint) is None
+    assert model_digest(checkpoint) != model_digest(folder.checkpoint(2))
+
+
+def test_exports_loaded_by_us_and_by_peft_have_the_log_probs_of_the_trained(trained, start):
     trainer, folder = trained
     checkpoint = folder.checkpoint(3)
     rows = two_thousand_tokens()
@@ -85,7 +114,7 @@ def test_exports_loaded_by_transformers_and_peft_have_the_log_probs_of_the_train
     expected = expected_log_probs(plain, rows, 1.0).detach()
     assert (expected - before).abs().mean() > 0.01
     exports = {
-        "merged": AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32),
+        "merged": load_model(checkpoint)[0],
         "beside nf4": PeftModel.from_pretrained(in_four_bits(start), checkpoint / "adapters"),
     }
     for name, model in exports.items():
@@ -93,25 +122,115 @@ def test_exports_loaded_by_transformers_and_peft_have_the_log_probs_of_the_train
         assert (found - expected).abs().max() < 1e-4, name
 
 
-def test_evaluation_has_the_base_of_the_training(trained):
+def same_policy(model, other):
+    """Whether two models have the same packed base and the same adapters."""
+    bases = [dict(four_bit_layers(each)) for each in (model, other)]
+    own = [adapters(each) for each in (model, other)]
+    assert bases[0].keys() == bases[1].keys(), "the adapters themselves stay as they are"
+    assert own[0].keys() == own[1].keys()
+    same_base = all(
+        layer.codes.equal(bases[1][name].codes) and layer.scales.equal(bases[1][name].scales)
+        for name, layer in bases[0].items()
+    )
+    return same_base and all(value.equal(own[1][name]) for name, value in own[0].items())
+
+
+def test_evaluation_has_base_and_adapters_of_the_training(trained):
+    """Also where the adapters of another checkpoint are there already."""
     trainer, folder = trained
     engine = LocalEngine(Sampling(1.0, 32, 32), bfloat16=trainer.policy.bfloat16)
+    engine.load(folder.checkpoint(2))
+    first = engine.policy.model
+    expected = copy.deepcopy(trainer.policy.model)
+    masters = trainer.optimizer.weights()
+    for name, parameter in expected.named_parameters():
+        if name in masters:
+            parameter.data = masters[name]
+    assert not same_policy(expected, first)
     engine.load(folder.checkpoint(3))
-    if trainer.policy.bfloat16:  # beside the adapters, as in training
-        evaluated = dict(four_bit_layers(engine.policy.model))
-        packed = dict(four_bit_layers(trainer.policy.model))
-        assert evaluated.keys() == packed.keys(), "the adapters themselves stay as they are"
-        for name, layer in packed.items():
-            assert torch.equal(evaluated[name].codes, layer.codes)
-            assert torch.allclose(evaluated[name].scales, layer.scales, rtol=1e-6)
-        full = trainer.optimizer.weights()
-        found = adapters(engine.policy.model)
-        assert found.keys() == full.keys()
-        assert all(value.equal(full[name]) for name, value in found.items())
-    if not trainer.policy.bfloat16:  # merged, in float32
-        trained = merged(trainer.policy.model, trainer.optimizer.weights())
-        weights = engine.policy.model.state_dict()
-        assert all(weights[name].equal(value) for name, value in trained.items())
+    assert engine.policy.model is first
+    assert same_policy(expected, first)
+
+
+def test_another_base_is_refused_by_name_and_so_is_none(trained, start, tmp_path):
+    _, folder = trained
+    checkpoint = tmp_path / "step-000003"
+    shutil.copytree(folder.checkpoint(3), checkpoint)
+    record = checkpoint / "adapters" / "base.json"
+    other = tmp_path / "other"
+    shutil.copytree(start, other)
+    weights = load_file(other / "model.safetensors")
+    weights["model.layers.1.mlp.up_proj.weight"][0, 0] *= 100
+    save_file(weights, other / "model.safetensors", metadata={"format": "pt"})
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"model": str(other)}))
+    with pytest.raises(ModelError, match=f"base.json: {other} has other weights than when"):
+        load_model(checkpoint)
+    shutil.rmtree(other)
+    with pytest.raises(ModelError, match=f"base.json: model: '{other}' is neither a local folder"):
+        load_model(checkpoint)
+
+
+def test_it_is_merged_on_request_and_a_run_starts_from_it(trained, home, start):
+    """As an ordinary folder by `rpg model`, and in memory where it is another run's model."""
+    trainer, folder = trained
+    checkpoint = folder.checkpoint(3)
+    expected = merged(trainer.policy.model, trainer.optimizer.weights())
+    kept = keep(str(checkpoint), home, name=f"merged-{folder.name}", say=lambda line: None)
+    weights = AutoModelForCausalLM.from_pretrained(kept, dtype=torch.float32).state_dict()
+    assert all(weights[name].equal(value.float()) for name, value in expected.items())
+    spec = spec_of(start).model_dump()
+    spec["model"] |= {"path": str(checkpoint), "lora": None}
+    begun = initial_policy(RunSpec.model_validate(spec), home, lambda line: None)
+    assert all(begun.model.state_dict()[name].equal(value) for name, value in weights.items())
+
+
+class StandInForVllm(VllmEngine):
+    """Keeps what vLLM would be given."""
+
+    def __init__(self, dtype):
+        self.dtype = self.own_dtype = dtype
+        self.llm = self.adapters = self._beside = None
+        self.begun = []
+        self.used = []
+
+    def begin(self, path, revision=None, **settings):
+        self.llm = True
+        self.begun.append((load_file(f"{path}/model.safetensors"), settings))
+
+    def use_adapters(self, folder):
+        self.used.append(folder)
+
+
+UP = "model.layers.0.mlp.up_proj.weight"
+
+
+def test_vllm_gets_the_base_once_and_the_adapters_of_each_checkpoint(trained):
+    trainer, folder = trained
+    engine = StandInForVllm("bfloat16")
+    engine.load(folder.checkpoint(2))
+    engine.load(folder.checkpoint(3))
+    [(weights, settings)] = engine.begun
+    assert weights[UP].equal(base_weights(trainer.policy.model)[UP].float())
+    assert settings == {"enable_lora": True, "max_loras": 1, "max_lora_rank": 8}
+    assert engine.used == [folder.checkpoint(step) / "adapters" for step in (2, 3)]
+
+
+def test_vllm_gets_merged_weights_for_float32(trained):
+    """It has kernels for adapters in half precision only."""
+    trainer, folder = trained
+    engine = StandInForVllm("float32")
+    engine.load(folder.checkpoint(3))
+    [(weights, settings)] = engine.begun
+    assert weights[UP].equal(merged(trainer.policy.model, trainer.optimizer.weights())[UP])
+    assert settings == {}
+    assert engine.used == []
+
+
+def test_its_checkpoints_take_the_disk_that_the_forecast_counts(trained, start):
+    trainer, folder = trained
+    foretold = disk(trainer.spec, problems=0)
+    lies = size(folder.checkpoint(3))
+    assert lies == pytest.approx(foretold.newest, rel=0.15)
 
 
 def test_the_gap_to_the_base_in_full_precision_is_measured_and_named(trained):

@@ -209,3 +209,13 @@ def test_a_card_has_settings_and_scores(layout):
     assert "# my &lt;model>" in card
     assert f"| {folder.benchmarks()[0]} | 0." in card
     assert '"algorithm"' in card
+
+
+def test_the_card_of_adapters_alone_says_what_they_need(layout):
+    folder = layout.run_folders("quickstart")[0]
+    adapters = folder.checkpoint(1) / "adapters"
+    adapters.mkdir(parents=True)
+    (adapters / "base.json").write_text("{}")
+    card = model_card(folder, 1, "adapters")
+    assert card.startswith('---\nlibrary_name: "peft"\n')
+    assert "beside a base in 4 bits (NF4) that `adapters/base.json` names" in card

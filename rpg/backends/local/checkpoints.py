@@ -11,6 +11,7 @@ for bit.
 
 A model with adapters is exported twice: merged, in float32 (bfloat16 would round most of the
 adapters away), and in `adapters/` as peft's adapters, for programs that load these beside a base.
+Beside a base of 4 bits the adapters are all there is (rpg.models.beside_base).
 
 No file is a pickle. How checkpoints lie on disk and are kept: rpg.store.checkpoints.
 """
@@ -26,7 +27,17 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from rpg.backends.local.sampler import Weights
-from rpg.models.lora import FOLDER, adapted, adapters, base_weights, merged, save_adapters
+from rpg.models.beside_base import RECORD, base_of, is_beside_base, write_base
+from rpg.models.four_bit import is_packed
+from rpg.models.lora import (
+    FOLDER,
+    adapted,
+    adapters,
+    base_weights,
+    merged,
+    put_adapters,
+    save_adapters,
+)
 from rpg.models.model_loading import half, halve, set_dtype
 from rpg.models.policy import Policy
 from rpg.store.atomic_files import StoreError, link, read_json_object, readable
@@ -74,11 +85,7 @@ class Checkpoints(CheckpointFolder):
                     save_file(values, build / "training" / f"{name}.safetensors")
                 of_adapters: dict[str, Any] = {}
                 if adapted(policy.model):
-                    rounded = adapters(policy.model)
-                    weights = {name: (trained or rounded)[name] for name in rounded}
-                    save_file(weights, build / "training" / _ADAPTERS)
-                    base = str(getattr(policy.model, "name_or_path", ""))
-                    save_adapters(policy.model, build / FOLDER, base, weights)
+                    self._write_adapters(policy, build, trained)
                     of_adapters = digests(build / FOLDER)
                 elif policy.bfloat16:
                     save_file(self._tensors(policy, trained), build / "training" / _WEIGHTS)
@@ -104,6 +111,19 @@ class Checkpoints(CheckpointFolder):
         self._last = final
         self.prune()
 
+    def _write_adapters(self, policy: Policy, build: Path, trained: Weights | None) -> None:
+        """The adapters as peft writes them. Merged weights cannot be parted to the bit, so beside
+        these they are also part of the training state."""
+        rounded = adapters(policy.model)
+        weights = {name: (trained or rounded)[name] for name in rounded}
+        save_adapters(policy.model, build / FOLDER, base_of(policy.model), weights)
+        if not is_packed(policy.model):
+            save_file(weights, build / "training" / _ADAPTERS)
+        elif self._last is None:
+            write_base(policy.model, build / FOLDER)
+        else:
+            link(self._last / FOLDER / RECORD, build / FOLDER / RECORD)
+
     def _write_past(self, past: Sequence[tuple[int, Weights]], folder: Path) -> None:
         """A past policy never changes, so its file is a link where the previous checkpoint has
         it."""
@@ -120,6 +140,9 @@ class Checkpoints(CheckpointFolder):
     def _write_model(self, policy: Policy, build: Path, trained: Weights | None) -> None:
         """New weights; config and tokenizer never change, so they are links to those of the last
         checkpoint."""
+        if is_packed(policy.model):
+            self._write_without_weights(policy, build)
+            return
         with_adapters = adapted(policy.model)
         rounds = policy.bfloat16 and not with_adapters
         if self._last is None or self._keys is None:
@@ -139,13 +162,27 @@ class Checkpoints(CheckpointFolder):
             self._keys = keys if set(keys) <= base_weights(policy.model).keys() else None
             self._digests = digests(build)
             return
-        for name in self._digests:
-            if name != _MODEL:
-                link(self._last / name, build / name)
+        self._link_settings(build, self._last)
         weights = self.exported(policy, trained or {})
         tensors = {name: weights[name].contiguous() for name in self._keys}
         save_file(tensors, build / _MODEL, metadata={"format": "pt"})
         self._digests = {**self._digests, _MODEL: digest(build / _MODEL)}
+
+    def _write_without_weights(self, policy: Policy, build: Path) -> None:
+        """Only config and tokenizer: what is trained is in the adapters."""
+        if self._last is not None:
+            self._link_settings(build, self._last)
+            return
+        policy.model.config.save_pretrained(build)
+        if policy.model.generation_config is not None:
+            policy.model.generation_config.save_pretrained(build)
+        policy.tokenizer.save_pretrained(build)
+        self._digests = digests(build)
+
+    def _link_settings(self, build: Path, last: Path) -> None:
+        for name in self._digests:
+            if name != _MODEL:
+                link(last / name, build / name)
 
     def exported(self, policy: Policy, trained: Weights) -> dict[str, Tensor]:
         """The whole weights that a checkpoint exports, by their names in the model without
@@ -166,6 +203,9 @@ class Checkpoints(CheckpointFolder):
 def restore(model: nn.Module, checkpoint: Path) -> None:
     """Put what is trained back into a checkpoint's model: float32 weights that were exported in
     bfloat16, or adapters."""
+    if is_beside_base(checkpoint):
+        put_adapters(model, checkpoint)
+        return
     for path in (checkpoint / "training" / _WEIGHTS, checkpoint / "training" / _ADAPTERS):
         if path.exists() and (
             others := model.load_state_dict(load_file(path), strict=False).unexpected_keys

@@ -18,14 +18,16 @@ from rpg.backends.training_process import Say
 from rpg.config.load import spec_of
 from rpg.config.model import bfloat16, has_packed_base
 from rpg.config.run_spec import RunSpec
+from rpg.models.beside_base import is_beside_base
 from rpg.models.device import configure_device
-from rpg.models.four_bit import four_bit_layers, halve_weights
+from rpg.models.four_bit import halve_weights
 from rpg.models.initial_policy import initial_policy, starting_policy
+from rpg.models.lora import adapters
 from rpg.models.model_loading import ModelError, load_pretrained
 from rpg.models.policy import Policy
 from rpg.models.teacher import teacher_of
 from rpg.planning.preflight import total_memory
-from rpg.planning.space import FLOAT, memory
+from rpg.planning.space import memory
 from rpg.store import run_provenance
 from rpg.store.live_status import TRAINING
 from rpg.store.run_folder import RunFolder, pending_evaluations
@@ -200,7 +202,7 @@ def _initial(spec: RunSpec, home: Path, say: Say) -> Policy:
 
 def _policy(spec: RunSpec, checkpoint: Path, home: Path, say: Say) -> Policy:
     if spec.model.lora:  # merged in the checkpoint, which cannot be undone to the bit
-        if not (checkpoint / "training").exists():
+        if not (checkpoint / "training").exists() and not is_beside_base(checkpoint):
             why = "its adapters are merged; only the newest checkpoints can be trained further"
             raise ModelError(f"{checkpoint}: {why}")
         policy = starting_policy(spec, home, say)
@@ -226,7 +228,10 @@ def _wide_base(spec: RunSpec, home: Path, say: Say) -> Callable[[], Weights] | N
 def _room(trainer: Trainer) -> float:
     """Bytes that have to be free for a checkpoint: twice its size, since other runs write too."""
     optimizer = trainer.optimizer
-    written: list[Weights] = [trainer.policy.model.state_dict(), optimizer.tensors()]
+    model = trainer.policy.model
+    alone = has_packed_base(trainer.spec.model)
+    written: list[Weights] = [adapters(model) if alone else model.state_dict()]
+    written.append(optimizer.tensors())
     if trainer.policy.bfloat16:
         written.append(optimizer.weights())
     if trainer.critic is not None:
@@ -235,8 +240,6 @@ def _room(trainer: Trainer) -> float:
         kept for _, kept in trainer.sampler.past[-1:]
     ]  # the older ones are links to existing files
     size = sum(value.nbytes for tensors in written for value in tensors.values())
-    for _, layer in four_bit_layers(trainer.policy.model):
-        size += layer.codes.numel() * 2 * FLOAT  # exported in float32
     return 2.0 * size + 1e6
 
 

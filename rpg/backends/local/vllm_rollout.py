@@ -21,7 +21,7 @@ from rpg.models.lora import merged, save_adapters, save_base
 from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
 from rpg.models.truncated_sampling import Sampling, restriction_of
-from rpg.models.vllm_engine import VLLM_RANKS, Vllm
+from rpg.models.vllm_engine import VLLM_RANKS, Vllm, adapter_settings
 
 
 class VllmSampler(Vllm):
@@ -88,8 +88,7 @@ class VllmSampler(Vllm):
             policy.tokenizer.save_pretrained(folder)
             if self.rank:
                 save_base(policy.model, Path(folder))
-                most = next(rank for rank in VLLM_RANKS if rank >= self.rank)
-                how = {"enable_lora": True, "max_loras": 1, "max_lora_rank": most}
+                how = adapter_settings(self.rank)
             # Log-probabilities are those at the temperature.
             self.begin(folder, enable_sleep_mode=cuda, logprobs_mode="processed_logprobs", **how)
 

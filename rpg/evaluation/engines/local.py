@@ -5,13 +5,15 @@ from itertools import groupby
 from pathlib import Path
 
 import torch
+from transformers import PreTrainedModel
 
 from rpg.evaluation.engines.protocol import Completion, Request
 from rpg.models import seeds
+from rpg.models.beside_base import is_beside_base, load_beside_base
 from rpg.models.conversations import Conversations, Talk
 from rpg.models.decoding import Samples, SamplingPlan, ignore_progress
-from rpg.models.four_bit import halve_weights, pack_base
-from rpg.models.lora import asks_for_packed_base, has_adapters, separate
+from rpg.models.four_bit import halve_weights
+from rpg.models.lora import has_adapters, put_adapters, separate
 from rpg.models.model_loading import load_pretrained, put_weights, shape_of
 from rpg.models.policy import Policy
 from rpg.models.tokenizer import encode_prompts
@@ -40,20 +42,36 @@ class LocalEngine:
         shape = shape_of(model)
         self._shape = self.policy = None  # a load that fails leaves no model
         same_shape = policy is not None and shape is not None and shape == before
-        if policy is None or not same_shape or not put_weights(policy.model, model):
+        if policy is None or not same_shape or not self._replaced(policy.model, model):
             policy = None  # frees the old weights
+            policy = self._loaded(model, revision)
+        self.policy = policy
+        self._shape = shape
+
+    def _loaded(self, model: str | Path, revision: str | None) -> Policy:
+        """The model as it computes here. Adapters stay beside their base where merging would round
+        them, and where they were trained beside 4 bits."""
+        if is_beside_base(model):
+            weights, tokenizer = load_beside_base(model)
+            if self.bfloat16 and self.device == "cuda":  # as in training
+                halve_weights(weights)
+        else:
             weights, tokenizer = load_pretrained(model, revision)
             if self.bfloat16 and has_adapters(model):
                 separate(weights, model)
-                if asks_for_packed_base(model):
-                    pack_base(weights)
-                    if self.device == "cuda":  # as in training
-                        halve_weights(weights)
-            policy = Policy(weights.to(self.device), tokenizer, bfloat16=self.bfloat16)
-        elif self.bfloat16 and has_adapters(model):
-            separate(policy.model, model)
-        self.policy = policy
-        self._shape = shape
+        return Policy(weights.to(self.device), tokenizer, bfloat16=self.bfloat16)
+
+    def _replaced(self, loaded: PreTrainedModel, model: str | Path) -> bool:
+        """Whether the weights of a checkpoint of the same shapes could be put into the loaded
+        model."""
+        if is_beside_base(model):
+            put_adapters(loaded, model)
+            return True
+        if not put_weights(loaded, model):
+            return False
+        if self.bfloat16 and has_adapters(model):
+            separate(loaded, model)
+        return True
 
     def complete(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
         for start in range(0, len(requests), self.rows):
