@@ -172,7 +172,7 @@ def _print_memory(sweep: Sweep, machine: Machine | None) -> None:
     from rpg.planning.gpu_estimate import H100, hours, nearest_change
     from rpg.planning.model_shapes import shape_and_source
     from rpg.planning.preflight import total_memory
-    from rpg.planning.space import memory, with_backend
+    from rpg.planning.space import evaluators_share, memory, with_backend
 
     cuda = sweep.runs[0].spec.backend.device == "cuda" or machine is not None
     gpu = machine or H100
@@ -198,7 +198,8 @@ def _print_memory(sweep: Sweep, machine: Machine | None) -> None:
         say(f"sizes of {spec.model.path} from {shape_and_source(spec.model.path)[1]}")
     if not cuda:
         return
-    if need.most <= room:
+    share = evaluators_share(spec, room)
+    if need.most + share <= room:
         each = hours(spec, gpu)
         time = (
             f"; about {each:.1f} hours of training each, calculated, not measured" if each else ""
@@ -208,6 +209,30 @@ def _print_memory(sweep: Sweep, machine: Machine | None) -> None:
         change = nearest_change(spec, gpu)
         fits = f"fits with {change}" if change else "no change tried makes it fit"
         say(f"! does not fit into {gpu.name}; {fits}")
+    _print_evaluators(spec, need.most, gpu)
+
+
+def _print_evaluators(spec: RunSpec, training: float, gpu: Machine) -> None:
+    """Say what evaluators on the GPU of the training take, where there are some."""
+    from rpg.planning.space import evaluators_least, evaluators_share
+
+    share = evaluators_share(spec, gpu.memory)
+    least = evaluators_least(spec)
+    if share >= least > 0:
+        where = "evaluation.place.gpu_memory"
+        say(f"evaluators on the same GPU have {size_text(share)} of it ({where})")
+    elif share:
+        needed = f"at least {size_text(least)}, and have {size_text(share)}"
+        say(f"! evaluation.place.gpu_memory: evaluators need {needed}")
+    elif spec.evaluator_gpus():
+        say("evaluators take turns with trainings on the GPU")
+    elif least:
+        together = training + least
+        fits = "fits" if together <= gpu.memory else "does not fit"
+        say(
+            f"! not counted: evaluators on the same GPU, at least {size_text(least)}; together "
+            f"{size_text(together)}, which {fits}; evaluation.place.gpu_memory gives them a share"
+        )
 
 
 def _print_estimates(sweep: Sweep, machine: Machine | None) -> None:

@@ -74,7 +74,9 @@ class ThisMachine(Section):
     """Memory limit of each process (Linux; GPU memory not included). An evaluation that needs more
     fails."""
     gpu_memory: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Share of GPU memory for the engine `local`; `vllm` has `gpu_memory_utilization`."""
+    """Share of GPU memory for the engine `local`, which the embedded trainer leaves free; null:
+    evaluators of a pretrained model take turns with trainings. `vllm` has
+    `gpu_memory_utilization`."""
 
 
 class OnRay(Section):

@@ -397,13 +397,17 @@ class RunSpec(Section):
         trainings.
 
         vLLM cannot share a GPU with a process whose memory use varies, and neither can verl. The
-        embedded trainer leaves room (`evaluation.place.gpu_memory`).
+        embedded trainer fills a GPU with responses, unless its model is tiny or it leaves a share
+        (`evaluation.place.gpu_memory`).
         """
-        if self.backend.device != "cuda" or not isinstance(self.evaluation.place, ThisMachine):
+        place = self.evaluation.place
+        if self.backend.device != "cuda" or not isinstance(place, ThisMachine):
             return 0
         if isinstance(self.evaluation.engine, VllmEngineSpec):
             return self.evaluation.engine.tensor_parallel
-        return int(self.backend.type == "verl" or self.rollout.engine.type == "vllm")
+        if self.backend.type == "verl" or self.rollout.engine.type == "vllm":
+            return 1
+        return int(self.model.type == "pretrained" and place.gpu_memory is None)
 
     def sampler_differs(self) -> bool:
         """Whether what draws the embedded trainer's responses computes log-probabilities of its

@@ -19,7 +19,15 @@ from rpg.config.model import PretrainedModel, has_packed_base
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import FileTask, GeneratedTask
 from rpg.planning.model_shapes import KNOWN, PUBLISHED, Shape, shape_of
-from rpg.planning.space import PACKED, PACKED_BLOCK, ROOM, disk, memory, teacher_shape
+from rpg.planning.space import (
+    PACKED,
+    PACKED_BLOCK,
+    ROOM,
+    disk,
+    evaluators_share,
+    memory,
+    teacher_shape,
+)
 from rpg.tasks.benchmarks import benchmarks
 
 GB = 1e9
@@ -140,8 +148,10 @@ def _fits(spec: RunSpec, changes: list[str], machine: Machine) -> bool:
     data = spec.model_dump() | {"model": spec.model.model_dump(exclude_none=True)}
     for field, value in parse_assignments(changes).items():
         assign(data, field, value, "--set")
-    need = memory(RunSpec.model_validate(data), machine.memory)
-    return need is not None and need.most <= machine.memory
+    changed = RunSpec.model_validate(data)
+    need = memory(changed, machine.memory)
+    room = machine.memory - evaluators_share(changed, machine.memory)
+    return need is not None and need.most <= room
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ computed again it is the inputs of layers, and one layer with its gradients.
 from dataclasses import dataclass
 
 from rpg.config.backend import LocalBackend, VerlBackend
-from rpg.config.evaluation import VllmEngineSpec
+from rpg.config.evaluation import ThisMachine, VllmEngineSpec
 from rpg.config.model import TinyModel, bfloat16, has_packed_base
 from rpg.config.run_spec import RunSpec
 from rpg.config.training import has_8bit_moments
@@ -261,9 +261,10 @@ def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
     fixed = (CONTEXT if backend.device == "cuda" else PROCESS) + held
     rows = min(r.rows_at_once or spec.rollout_rows(), spec.rollout_rows())
     if room and r.rows_at_once is None:
+        room_for_rows = ROOM * room - evaluators_share(spec, room)
         none = _rollout(spec, shape, 0)
         one = _rollout(spec, shape, 1)
-        most = max(1, min(rows, int((ROOM * room - fixed - none) // (one - none))))
+        most = max(1, min(rows, int((room_for_rows - fixed - none) // (one - none))))
         rows = -(-rows // -(-rows // most))
     update = gradient_bytes(spec, shape)
     update += pass_bytes(shape, min(tokens, passes), backend, weight_bytes)
@@ -297,10 +298,45 @@ def held_bytes(spec: RunSpec, shape: Shape) -> float:
     if lora is None:
         rounded = weight_bytes * (spec.rollout.sampler.dtype != "same")
         return shape.parameters * (trained + rounded) + of_teacher
+    return _base_bytes(spec, shape) + shape.adapter_parameters(lora) * trained + of_teacher
+
+
+def _base_bytes(spec: RunSpec, shape: Shape) -> float:
+    """Of the frozen weights under adapters."""
+    weight_bytes = _weight_bytes(spec)
     base: float = shape.parameters * weight_bytes
     if has_packed_base(spec.model):
         base -= shape.packable(PACKED_BLOCK) * (weight_bytes - PACKED)
-    return base + shape.adapter_parameters(lora) * trained + of_teacher
+    return base
+
+
+def evaluators_share(spec: RunSpec, room: float) -> float:
+    """Bytes of a GPU with `room` bytes that are the evaluators', by `evaluation.place.gpu_memory`;
+    0 where it does not say, and where no evaluator is on the GPU of a training."""
+    place = spec.evaluation.place
+    if not isinstance(place, ThisMachine) or not _evaluators_beside(spec):
+        return 0.0
+    return place.processes * (place.gpu_memory or 0.0) * room
+
+
+def evaluators_least(spec: RunSpec) -> float:
+    """Bytes that evaluators take at least on the GPU of a training: the process, the weights and
+    one response at a time (they draw as many as memory is free); 0 where none is there, or the size
+    of the model is unknown."""
+    place = spec.evaluation.place
+    shape = run_shape(spec)
+    if not isinstance(place, ThisMachine) or not _evaluators_beside(spec) or shape is None:
+        return 0.0
+    weights: float = FLOAT * shape.parameters  # rpg.evaluation.engines.local
+    if has_packed_base(spec.model) and spec.model.lora:
+        adapters = shape.adapter_parameters(spec.model.lora)
+        weights = _base_bytes(spec, shape) + _weight_bytes(spec) * adapters
+    return place.processes * (CONTEXT + weights + _rollout(spec, shape, 1))
+
+
+def _evaluators_beside(spec: RunSpec) -> bool:
+    """Whether evaluators on this machine use the GPU of a training while it trains."""
+    return spec.backend.device == "cuda" and not spec.evaluator_gpus()
 
 
 def gradient_bytes(spec: RunSpec, shape: Shape) -> float:

@@ -15,7 +15,7 @@ from rpg.config.run_spec import RunSpec
 from rpg.config.sweep_spec import load_file
 from rpg.planning.gpu_estimate import hours, machine_named, nearest_change
 from rpg.planning.model_shapes import KNOWN, TABLE, shape_and_source
-from rpg.planning.space import held_bytes, memory
+from rpg.planning.space import evaluators_least, evaluators_share, held_bytes, memory
 
 LADDER = sorted((Path(__file__).resolve().parents[2] / "configs" / "gpu").glob("*.yaml"))
 PUBLISHED = {  # billions of parameters, as the models' cards say
@@ -128,6 +128,36 @@ def test_show_says_what_fits_and_the_nearest_change_that_would(command_line, tmp
     assert "rtx-9999" in text
     assert "rtx-4090" in text
     assert "Traceback" not in text
+
+
+def test_evaluators_take_turns_with_a_training_or_have_a_share_that_is_counted(
+    command_line, tmp_path
+):
+    """An evaluator holds the 1.72 billion weights of Qwen3-1.7B in float32."""
+    file = LADDER[0].with_name("24gb.yaml")
+
+    def spec_with(place):
+        (run,) = load_file(file, {"evaluation.place": place}, lambda spec: "").runs
+        return run.spec
+
+    alone = spec_with({"type": "here"})
+    assert evaluators_share(alone, 24e9) == evaluators_least(alone) == 0
+    half = spec_with({"type": "here", "gpu_memory": 0.5})
+    assert evaluators_share(half, 24e9) == 12e9
+    assert 4 * 1.72e9 < evaluators_least(half) < 12e9
+    assert memory(half, 24e9).rows_at_once < memory(alone, 24e9).rows_at_once
+    assert evaluators_share(spec_with({"type": "ray"}), 24e9) == 0
+
+    def show(*changes):
+        _, out, _ = command_line("show", file, "--gpu", "rtx-4090", *changes, "--home", tmp_path)
+        return " ".join(out.split())
+
+    assert "evaluators take turns with trainings on the GPU" in show()
+    counted = show("--set", "evaluation.place.gpu_memory=0.5")
+    assert "evaluators on the same GPU have 12.9 GB of it" in counted
+    assert "does not fit" not in counted
+    little = show("--set", "evaluation.place.gpu_memory=0.2")
+    assert "! evaluation.place.gpu_memory: evaluators need at least 9." in little
 
 
 def test_hours_and_memory_are_those_of_critic_teacher_and_vllm():

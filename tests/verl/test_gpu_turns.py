@@ -24,10 +24,16 @@ from tests.verl.test_launch_overrides import CHAIN
 from tests.waiting import until
 
 EMBEDDED = {"type": "local", "device": "cuda"}
+PRETRAINED = {"type": "pretrained", "path": "Qwen/Qwen3-0.6B"}
 PLACES = {
     "verl": ({}, 1),
     "its engine takes two": ({"evaluation.engine": {"type": "vllm", "tensor_parallel": 2}}, 2),
-    "embedded, which leaves room": ({"backend": EMBEDDED}, 0),
+    "embedded, of a tiny model": ({"backend": EMBEDDED}, 0),
+    "embedded, which fills the GPU": ({"backend": EMBEDDED, "model": PRETRAINED}, 1),
+    "embedded, which leaves a share": (
+        {"backend": EMBEDDED, "model": PRETRAINED, "evaluation.place": {"gpu_memory": 0.3}},
+        0,
+    ),
     "embedded, vLLM evaluates": ({"backend": EMBEDDED, "evaluation.engine": {"type": "vllm"}}, 1),
     "on a cluster": ({"evaluation.place": {"type": "ray"}}, 0),
     "on a CPU": ({"backend": {"type": "verl"}}, 0),
