@@ -3,6 +3,7 @@
     python -m benchmarks.verl_internals            a line for each that is gone, or takes other
         arguments than it did
     python -m benchmarks.verl_internals --write    record those of the version that is installed
+    python -m benchmarks.verl_internals --purposes what they are for, and how many each
     make verl-main VERL=verl==0.9.0                the first in an environment with that version,
     and the tests of overrides
 
@@ -35,6 +36,24 @@ SOURCES = (
     "verl-cpu/verl_cpu/*.py",
 )
 NOT_HERE = "vllm"  # its modules need an environment of their own
+PURPOSES = {
+    "verl's losses, which the audit computes": ("rpg/auditing/",),
+    "our losses and logs in verl's own trainer": ("rpg/interop/",),
+    "the start of a job": ("rpg/backends/verl/task_runner.py",),
+    "responses and rewards": (
+        "rpg/backends/verl/agent_loops.py",
+        "rpg/backends/verl/agent_turns.py",
+        "rpg/backends/verl/reward_manager.py",
+    ),
+    "trainer mode: prompts, rollouts, steps, checkpoints": (
+        "rpg/backends/verl/trainer.py",
+        "rpg/backends/verl/rollout.py",
+        "rpg/backends/verl/prefetch.py",
+    ),
+    "workers: update, micro-batches, reference, critic": ("rpg/backends/verl/",),
+    "what verl lacks on a CPU": ("verl-cpu/",),
+}
+"""By the sources that use them: an internal belongs to the first that names it."""
 BY_OBJECT = {
     "verl.workers.engine_workers:TrainingWorker.set_loss_fn",
     "verl.workers.rollout.llm_server:LLMServerClient.generate",
@@ -55,6 +74,24 @@ def names() -> set[str]:
         for name in found | BY_OBJECT
         if NOT_HERE not in name.lower() and not isinstance(_now(name), LookupError)
     }
+
+
+def purposes() -> dict[str, list[str]]:
+    """The recorded internals by what they are for; those that objects have, under the workers'."""
+    left: set[str] = set(yaml.safe_load(RECORD.read_text("utf-8")))
+    paths = [path for pattern in SOURCES for path in sorted(ROOT.glob(pattern))]
+    used = {path: set(_used(ast.parse(path.read_text("utf-8")))) for path in paths}
+    groups: dict[str, list[str]] = {}
+    for purpose, places in PURPOSES.items():
+        group: set[str] = set()
+        for path, names_used in used.items():
+            if path.relative_to(ROOT).as_posix().startswith(places):
+                group |= left & names_used
+        if "rpg/backends/verl/" in places:
+            group |= left & BY_OBJECT
+        groups[purpose] = sorted(group)
+        left -= group
+    return groups
 
 
 def _used(tree: ast.Module) -> Iterator[str]:
@@ -145,6 +182,10 @@ def main() -> int:
         from verl_cpu.platform import CPUPlatform
 
         set_platform(CPUPlatform())
+    if "--purposes" in sys.argv[1:]:
+        for purpose, group in purposes().items():
+            print(f"{len(group):4d}  {purpose}")
+        return 0
     if "--write" in sys.argv[1:]:
         record = {name: str(_now(name)) for name in names()}
         RECORD.write_text(yaml.safe_dump(record, width=10_000), "utf-8")

@@ -23,7 +23,7 @@ import torch
 import transfer_queue as tq
 from safetensors.torch import load_file, save_file
 from tensordict import TensorDict
-from verl.utils.tensordict_utils import get_tensordict
+from verl.utils import tensordict_utils as tu
 
 from rpg.backends.prompts import PromptOrder
 from rpg.backends.verl import rollout
@@ -120,7 +120,7 @@ class Prefetch:
         for name in (name for name in flat if not name.endswith(".lengths")):
             rows = torch.split(flat[name], flat[f"{name}.lengths"].tolist())
             fields[name] = torch.nested.as_nested_tensor(list(rows), layout=torch.jagged)
-        data: TensorDict = get_tensordict({**fields, **record["fields"]})
+        data: TensorDict = tu.get_tensordict({**fields, **record["fields"]})
         tq.kv_batch_put(keys=keys, partition_id="train", fields=data, tags=tags)
         tag_of = dict(zip(keys, tags, strict=True))
 

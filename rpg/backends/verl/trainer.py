@@ -25,7 +25,6 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.debug import marked_timer
-from verl.utils.tensordict_utils import get_tensordict
 from verl.workers.utils.padding import response_to_nested
 
 from rpg.backends.progress_reporter import Progress, Reporter
@@ -208,8 +207,8 @@ class Trainer(PPOTrainerSync):
     def _ask(self, step: int, numbers: Sequence[int], names: Sequence[str]) -> None:
         """Make the servers begin with problems by number, as the prompts `names` of a step."""
         rows = collate_fn([self.train_dataset[number] for number in numbers])
-        batch = get_tensordict({**rows, "uid": list(names)})
-        tu.assign_non_tensor_data(batch, "global_steps", step)
+        batch = tu.get_tensordict({**rows, "uid": list(names)})
+        tu.assign_non_tensor(batch, global_steps=step)
         self._submit_batch_to_rollout(batch)
 
     def _collect(self, names: Sequence[str], round_: int) -> list[rollout.Group]:
