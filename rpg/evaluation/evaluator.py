@@ -23,7 +23,7 @@ from rpg.models.conversations import Conversations
 from rpg.models.device import configure_device
 from rpg.models.reward_models import scorer_of
 from rpg.store.atomic_files import StoreError, atomic_write_json
-from rpg.store.checkpoints import damaged, model_digest
+from rpg.store.checkpoints import damaged, file_states, model_digest
 from rpg.store.current import current_runs
 from rpg.store.layout import Layout
 from rpg.store.live_status import EVALUATION, WRITE_SECONDS, clear_progress, write_progress
@@ -58,6 +58,8 @@ class Evaluator:
     _scorers: dict[str, Scorer] = field(default_factory=dict)
     _environments: dict[str, Conversations] = field(default_factory=dict)
     _given_up: set[tuple[str, str, int]] = field(default_factory=set)
+    _whole: dict[Path, list[tuple[str, int, int]]] = field(default_factory=dict)
+    """Checkpoints that were found undamaged, with the states of their files at that time."""
 
     def __post_init__(self) -> None:
         self._drift = DriftMeter(self.layout.home, self.say)
@@ -114,9 +116,7 @@ class Evaluator:
         already."""
         checkpoint = folder.checkpoint(step)
         spec = self._spec(folder)
-        damage = damaged(checkpoint)
-        if damage:
-            raise StoreError(f"{damage}; run the sweep again to rebuild it")
+        self._require_whole(checkpoint)
         draws = Drawing.of(spec).draws(self.layout.home, checkpoint)
         used = list[Engine]()  # empty if nothing was to be drawn
         fewer = folder.fewer_path(benchmark, step)
@@ -147,6 +147,17 @@ class Evaluator:
         for done in (fewer, target.with_suffix(".partial.jsonl")):  # the latter of an older version
             done.unlink(missing_ok=True)
         return not used
+
+    def _require_whole(self, checkpoint: Path) -> None:
+        """Compare the files of a checkpoint with its record, once for all benchmarks. Raises
+        StoreError: it is damaged."""
+        states = file_states(checkpoint)
+        if self._whole.get(checkpoint) == states:
+            return
+        damage = damaged(checkpoint)
+        if damage:
+            raise StoreError(f"{damage}; run the sweep again to rebuild it")
+        self._whole[checkpoint] = states
 
     def _engine(self, spec: RunSpec, checkpoint: Path, weights: str) -> Engine:
         """The engine for these settings with this checkpoint loaded; engines are started once per

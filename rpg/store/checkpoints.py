@@ -226,6 +226,18 @@ def damaged(folder: Path, record: str = "checkpoint.json") -> str | None:
     return None
 
 
+def file_states(checkpoint: Path) -> list[tuple[str, int, int]]:
+    """Name, size and time of the files of a checkpoint, without its training state: while they stay
+    the same, `damaged` need not read the files again."""
+    names = [path.relative_to(checkpoint) for path in checkpoint.rglob("*") if path.is_file()]
+    statuses = {
+        name.as_posix(): (checkpoint / name).stat()
+        for name in sorted(names)
+        if name.parts[0] != "training"
+    }
+    return [(name, status.st_size, status.st_mtime_ns) for name, status in statuses.items()]
+
+
 def digests(folder: Path) -> dict[str, dict[str, Any]]:
     """{name: {bytes, sha256}} of the files in a folder."""
     return {path.name: digest(path) for path in sorted(folder.iterdir()) if path.is_file()}

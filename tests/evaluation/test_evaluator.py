@@ -1,5 +1,7 @@
 """The evaluator of a sweep: one engine for all checkpoints, nothing lost."""
 
+import json
+import os
 import sys
 from unittest.mock import MagicMock
 
@@ -13,7 +15,8 @@ from rpg.evaluation.engines import ray
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.evaluation.engines.protocol import EngineError
 from rpg.evaluation.evaluator import Evaluator
-from rpg.store.atomic_files import read_json_object
+from rpg.store.atomic_files import StoreError, read_json_object
+from rpg.store.checkpoints import damaged, digests
 from rpg.store.layout import Layout
 from rpg.store.run_folder import pending_evaluations
 from rpg.store.samples import read_samples
@@ -46,6 +49,30 @@ def test_one_engine_serves_all_checkpoints_and_an_old_name_means_the_same(layout
         drift = evaluator._drift
         initial = drift._model(drift._initial(spec), spec)
         assert ("Answer:" in initial.tokenizer.chat_template) is bool(prefix)
+
+
+def test_a_checkpoint_is_compared_with_its_record_once_until_it_changes(
+    layout, tmp_path, monkeypatch
+):
+    checkpoint = tmp_path / "step-000001"
+    (checkpoint / "training").mkdir(parents=True)
+    weights = checkpoint / "model.safetensors"
+    weights.write_bytes(b"weights")
+    (checkpoint / "checkpoint.json").write_text(json.dumps({"files": digests(checkpoint)}))
+    compared = []
+    monkeypatch.setattr(
+        "rpg.evaluation.evaluator.damaged", lambda path: compared.append(path) or damaged(path)
+    )
+    evaluator = Evaluator(layout, "sweep", lambda line: None)
+    evaluator._require_whole(checkpoint)
+    (checkpoint / "training").rmdir()  # which is no part of what is evaluated
+    evaluator._require_whole(checkpoint)
+    assert compared == [checkpoint]
+    weights.write_bytes(b"stthgie")
+    os.utime(weights, ns=(1, 1))  # a clock of the file system may stand still for milliseconds
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"model\.safetensors is corrupt"):
+            evaluator._require_whole(checkpoint)
 
 
 def test_samples_drawn_before_an_end_are_kept(layout, checkpoints, monkeypatch):
