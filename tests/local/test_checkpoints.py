@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rpg.backends.local import checkpoints as checkpoints_module
+from rpg.backends.local import tensor_files
 from rpg.backends.local.checkpoints import Checkpoints, load_past, load_training, restore
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.training_loop import train
@@ -144,7 +144,7 @@ def test_a_full_disk_is_said_and_harms_nothing_older(folder, policy, monkeypatch
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(checkpoints_module, "save_file", full)
+    monkeypatch.setattr(tensor_files, "save_file", full)
     optimizer = Optimizer(policy.model, make_spec().training.optimizer)
     with pytest.raises(
         StoreError, match=r"cannot write .*step-000002: no space left on the device"
@@ -208,6 +208,7 @@ def test_past_policies_are_links_to_those_of_the_checkpoint_before(home):
         assert names == {f"past-{past:06d}.safetensors" for past in (step - 2, step - 1)}
     same = [run.checkpoint(step) / "training" / "past-000002.safetensors" for step in (3, 4)]
     assert same[0].stat().st_ino == same[1].stat().st_ino
+    assert damaged(run.checkpoint(4) / "training", "state.json") is None
     model = load_file(run.checkpoint(3) / "model.safetensors")
     past = dict(load_past(run.checkpoint(4)))
     assert all(value.equal(model[name]) for name, value in past[3].items())

@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from rpg.backends.local.sampler import Weights
+from rpg.backends.local.tensor_files import save_tensors
 from rpg.models.beside_base import RECORD, base_of, is_beside_base, write_base
 from rpg.models.four_bit import is_packed
 from rpg.models.lora import (
@@ -57,6 +58,7 @@ class Checkpoints(CheckpointFolder):
         super().__init__(folder, eval_steps, keep)
         self._last: Path | None = None
         self._digests: dict[str, dict[str, Any]] = {}
+        self._of_past: dict[str, dict[str, Any]] = {}
         self._keys: list[str] | None = None
 
     def save(
@@ -81,22 +83,26 @@ class Checkpoints(CheckpointFolder):
                 shutil.rmtree(build, ignore_errors=True)
                 (build / "training").mkdir(parents=True)
                 self._write_model(policy, build, trained)
-                for name, values in tensors.items():
-                    save_file(values, build / "training" / f"{name}.safetensors")
+                training = build / "training"
+                files = {
+                    f"{name}.safetensors": save_tensors(values, training / f"{name}.safetensors")
+                    for name, values in tensors.items()
+                }
                 of_adapters: dict[str, Any] = {}
                 if adapted(policy.model):
-                    self._write_adapters(policy, build, trained)
+                    files |= self._write_adapters(policy, build, trained)
                     of_adapters = digests(build / FOLDER)
                 elif policy.bfloat16:
-                    save_file(self._tensors(policy, trained), build / "training" / _WEIGHTS)
-                self._write_past(past, build / "training")
+                    whole = self._tensors(policy, trained)
+                    files[_WEIGHTS] = save_tensors(whole, training / _WEIGHTS)
+                files |= self._write_past(past, training)
                 state = {
                     "format": FORMAT,
                     "step": step,
                     **state,
-                    "files": digests(build / "training"),
+                    "files": dict(sorted(files.items())),
                 }
-                (build / "training" / "state.json").write_text(json.dumps(state, indent=1))
+                (training / "state.json").write_text(json.dumps(state, indent=1))
                 record = {name: state[name] for name in ("format", "step", "optimizer_step")}
                 record["files"] = {
                     **self._digests,
@@ -111,31 +117,40 @@ class Checkpoints(CheckpointFolder):
         self._last = final
         self.prune()
 
-    def _write_adapters(self, policy: Policy, build: Path, trained: Weights | None) -> None:
+    def _write_adapters(
+        self, policy: Policy, build: Path, trained: Weights | None
+    ) -> dict[str, dict[str, Any]]:
         """The adapters as peft writes them. Merged weights cannot be parted to the bit, so beside
-        these they are also part of the training state."""
+        these they are also part of the training state, whose files are returned with their
+        digests."""
         rounded = adapters(policy.model)
         weights = {name: (trained or rounded)[name] for name in rounded}
         save_adapters(policy.model, build / FOLDER, base_of(policy.model), weights)
         if not is_packed(policy.model):
-            save_file(weights, build / "training" / _ADAPTERS)
-        elif self._last is None:
+            return {_ADAPTERS: save_tensors(weights, build / "training" / _ADAPTERS)}
+        if self._last is None:
             write_base(policy.model, build / FOLDER)
         else:
             link(self._last / FOLDER / RECORD, build / FOLDER / RECORD)
+        return {}
 
-    def _write_past(self, past: Sequence[tuple[int, Weights]], folder: Path) -> None:
-        """A past policy never changes, so its file is a link where the previous checkpoint has
-        it."""
+    def _write_past(
+        self, past: Sequence[tuple[int, Weights]], folder: Path
+    ) -> dict[str, dict[str, Any]]:
+        """The files of past policies with their digests. A past policy never changes, so its file
+        is a link where the previous checkpoint has it."""
+        files = {}
         for step, weights in past:
             name = f"{_PAST}{step:06d}.safetensors"
             before = self._last / "training" / name if self._last else None
             if before is not None and before.exists():
                 link(before, folder / name)
+                files[name] = self._of_past.get(name) or digest(folder / name)
             else:
-                save_file(
-                    {key: value.contiguous() for key, value in weights.items()}, folder / name
-                )
+                whole = {key: value.contiguous() for key, value in weights.items()}
+                files[name] = save_tensors(whole, folder / name)
+        self._of_past = files
+        return files
 
     def _write_model(self, policy: Policy, build: Path, trained: Weights | None) -> None:
         """New weights; config and tokenizer never change, so they are links to those of the last
@@ -165,8 +180,8 @@ class Checkpoints(CheckpointFolder):
         self._link_settings(build, self._last)
         weights = self.exported(policy, trained or {})
         tensors = {name: weights[name].contiguous() for name in self._keys}
-        save_file(tensors, build / _MODEL, metadata={"format": "pt"})
-        self._digests = {**self._digests, _MODEL: digest(build / _MODEL)}
+        written = save_tensors(tensors, build / _MODEL, metadata={"format": "pt"})
+        self._digests = {**self._digests, _MODEL: written}
 
     def _write_without_weights(self, policy: Policy, build: Path) -> None:
         """Only config and tokenizer: what is trained is in the adapters."""
