@@ -1,11 +1,13 @@
 """What this machine can do, in processor seconds: the bare matrix products of a step, in the
 fastest layout there is."""
 
+import hashlib
 import math
 import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -35,6 +37,19 @@ def bandwidth() -> float:
     """Bytes per second that are read from memory."""
     values = torch.ones(2**26)
     return values.nbytes / seconds(values.sum)
+
+
+def seconds_of_a_kept_byte(path: Path) -> float:
+    """Processor seconds of a byte that is written to a new file and digested, as every byte of a
+    checkpoint is. Writing over the same pages is faster, and no limit."""
+    block = bytes(2**24)
+
+    def keep() -> None:
+        path.unlink(missing_ok=True)
+        path.write_bytes(block)
+        hashlib.sha256(block).digest()
+
+    return seconds(keep) / len(block)
 
 
 def rates(rows: int, inner: int, outer: int) -> dict[str, float | None]:

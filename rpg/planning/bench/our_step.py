@@ -100,10 +100,7 @@ def measure(spec: RunSpec, home: Path, scratch: Path, steps: int) -> dict[str, A
         policy.tokenizer.save_pretrained(folder)
     texts = [policy.tokenizer.decode(prompt) for prompt in every]
     bare, products = _limits(policy, prompts, spec)
-    block = bytes(2**24)
-    with open(scratch / "block", "wb") as file:
-        rate = limits.seconds(lambda: (file.seek(0), file.write(block)))
-    bare["checkpoint"] = written / len(block) * rate
+    bare["checkpoint"] = written * limits.seconds_of_a_kept_byte(scratch / "block")
     return {
         "step": clock.pop("step"),
         "seconds": clock,
