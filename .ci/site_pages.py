@@ -133,12 +133,13 @@ def paper_index() -> str:
     """Every algorithm: what it optimises, who published it, and the configurations that train
     it."""
     trained: dict[str, list[str]] = {}
-    for path in sorted((ROOT / "configs").glob("*/*.yaml")):
-        if path.parent.name in ("paper", "sweeps"):
+    for path in sorted((ROOT / "configs").rglob("*.yaml")):
+        folder = {"rpg": "paper", "sweeps": "sweeps"}.get(path.parent.name)
+        if folder:
             for name in dict.fromkeys(
                 run.spec.algorithm.name for run in load_sweep(path, {}, lambda _: "").runs
             ):
-                trained.setdefault(name, []).append(f"{path.parent.name}/{path.stem}")
+                trained.setdefault(name, []).append(f"{folder}/{path.stem}")
     lines = [
         "# Index of the paper's algorithms",
         "",

@@ -79,9 +79,7 @@ def configs(where: Roots) -> dict[str, Path]:
     """Sweep files by their name in a form: the shipped ones, the paper's, and `own/...` from the
     user's own folder."""
     sweeps = {path.stem: path for path in sorted((shipped.SHIPPED / "sweeps").glob("*.yaml"))}
-    others = {
-        f"paper/{path.stem}": path for path in sorted((shipped.SHIPPED / "paper").glob("*.yaml"))
-    }
+    others = {f"paper/{path.stem}": path for path in sorted(shipped.PAPER.glob("*.yaml"))}
     named = ((name, path, _fields(path)) for name, path in (others | _own(where)).items())
     return sweeps | {
         name: path for name, path, fields in named if "name" in fields and "tune" not in fields

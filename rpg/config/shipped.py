@@ -10,24 +10,27 @@ from rpg.config.errors import ConfigError, nearest
 
 SHIPPED = (Path(__file__).parents[1] / "configs").resolve()
 NIGHTLY = SHIPPED / "nightly"
-_PLAIN = ("sweeps", "runs", "paper", "studies")
+PAPER = SHIPPED / "papers" / "rpg"
+"""The RPG paper's own tables, by the names `table3`, `paper/table3`."""
+_PLAIN = (SHIPPED / "sweeps", SHIPPED / "runs", PAPER, SHIPPED / "studies")
 """The folders whose files can be named without the folder."""
 
 
 def names() -> dict[str, Path]:
     """Short name -> file of every shipped sweep and run, e.g. `quickstart`, `chain`, `table3`."""
-    return {
-        path.stem: path for folder in _PLAIN for path in sorted((SHIPPED / folder).glob("*.yaml"))
-    }
+    return {path.stem: path for folder in _PLAIN for path in sorted(folder.glob("*.yaml"))}
 
 
 def lookup(given: str) -> Path | None:
     """`quickstart`, `sweeps/quickstart` and `configs/sweeps/quickstart.yaml` as the shipped file;
-    None if there is none."""
+    None if there is none. `paper/` and `configs/paper/` are those of the RPG paper."""
     parts = PurePath(given).parts
     if not parts or ".." in parts or PurePath(given).is_absolute():
         return None
-    name = PurePath(*parts[parts[0] == "configs" :]).as_posix().removesuffix(".yaml")
+    inside = PurePath(*parts[parts[0] == "configs" :])
+    if inside.parts[:1] == ("paper",):
+        inside = PAPER.relative_to(SHIPPED) / inside.relative_to("paper")
+    name = inside.as_posix().removesuffix(".yaml")
     path = SHIPPED / f"{name}.yaml"
     return path if path.is_file() else names().get(name)
 

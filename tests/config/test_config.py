@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from rpg.catalogue.entry import merge
+from rpg.config import shipped
 from rpg.config.backend import LocalBackend
 from rpg.config.errors import ConfigError
 from rpg.config.load import assign, parse_assignments, parse_yaml, resolve
@@ -405,3 +406,10 @@ def test_a_base_of_4_bits_is_refused_where_it_cannot_be(changes, message):
     assert resolve(run, "x").model.lora.base == "nf4"
     with pytest.raises(ConfigError, match=message):
         resolve(run | changes, "x")
+
+
+@pytest.mark.parametrize("name", ["table3", "paper/table3", "configs/paper/table3.yaml"])
+def test_the_tables_of_the_paper_keep_their_names(name):
+    assert shipped.lookup(name) == CONFIGS / "papers/rpg/table3.yaml"
+    assert shipped.lookup("paper/../sweeps/quickstart") is None
+    assert shipped.lookup("papers/gspo") == CONFIGS / "papers/gspo.yaml"

@@ -16,7 +16,7 @@ from rpg.config.capabilities import sizes
 from rpg.config.errors import ConfigError
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import NUMBER
-from rpg.config.shipped import SHIPPED
+from rpg.config.shipped import PAPER, SHIPPED
 from rpg.config.sweep_spec import load_sweep
 from rpg.planning.cost import Measured, size
 from rpg.store import Layout
@@ -87,9 +87,7 @@ def test_the_form_says_how_many_runs_a_file_has_and_what_they_take(where, tmp_pa
     assert re.search(r", about 11 min, finds \d+ points$", line), line  # 21 x 15 steps x 2 s
     assert described(where.own / "mine.yaml", nothing, layout)[-1].startswith("1 run, ")
     assert described(where.own / "broken.yaml", nothing, layout)[-1] == "has a mistake"
-    assert (
-        "GPU hours, calculated" in described(SHIPPED / "paper" / "table6.yaml", nothing, layout)[-1]
-    )
+    assert "GPU hours, calculated" in described(PAPER / "table6.yaml", nothing, layout)[-1]
 
 
 def test_sweeps_are_listed_small_ones_first_and_gpus_last_with_questions_and_times(where, tmp_path):

@@ -192,7 +192,7 @@ def test_show_and_render_need_neither_network_nor_data(command_line, tmp_path, m
     monkeypatch.setenv("RPG_HOME", str(tmp_path / "data"))
     monkeypatch.delenv("RPG_DATA", raising=False)
     monkeypatch.setattr("socket.getaddrinfo", None)  # no host can be looked up
-    file = ROOT / "configs/paper/table3.yaml"
+    file = ROOT / "configs/papers/rpg/table3.yaml"
     code, _, errors = command_line("show", file)
     assert code == 0 and "identities are unknown" in errors, errors
     runs = json.loads(command_line("show", file, "--json")[1])["runs"]

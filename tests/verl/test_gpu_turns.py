@@ -173,7 +173,7 @@ def test_shares_are_all_of_the_work_and_each_part_once(tmp_path):
 
 def test_the_papers_sweeps_take_turns():
     for path in sorted(
-        (Path(__file__).resolve().parents[2] / "configs" / "paper").glob("table*.yaml")
+        (Path(__file__).resolve().parents[2] / "configs/papers/rpg").glob("table*.yaml")
     ):
         for run in load_sweep(path, {}, lambda spec: "data").runs:
             assert run.spec.evaluator_gpus() == run.spec.evaluation.engine.tensor_parallel

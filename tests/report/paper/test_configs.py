@@ -16,7 +16,7 @@ from rpg.report.paper import published
 from tests.specs import load_run
 
 ROOT = Path(__file__).resolve().parents[3]
-FILES = sorted((ROOT / "configs/paper").glob("*.yaml"))
+FILES = sorted((ROOT / "configs/papers/rpg").glob("*.yaml"))
 PAGE = (ROOT / "docs/paper.md").read_text()
 CONTEXT = {"2K": 2048, "4K": 4096, "8K": 8192}
 BENCHMARKS = {"Minerva-Math": "minerva_math", "OlympiadBench": "olympiadbench"}
@@ -103,7 +103,7 @@ def test_ablations_change_what_they_say():
         "optimizer": lambda s: s.training.optimizer.type,
     }
     for name, values in expected.items():
-        runs = expand(ROOT / f"configs/paper/ablation-{name}.yaml").runs
+        runs = expand(ROOT / f"configs/papers/rpg/ablation-{name}.yaml").runs
         assert {read[name](run.spec) for run in runs} == values
         per_algorithm = [run.spec.algorithm.name for run in runs]
         assert all(per_algorithm.count(one) == 2 for one in per_algorithm)
@@ -145,10 +145,10 @@ def test_the_page_says_what_the_estimate_says():
 def test_show_tells_the_cost_before_the_data_is_here(tmp_path, monkeypatch):
     monkeypatch.delenv("RPG_DATA", raising=False)
     monkeypatch.setenv("COLUMNS", "150")
-    show = ["show", str(ROOT / "configs/paper/table6.yaml"), "--home", str(tmp_path)]
+    show = ["show", str(ROOT / "configs/papers/rpg/table6.yaml"), "--home", str(tmp_path)]
     shown = CliRunner().invoke(load(), show)
     assert shown.exit_code == 0, shown.output
-    [spec, *_] = [run.spec for run in expand(ROOT / "configs/paper/table6.yaml").runs]
+    [spec, *_] = [run.spec for run in expand(ROOT / "configs/papers/rpg/table6.yaml").runs]
     assert f"{estimate(spec).gpu_hours:,.0f}" in shown.stdout and "not measured" in shown.stdout
     assert "in all (refills of dynamic sampling not counted)" in " ".join(shown.stdout.split())
     assert shown.stderr.count("the data are not here") == 1

@@ -185,7 +185,8 @@ def runs():
     folder = Path(importlib.util.find_spec("verl").submodule_search_locations[0])
     text = (folder / "trainer/config/_generated_ppo_trainer.yaml").read_text()
     defaults = parse_yaml(text, "verl's defaults")
-    sweeps = [load_sweep(ROOT / f"configs/paper/{name}.yaml", {}, lambda _: "") for name in SWEEPS]
+    files = [ROOT / f"configs/papers/rpg/{name}.yaml" for name in SWEEPS]
+    sweeps = [load_sweep(file, {}, lambda _: "") for file in files]
     return [Rendered(run, defaults) for sweep in sweeps for run in sweep.runs]
 
 

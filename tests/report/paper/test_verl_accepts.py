@@ -9,7 +9,7 @@ from rpg.backends.verl.overrides import Paths, plan
 from rpg.config.sweep_spec import load_sweep
 
 ROOT = Path(__file__).resolve().parents[3]
-FILES = sorted((ROOT / "configs/paper").glob("*.yaml"))
+FILES = sorted((ROOT / "configs/papers/rpg").glob("*.yaml"))
 needs_verl = pytest.mark.skipif(
     importlib.util.find_spec("verl") is None, reason="verl is not installed"
 )
@@ -60,6 +60,6 @@ def test_verl_accepts_the_papers_runs():
     ["actor_rollout_ref.actor.ppo_mini_batch_size=1024", "+actor_rollout_ref.actor.median=1"],
 )
 def test_verls_checks_refuse_a_wrong_setting(override):
-    [run, *_] = load_sweep(ROOT / "configs/paper/table6.yaml", {}, lambda _: "").runs
+    [run, *_] = load_sweep(ROOT / "configs/papers/rpg/table6.yaml", {}, lambda _: "").runs
     with pytest.raises(Exception, match=r"mini_batch_size|median"):
         check(run.spec, override)
