@@ -4,6 +4,7 @@ sweep."""
 import json
 import shlex
 import subprocess
+import time
 from dataclasses import replace
 
 import pytest
@@ -284,13 +285,20 @@ def test_a_file_as_one_job_goes_back_into_the_queue_before_its_time_ends(tmp_pat
         assert "to start at" in tried, tried
         number = slurm_node.run(slurm, "sbatch", "--parsable", *options, str(script))
 
-        def again():
-            slurm_node.run(slurm, "scontrol", "update", f"jobid={number}", "StartTime=now")
-            return (tmp_path / "calls").exists() and len(calls.read_text().split()) == 3
-
         calls = tmp_path / "calls"
         state = lambda: slurm_node.run(slurm, "scontrol", "show", "job", "-o", number)  # noqa: E731
-        until(again, "the second start", unless=lambda: "JobState=FAILED" in state(), pause=1)
+        failed = lambda: "JobState=FAILED" in state()  # noqa: E731
+
+        def is_back():
+            said = state()
+            return "JobState=PENDING" in said and "Restarts=1" in said
+
+        until(is_back, "the job in the queue", unless=failed, pause=1)
+        # Slurm waits two minutes before it starts the job again. A launch in the second in which
+        # the job ended would be taken for that of before, which is revoked.
+        time.sleep(3)
+        slurm_node.run(slurm, "scontrol", "update", f"jobid={number}", "StartTime=now")
+        until(lambda: len(calls.read_text().split()) == 3, "the second start", failed, pause=1)
         assert calls.read_text().split() == ["started", "stopped", "started"]
         until(lambda: "JobState=COMPLETED" in state(), "the end")
         assert "Restarts=1" in state()
