@@ -32,22 +32,36 @@ COMPARED = {
 @pytest.mark.parametrize(("a", "b"), COMPARED.values(), ids=list(COMPARED))
 def test_p_is_the_share_of_all_rearrangements_that_differ_as_much(a, b):
     """The statistic is SciPy's; with ties, rearrangements as far away differ in their last bits."""
-    in_a, in_b = ([(t, 1) for t in x.reached] + [(t, 0) for t in x.unfinished] for x in (a, b))
-    runs = in_a + in_b
+    runs = [*runs_of(a), *runs_of(b)]
+    first = len(runs_of(a))
+    observed = scipys_statistic(runs, set(range(first)))
+    ways = [set(chosen) for chosen in combinations(range(len(runs)), first)]
+    statistics = np.array([scipys_statistic(runs, chosen) for chosen in ways])
 
-    def statistic(chosen):
-        groups = []
-        for inside in (True, False):
-            rows = [run for place, run in enumerate(runs) if (place in chosen) is inside]
-            reached = [time for time, event in rows if event]
-            groups.append(CensoredData(reached, right=[time for time, event in rows if not event]))
-        return logrank(*groups).statistic
-
-    all_ways = [statistic(set(chosen)) for chosen in combinations(range(len(runs)), len(in_a))]
-    above = np.mean([value >= all_ways[0] - 1e-9 for value in all_ways])
-    below = np.mean([value <= all_ways[0] + 1e-9 for value in all_ways])
-    assert len(all_ways) == math.comb(len(runs), len(in_a))
+    above = np.mean(statistics >= observed - 1e-9)
+    below = np.mean(statistics <= observed + 1e-9)
+    assert len(ways) == math.comb(len(runs), first)
     assert compare_times(a, b) == pytest.approx(min(1.0, 2 * min(above, below)))
+
+
+def runs_of(times):
+    """(time, whether it was reached then) of every run."""
+    reached = [(time, True) for time in times.reached]
+    unfinished = [(time, False) for time in times.unfinished]
+    return reached + unfinished
+
+
+def scipys_statistic(runs, chosen):
+    """SciPy's log-rank statistic where the runs `chosen` are the first group."""
+    inside = [run for place, run in enumerate(runs) if place in chosen]
+    outside = [run for place, run in enumerate(runs) if place not in chosen]
+    return logrank(censored(inside), censored(outside)).statistic
+
+
+def censored(runs):
+    reached = [time for time, is_reached in runs if is_reached]
+    unfinished = [time for time, is_reached in runs if not is_reached]
+    return CensoredData(reached, right=unfinished)
 
 
 def test_nobody_reached_it_and_equal_times_are_no_difference():
