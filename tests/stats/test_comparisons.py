@@ -56,15 +56,21 @@ def test_variances_of_seeds_are_moderated_towards_their_mean():
     found = stats.family([scores])
 
     rest = without_rows_and_columns(scores[0].mean(axis=2))
-    own = (rest**2).sum(axis=1) / (2 * 6 / 7)
-    baseline = (0.5 * own[1:].mean() + 2 * own[0]) / 2.5 / 3
-    others = (2 * own.mean() + 2 * own[1:]) / 4 / 3
-    assert comparisons.prior_df(6, seeds=3) == 2
-    assert found.of_seeds.variance[0] == pytest.approx(baseline + others)
+    own = (rest**2).sum(axis=1) / (2 * 6 / 7)  # 2 degrees of freedom each, less the means taken out
+    prior = comparisons.prior_df(6, seeds=3)
+    assert prior == 2
 
-    spread = baseline**2 / 2.5 + others**2 / 4
-    spread += 2 * baseline * others / 36 / math.sqrt(2.5 * 4)
-    df = (baseline + others) ** 2 / spread
+    # Variances of means over three seeds, each drawn to the mean of all, or of the other variants.
+    df_baseline = prior / 4 + 2
+    df_variant = prior + 2
+    baseline = (prior / 4 * own[1:].mean() + 2 * own[0]) / df_baseline / 3
+    variant = (prior * own.mean() + 2 * own[1:]) / df_variant / 3
+    assert found.of_seeds.variance[0] == pytest.approx(baseline + variant)
+
+    # Both take part in the residuals of the other: -1/6 of them, squared.
+    spread = baseline**2 / df_baseline + variant**2 / df_variant
+    spread += 2 * baseline * variant / 6**2 / math.sqrt(df_baseline * df_variant)
+    df = (baseline + variant) ** 2 / spread
     assert found.of_seeds.df[0] == pytest.approx(df)
 
 
@@ -300,6 +306,7 @@ def test_the_mixed_model_is_that_of_the_expected_mean_squares():
         df = (table.shape[0] - 1) * (table.shape[1] - 1)
         return (without_rows_and_columns(table) ** 2).sum() / df
 
+    # Mean squares: of answers (variant, seed, problem), of seeds and of problems by variant.
     rest = y - y.mean(0)
     rest = rest - (of_seeds - of_seeds.mean(0))[:, :, None]
     rest = rest - (of_problems - of_problems.mean(0))[:, None]
@@ -307,10 +314,14 @@ def test_the_mixed_model_is_that_of_the_expected_mean_squares():
     answers = (rest**2).sum() / (3 * 2 * 9)
     seeds = 10 * interaction(of_seeds)
     problems = 3 * interaction(of_problems)
-    expected = 2 * (seeds + max(problems - answers, 0.0)) / 30
-    assert found.mixed.variance.item() == pytest.approx(expected)
-    spread = (2 / 30) ** 2 * (seeds**2 / 6 + problems**2 / 27 + answers**2 / 54)
-    assert found.mixed.df.item() == pytest.approx(expected**2 / spread)
+
+    # A difference of two variants is over 3 x 10 answers each.
+    variance = 2 * (seeds + max(problems - answers, 0.0)) / 30
+    assert found.mixed.variance.item() == pytest.approx(variance)
+
+    # Satterthwaite's degrees of freedom: 3 x 2 of seeds, 3 x 9 of problems, 3 x 2 x 9 of answers.
+    of_variance = (2 / 30) ** 2 * (seeds**2 / 6 + problems**2 / 27 + answers**2 / 54)
+    assert found.mixed.df.item() == pytest.approx(variance**2 / of_variance)
 
 
 def restricted_likelihood(scores):
