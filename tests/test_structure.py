@@ -181,6 +181,7 @@ def test_the_order_is_bottom_up():
         seen.add(room.name)
 
 
+@pytest.mark.component
 def test_no_arrow_of_the_table_is_stale():
     """An arrow that nothing uses any more is taken out of the table."""
     for room in ROOMS:
