@@ -158,9 +158,8 @@ def alternate(context: Context, trainings_over: Event, gpus: int) -> None:
     while True:
         last = trainings_over.is_set()  # first: what was saved before is then seen below
         if pending(context) - tried:
-            with _held_gpus(context, gpus) as held:
+            with _held_gpus(context, gpus, tried) as held:
                 evaluations = pending(context) - tried  # there may be more of them by now
-                _take_more(context, gpus, held, len(evaluations))
                 code = _run_evaluators(context, held)
             if code == 0:
                 # what is still pending then, cannot be done: it has its error beside it
@@ -191,25 +190,33 @@ def pending(context: Context) -> set[Evaluation]:
 
 
 @contextlib.contextmanager
-def _held_gpus(context: Context, gpus: int) -> Iterator[list[Held]]:
-    """GPUs for an evaluator. While they are waited for, no further training of this sweep takes
-    any."""
-    who = f"{context.sweep}/evaluation"
-    tell = context.progress.tell
+def _held_gpus(context: Context, gpus: int, tried: set[Evaluation]) -> Iterator[list[Held]]:
+    """GPUs for evaluators, at most one evaluator for each evaluation that is pending and not
+    `tried`. Until they are taken, no further training of this sweep takes any."""
+    held: list[Held] = []
     context.evaluation_waits.set()
     try:
-        need = Need("gpu", gpus)
-        stopping = context.children.stopping
-        held = [context.machine.wait(need, who, lambda why: tell(f"evaluation {why}"), stopping)]
-    except UserError as error:
-        raise StageFailed(f"evaluation.engine.tensor_parallel: {error}") from None
-    finally:
+        held.append(_wait(context, gpus))
+        _take_more(context, gpus, held, len(pending(context) - tried))
         context.evaluation_waits.clear()
-    try:
         yield held
     finally:
+        context.evaluation_waits.clear()
         for slots in held:
             slots.close()
+
+
+def _wait(context: Context, gpus: int) -> Held:
+    """GPUs for one evaluator, once they are free. Raises StageFailed: this machine has fewer."""
+    who = f"{context.sweep}/evaluation"
+    tell = context.progress.tell
+    stopping = context.children.stopping
+    try:
+        return context.machine.wait(
+            Need("gpu", gpus), who, lambda why: tell(f"evaluation {why}"), stopping
+        )
+    except UserError as error:
+        raise StageFailed(f"evaluation.engine.tensor_parallel: {error}") from None
 
 
 def _take_more(context: Context, gpus: int, held: list[Held], most: int) -> None:

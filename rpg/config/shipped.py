@@ -28,7 +28,7 @@ def lookup(given: str) -> Path | None:
     if not parts or ".." in parts or PurePath(given).is_absolute():
         return None
     inside = PurePath(*parts[parts[0] == "configs" :])
-    if inside.parts[:1] == ("paper",):
+    if inside.parts[:1] == ("paper",) and len(inside.parts) > 1:
         inside = PAPER.relative_to(SHIPPED) / inside.relative_to("paper")
     name = inside.as_posix().removesuffix(".yaml")
     path = SHIPPED / f"{name}.yaml"

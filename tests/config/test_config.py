@@ -413,3 +413,8 @@ def test_the_tables_of_the_paper_keep_their_names(name):
     assert shipped.lookup(name) == CONFIGS / "papers/rpg/table3.yaml"
     assert shipped.lookup("paper/../sweeps/quickstart") is None
     assert shipped.lookup("papers/gspo") == CONFIGS / "papers/gspo.yaml"
+
+
+@pytest.mark.parametrize("name", shipped.names())
+def test_every_shipped_file_is_found_by_its_name(name):
+    assert shipped.lookup(name) == shipped.names()[name]

@@ -75,12 +75,17 @@ class Evaluators(Children):
 
 
 @pytest.fixture
-def stage(tmp_path, monkeypatch):
+def gpus():
+    return ("0", "1")
+
+
+@pytest.fixture
+def stage(tmp_path, monkeypatch, gpus):
     """(context, what is owed, start): `start()` begins the evaluation in a thread and returns how
     to end it."""
     (tmp_path / "slots").mkdir()
     children = Evaluators()
-    machine = Machine(tmp_path / "slots", 4, ("0", "1"))
+    machine = Machine(tmp_path / "slots", 4, gpus)
     progress = SimpleNamespace(tell=lambda line: None)
     context = Context(Layout(tmp_path), "sweep", machine, children, None, progress, None)
     monkeypatch.setattr(slots, "POLL_SECONDS", 0.02)
@@ -112,9 +117,10 @@ def stage(tmp_path, monkeypatch):
     children.stopping.set()
 
 
+@pytest.mark.parametrize("gpus", [("0",)])
 def test_it_waits_while_trainings_have_all_gpus_and_goes_before_the_next(stage, tmp_path):
     context, children, start = stage
-    training = context.machine.take(Need("gpu", 2), "training")
+    training = context.machine.take(Need("gpu", 1), "training")
     end = start()
     children.owed |= {("run", "easy", 0)}
     until(context.evaluation_waits.is_set)
@@ -133,10 +139,19 @@ def test_it_waits_while_trainings_have_all_gpus_and_goes_before_the_next(stage, 
     training.close()
     waiting.join(60)
     assert end() == []
-    both = {("run", "easy", 0), ("run", "easy", 10)}
-    assert children.seen == [("0", both), ("1", both)], "both GPUs, one turn"
-    assert got[0][1] == children.seen, "the next training began after the evaluators had theirs"
+    evaluated = [("0", {("run", "easy", 0), ("run", "easy", 10)})]
+    assert children.seen == evaluated, "one turn for both checkpoints"
+    assert got == [("0", evaluated)], "the next training began after the evaluator had the GPU"
     assert context.machine.taken("gpu") == [], "and gave it back"
+
+
+def test_evaluators_take_all_free_gpus_at_once(stage):
+    context, children, start = stage
+    work = {("run", "easy", 0), ("run", "easy", 10), ("run", "easy", 20)}
+    children.owed |= work
+    assert start()() == []
+    assert children.seen == [("0", work), ("1", work)], "an evaluator for each GPU, in one turn"
+    assert context.machine.taken("gpu") == [], "and gave them back"
 
 
 def test_what_cannot_be_evaluated_is_tried_once(stage):
