@@ -1,5 +1,5 @@
-"""Whether a training has come as far as `training.until` asks: a function of the metrics of its
-steps, so that a killed training ends where it would have ended."""
+"""Whether a training has come as far as `training.until` asks, or has no prompt left: a function of
+the metrics of its steps, so that a killed training ends where it would have ended."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,14 @@ class End(NamedTuple):
     """Where a training ends before its last planned step, and why."""
 
     step: int
-    reason: Literal["tokens", "seconds", "accuracy"]
+    reason: Literal["tokens", "seconds", "accuracy", "solved"]
     value: float
-    """What had been reached by then."""
+    """What had been reached by then; of prompts that are solved, how many are left."""
+
+    def described(self) -> str:
+        if self.reason == "solved":
+            return "all prompts are solved (rollout.drop_solved)"
+        return f"{self.reason} {self.value:.6g} reached"
 
 
 class Watch:
@@ -31,10 +36,12 @@ class Watch:
 
     def after(self, row: Row) -> End | None:
         """The end, if the step of these metrics reaches it; steps are told in order."""
+        step = int(row["step"])
+        if row.get("prompts_left") == 0:
+            return End(step, "solved", 0)
         until = self.until
         if not (until.tokens or until.seconds or until.accuracy):
             return None
-        step = int(row["step"])
         self._seconds += row["seconds_step"]
         self._accuracies.append(row["accuracy"])
         accuracy = sum(self._accuracies) / len(self._accuracies)

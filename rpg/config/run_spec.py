@@ -382,6 +382,11 @@ class RunSpec(Section):
                 f"rollout.rows_at_once {self.rollout.rows_at_once}: the servers of backend {name} "
                 "bound their own memory; accepted: null, or backend.type local"
             )
+        if self.rollout.drop_solved is not None:
+            return (
+                f"rollout.drop_solved {self.rollout.drop_solved:g}: backend {name} draws every "
+                "prompt in each pass; accepted: null, or backend.type local"
+            )
         return None
 
     def task_benchmarks(self) -> tuple[str, ...]:

@@ -214,6 +214,10 @@ class Rollout(Section):
     max_refills: Annotated[int, Field(ge=0), ROUNDS] = 8
     """Dynamic sampling: maximum number of extra rounds to replace groups that are all correct or
     all wrong."""
+    drop_solved: Annotated[float, Field(gt=0, le=1)] | None = None
+    """A problem leaves for good once this share of a group's responses is right: from the next pass
+    over the data on, it is not drawn (ScaleRL, arXiv 2510.13786, has 0.9). A run without a problem
+    left ends there. null: problems stay. Embedded trainer only."""
     staleness: Annotated[int, Field(ge=0), ROUNDS] = 0
     """Each step uses samples from the policy of this many rollouts before. With verl, rollouts run
     this many steps ahead."""

@@ -1,5 +1,5 @@
-"""Notes on runs that ended before their last step (training.until), and on the time to an
-accuracy."""
+"""Notes on runs that ended before their last step (training.until, rollout.drop_solved), and on the
+time to an accuracy."""
 
 from collections.abc import Mapping
 
@@ -11,6 +11,14 @@ from rpg.report.format import accuracy, amount, p_sentence
 from rpg.stats.times import Times, compare_times, median_time
 from rpg.store import queries
 from rpg.store.queries import Database
+
+_SETTINGS = {
+    "tokens": "training.until.tokens",
+    "seconds": "training.until.seconds",
+    "accuracy": "training.until.accuracy",
+    "solved": "rollout.drop_solved: no prompt was left",
+}
+"""What ends a run, by the reason it records."""
 
 
 def notes(db: Database, sweep: str, labels: Mapping[str, str], baseline: str | None) -> list[str]:
@@ -28,7 +36,7 @@ def _ended(runs: pandas.DataFrame, labels: Mapping[str, str]) -> list[str]:
         planned = group["steps"].max()
         lines.append(
             f"{labels[variant]}: {len(group)} of {plural(int(of_variant), 'run')} ended early "
-            f"(training.until.{reason}), at step {steps}; the last checkpoint stands at step "
+            f"({_SETTINGS[reason]}), at step {steps}; the last checkpoint stands at step "
             f"{planned:.0f}"
         )
     return lines

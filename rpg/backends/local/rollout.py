@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rpg.backends.local.vllm_rollout import VllmSampler
 from rpg.backends.progress_reporter import Progress
-from rpg.backends.prompts import PromptOrder, Refills
+from rpg.backends.prompts import PromptOrder, Refills, UnsolvedOrder
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import EnvironmentTask
 from rpg.models import seeds
@@ -101,7 +101,12 @@ class Roller:
         )
         engine = spec.rollout.engine
         self.vllm = VllmSampler(spec, engine) if engine.type == "vllm" else None
-        self.order = PromptOrder(len(problems), spec.seed)
+        solved_at = spec.rollout.drop_solved
+        self.order = (
+            PromptOrder(len(problems), spec.seed)
+            if solved_at is None
+            else UnsolvedOrder(len(problems), spec.seed, solved_at)
+        )
         self.rows_at_once = spec.rollout.rows_at_once
         """Responses drawn at a time; None: all. It fixes the last digits, so checkpoints hold it.
         """
@@ -222,6 +227,8 @@ class Roller:
         sampled = time.perf_counter()
         progress.begin("reward", rows, "responses")
         graded = self._grade(policy, samples, problems, talks, (step, round_))
+        right = graded.correct.view(-1, rollout.group_size).sum(-1).tolist()
+        self.order.observe(numbers, (count / rollout.group_size for count in right))
         seconds["rollout"] += sampled - began
         seconds["reward"] += time.perf_counter() - sampled
         return graded

@@ -123,6 +123,7 @@ class Trainer:
         self.sampler.keep(self.policy, step)
         self.tokens += rollout.tokens
         metrics = rollout_metrics(rollout, self.spec.rollout.group_size)
+        metrics |= self.roller.order.metrics()
         metrics["reference_age"] = self.reference.age(self.optimizer_step)
         self.recorder = None
         seconds = {"log_prob": 0.0, "update": 0.0}

@@ -92,7 +92,7 @@ def _end_early(
     trainer.progress.begin("checkpoint", 0, "")
     checkpoints.wait_for_space(_room(trainer), say)
     _save(checkpoints, steps, trainer)
-    say(f"trained: ended at step {end.step} of {steps}, {end.reason} {end.value:.6g} reached")
+    say(f"trained: ended at step {end.step} of {steps}, {end.described()}")
 
 
 def configure_torch(spec: RunSpec) -> None:
@@ -173,6 +173,7 @@ def _resumed(
     ]
     trainer.optimizer_step, trainer.tokens = state["optimizer_step"], state["tokens"]
     roller.rows_at_once = spec.rollout.rows_at_once or state.get("rows_at_once")
+    roller.order.restore(state.get("prompts", {}))
     if trainer.critic is not None:
         trainer.critic.load(tensors["critic"], state["critic"])
     return trainer, state["step"]
@@ -253,6 +254,7 @@ def _save(checkpoints: Checkpoints, step: int, trainer: Trainer) -> None:
         "optimizer": optimizer.numbers(),
         "reference": numbers,
         "rows_at_once": trainer.roller.rows_at_once,
+        "prompts": trainer.roller.order.state(),
     }
     tensors = {"optimizer": optimizer.tensors()}
     if critic:
