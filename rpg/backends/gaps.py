@@ -6,8 +6,9 @@ from torch import Tensor
 from rpg.losses.kl_terms import k3
 
 
-def kl_and_error(log_ratio: Tensor, mask: Tensor) -> tuple[float, float]:
-    """KL(p || q) per token from tokens drawn from p, and its standard error over responses.
+def kl_and_error(log_ratio: Tensor, mask: Tensor) -> tuple[float, float | None]:
+    """KL(p || q) per token from tokens drawn from p, and its standard error over responses: None
+    for a single one.
 
     log_ratio (N, T): log q - log p; mask (N, T). The estimator is k3 (J. Schulman, 2020); the error
     is that of a ratio of sums over responses.
@@ -18,13 +19,13 @@ def kl_and_error(log_ratio: Tensor, mask: Tensor) -> tuple[float, float]:
     mean = terms.sum() / total
     rows = int((tokens > 0).sum())
     if rows < 2:
-        return float(mean), 0.0
+        return float(mean), None
     off = terms - mean * tokens
     variance = rows / (rows - 1) * off.square().sum() / total.square()
     return float(mean), float(variance.sqrt())
 
 
 def gap_metrics(name: str, log_ratio: Tensor, mask: Tensor) -> dict[str, float]:
-    """A KL and its standard error, as two metrics."""
+    """A KL and, where it has one, its standard error, as two metrics."""
     kl, error = kl_and_error(log_ratio, mask)
-    return {name: kl, f"{name}_error": error}
+    return {name: kl} if error is None else {name: kl, f"{name}_error": error}

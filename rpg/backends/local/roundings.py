@@ -28,6 +28,11 @@ from rpg.models.policy import Policy
 
 TOKENS = 2_000
 """Response tokens on which exported and trained weights are compared."""
+ROWS = 2
+"""The fewest responses of a comparison: its error is that of a mean over responses."""
+_SHARE = 1 / 4
+"""Of a step's tokens at most, on which it is measured how far its updates have moved the policy: a
+pass over all of them would be a tenth of a small step."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ def export_gap(
     Our evaluation multiplies with the same rounded weights as `policy` does, by the same kernels.
     The responses are the policy's own, drawn by its rounded weights.
     """
-    part = _first_rows(batch)
+    part = _first_rows(batch, TOKENS)
     model = copy.deepcopy(policy.model).requires_grad_(False).float()
     unpack(model)
     of_adapters = adapters(model)
@@ -106,14 +111,14 @@ def moved(
 ) -> dict[str, float]:
     """How far the updates of a step have moved the policy from one with these log-probabilities, on
     the first responses: what gaps between roundings are to be compared with."""
-    part = _first_rows(batch)
+    part = _first_rows(batch, min(TOKENS, _SHARE * int(batch.lengths.sum())))
     now = score(policy, part, temperature, limits)
     before = log_prob[: now.shape[0], : now.shape[1]]
     return gap_metrics("kl_old_to_new", now - before, part.mask)
 
 
-def _first_rows(batch: Batch) -> Batch:
-    """The first responses, with about TOKENS tokens together."""
+def _first_rows(batch: Batch, tokens: float) -> Batch:
+    """The first responses, with about that many tokens together."""
     ends = batch.lengths.cumsum(0)
-    rows = int((ends < TOKENS).sum()) + 1
+    rows = max(ROWS, int((ends < tokens).sum()) + 1)
     return batch.rows(torch.arange(min(rows, len(batch)), device=ends.device))

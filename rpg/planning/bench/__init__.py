@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rpg.config.model import bfloat16
 from rpg.config.run_spec import RunSpec
 from rpg.errors import UserError
 from rpg.store.atomic_files import atomic_write_json
@@ -124,6 +125,7 @@ def trials(
         "batch": batch,
         "updates": updates,
         "threads": spec.backend.threads,
+        "bfloat16": bfloat16(spec.model),
     }
     settings["config"] = {
         "num_generations": rollout.group_size,

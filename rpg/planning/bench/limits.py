@@ -7,6 +7,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -91,11 +92,14 @@ def weights(model: PreTrainedModel) -> tuple[list[Tensor], Tensor]:
     return layers, head.weight.detach()
 
 
-def decode_seconds(model: PreTrainedModel, rows: int) -> float:
+def decode_seconds(model: PreTrainedModel, rows: int, dtype: torch.dtype) -> float:
     """One token for each of `rows` responses: every weight read once, in the fastest of three
     layouts."""
     layers, head = weights(model)
-    x = {size: torch.randn(rows, size) for size in {weight.shape[1] for weight in [*layers, head]}}
+    layers = [weight.to(dtype) for weight in layers]
+    head = head.to(dtype)
+    sizes = {weight.shape[1] for weight in [*layers, head]}
+    x = {size: torch.randn(rows, size, dtype=dtype) for size in sizes}
     best = math.inf
     with torch.inference_mode():
         for layout in (_plain, _transposed, _packed):
@@ -120,29 +124,33 @@ def _packed(weight: Tensor, x: Tensor) -> Callable[[], Tensor]:
     return lambda: torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
 
 
-def pass_seconds(
-    model: PreTrainedModel, tokens: int, outputs: int, per_pass: int, backward: bool
-) -> float:
-    """`tokens` through all layers and `outputs` of them through the output layer, at most
-    `per_pass` at a time; with `backward` also the two products of each weight in the backward pass.
-    Attention is left out.
-    """
-    layers, head = weights(model)
-    total = 0.0
-    for shape, count in Counter(tuple(weight.shape) for weight in layers).items():
-        total += count * _products(shape, tokens, per_pass, backward)
-    return total + _products(tuple(head.shape), outputs, min(per_pass, 1024), backward)
+@dataclass(frozen=True)
+class Pass:
+    """A forward pass, and with `backward` also the two products of each weight in the backward one:
+    at most `per_pass` tokens at a time, in arithmetic of type `dtype`."""
 
+    per_pass: int
+    dtype: torch.dtype
+    backward: bool = False
 
-def _products(shape: Sequence[int], tokens: int, per_pass: int, backward: bool) -> float:
-    rows = min(tokens, per_pass)
-    x = torch.randn(rows, shape[1])
-    weight = torch.randn(*shape)
-    slope = torch.randn(rows, shape[0])
-    with torch.inference_mode():
-        used = seconds(lambda: F.linear(x, weight), _LEAST / 4)
-        if backward:
-            used += seconds(lambda: slope @ weight, _LEAST / 4) + seconds(
-                lambda: slope.t() @ x, _LEAST / 4
-            )
-    return used * tokens / rows
+    def seconds(self, model: PreTrainedModel, tokens: int, outputs: int) -> float:
+        """`tokens` through all layers and `outputs` of them through the output layer. Attention is
+        left out."""
+        layers, head = weights(model)
+        total = 0.0
+        for shape, count in Counter(tuple(weight.shape) for weight in layers).items():
+            total += count * self._products(shape, tokens, self.per_pass)
+        return total + self._products(tuple(head.shape), outputs, min(self.per_pass, 1024))
+
+    def _products(self, shape: Sequence[int], tokens: int, per_pass: int) -> float:
+        rows = min(tokens, per_pass)
+        x = torch.randn(rows, shape[1], dtype=self.dtype)
+        weight = torch.randn(*shape, dtype=self.dtype)
+        slope = torch.randn(rows, shape[0], dtype=self.dtype)
+        with torch.inference_mode():
+            used = seconds(lambda: F.linear(x, weight), _LEAST / 4)
+            if self.backward:
+                used += seconds(lambda: slope @ weight, _LEAST / 4) + seconds(
+                    lambda: slope.t() @ x, _LEAST / 4
+                )
+        return used * tokens / rows

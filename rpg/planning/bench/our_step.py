@@ -160,17 +160,22 @@ def _limits(
     first = sum(map(len, prompts))
     rows = len(prompts) * group
     per_pass = policy.tokens_per_pass
-    prefill = limits.pass_seconds(model, first, len(prompts), per_pass, False)
+    dtype = torch.bfloat16 if policy.bfloat16 else torch.float32
+    scoring = limits.Pass(per_pass, dtype)
+    updating = limits.Pass(per_pass, dtype, backward=True)
+    prefill = scoring.seconds(model, first, len(prompts))
     tokens = first + rows * length
     outputs = rows * length
+    one_step = limits.decode_seconds(model, rows, dtype)
+    one_step_of_prompts = limits.decode_seconds(model, len(prompts), dtype)
     bare = {
-        "sample": prefill + (length - 1) * limits.decode_seconds(model, rows),
-        "update": spec.training.epochs
-        * limits.pass_seconds(model, tokens, outputs, per_pass, True),
-        "evaluate": prefill + (length - 1) * limits.decode_seconds(model, len(prompts)),
+        "sample": prefill + (length - 1) * one_step,
+        "update": spec.training.epochs * updating.seconds(model, tokens, outputs),
+        "evaluate": prefill + (length - 1) * one_step_of_prompts,
     }
-    if spec.algorithm.needs_reference:
-        bare["log-probabilities"] = limits.pass_seconds(model, tokens, outputs, per_pass, False)
+    passes = int(spec.algorithm.needs_reference) + int(not policy.exact_samples)
+    if passes:
+        bare["log-probabilities"] = passes * scoring.seconds(model, tokens, outputs)
     outer, inner = max(limits.weights(model)[0], key=torch.Tensor.numel).shape
     products = [
         {"name": name, "shape": [count, inner, outer], **limits.rates(count, inner, outer)}

@@ -63,7 +63,7 @@ def main() -> None:
         config = GRPOConfig(
             output_dir=folder,
             use_cpu=True,
-            bf16=False,
+            bf16=settings["bfloat16"],  # autocast, as here
             gradient_checkpointing=False,
             per_device_train_batch_size=settings["rows"],
             gradient_accumulation_steps=passes,

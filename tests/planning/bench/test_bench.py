@@ -6,6 +6,7 @@ import os
 import sys
 
 import pytest
+import torch
 from torch import nn
 from typer.testing import CliRunner
 
@@ -117,7 +118,8 @@ def test_a_model_s_products_are_counted_once_for_each_weight(monkeypatch):
     assert all(rate is None or rate > 0 for rate in limits.rates(8, 64, 64).values())
     assert limits.bandwidth() > 0
     monkeypatch.setattr(limits, "seconds", lambda call, least=0.0: (call(), 1.0)[1])
-    assert limits.pass_seconds(Two(), 256, 256, 256, False) == 2
-    assert limits.pass_seconds(Two(), 512, 256, 256, True) == 3 * (
-        2 + 1
-    )  # three products instead of one
+    scoring = limits.Pass(256, torch.float32)
+    updating = limits.Pass(256, torch.bfloat16, backward=True)
+    assert scoring.seconds(Two(), 256, 256) == 2
+    assert updating.seconds(Two(), 512, 256) == 3 * (2 + 1), "three products instead of one"
+    assert limits.decode_seconds(Two(), 8, torch.bfloat16) == 1
