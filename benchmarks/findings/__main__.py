@@ -47,6 +47,14 @@ from rpg.study import study_report
 from rpg.study.trials import studies
 
 _URKL = "rpg-reinforce-urkl"
+
+
+def erring(rate: float, beta: float) -> str:
+    """The variant of `wrong-grader` with this rate of errors of both kinds."""
+    corrupt = f"(false_positive={rate:g},false_negative={rate:g})"
+    return f"rpg-urkl reward.corrupt={corrupt} beta={beta:g}"
+
+
 SWEEPS: dict[str, Callable[[duckdb.DuckDBPyConnection], Found]] = {
     "weighting": forest_of(
         "weighting",
@@ -142,8 +150,22 @@ SWEEPS: dict[str, Callable[[duckdb.DuckDBPyConnection], Found]] = {
             (f"{_URKL}(clip=none) ratio=sequence", f"{_URKL}(clip=none) ratio=token"),
         ],
     ),
+    "iso-compute": forest_of("iso-compute", "Prompts, responses and steps at 100,000 tokens"),
+    "wrong-grader": forest_of(
+        "wrong-grader",
+        "A grader that errs both ways at one rate, RPG-URKL",
+        [(erring(rate, 0.3), erring(0, 0.3)) for rate in (0.05, 0.1, 0.2, 0.35)],
+    ),
 }
-BY_STEP = ("on-policy", "kl-weighting", "clip-noise", "normalised", "ratio-levels")
+BY_STEP = (
+    "on-policy",
+    "kl-weighting",
+    "clip-noise",
+    "normalised",
+    "ratio-levels",
+    "iso-compute",
+    "wrong-grader",
+)
 """Sweeps whose accuracies and metrics are kept in docs/results, a file for each."""
 
 
