@@ -161,16 +161,17 @@ def flat(value: Any, prefix: str = "") -> dict[str, Any]:
 
 def _varied(field: str, axes: Iterable[str]) -> bool:
     """Whether an axis sets this field. An axis that chooses a section's type sets all of its
-    fields."""
+    fields. A section that is a list may be written as its only part: `reward.weight` sets
+    `reward.0.weight`."""
+    field_of_only_part = field.replace(".0.", ".", 1)
     for axis in axes:
         parent, _, last = axis.rpartition(".")
         place = parent if last in ("type", "name", "preset") else axis
-        if (
-            field == place
-            or field.startswith(f"{place}.")
-            or (field == DATA and axis.startswith("task"))
-        ):
+        if field == DATA and axis.startswith("task"):
             return True
+        for name in (field, field_of_only_part):
+            if name == place or name.startswith(f"{place}."):
+                return True
     return False
 
 

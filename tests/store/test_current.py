@@ -8,6 +8,8 @@ import pytest
 
 from benchmarks.synthetic import Shape, write_run, write_sweep
 from flows.monitor import Watch
+from rpg.config.identity import identities
+from rpg.config.sweep_spec import load_file
 from rpg.report.summary import summarise
 from rpg.store import Layout, queries
 from rpg.store.current import (
@@ -26,6 +28,7 @@ from rpg.store.database import build, connect
 from rpg.store.run_folder import IMPORTED
 from rpg.store.run_writer import write_manifest
 from rpg.store.samples import read_eval
+from tests.config.pin_identities import shipped_sweeps
 
 SHAPE = Shape(steps=4, eval_every=2, problems=6, samples=2, benchmarks=("easy", "hard"), metrics=3)
 VARIANTS = ("grpo", "rpg-urkl")
@@ -259,3 +262,40 @@ def test_without_a_readable_file_of_the_sweep_all_its_runs_are_current(twice):
     (twice.sweep_folder("demo") / "sweep.json").write_text("{torn")
     assert len(current_runs(twice, "demo")) == 8
     assert json.dumps(superseded(twice, "demo")) == "{}"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in shipped_sweeps() if "axes:" in path.read_text("utf-8")],
+    ids=lambda path: path.stem,
+)
+def test_the_runs_of_each_shipped_sweep_stand_in_one_table(path):
+    manifests = {
+        f"{run.variant} {run.spec.seed}": {
+            **identities(run.spec, run.data),
+            "variant": run.variant,
+            "seed": run.spec.seed,
+            "axes": run.axes,
+            "spec": run.spec.model_dump(mode="json"),
+        }
+        for run in load_file(path, {}, lambda spec: "data").runs
+    }
+    require_comparable(manifests)
+
+
+def test_an_axis_of_the_only_part_of_a_reward_leaves_other_parts_alone():
+    def manifest(number, *parts):
+        return {
+            "variant": f"v{number}",
+            "seed": 0,
+            "axes": {"reward.weight": number},
+            "spec": {},
+            "identity": {
+                "settings": {f"reward.{i}.weight": weight for i, weight in enumerate(parts)},
+                "data": "d",
+            },
+        }
+
+    require_comparable({"a": manifest(1, 1.0), "b": manifest(2, 2.0)})
+    with pytest.raises(NotComparable, match=r"differ in reward\.1\.weight"):
+        require_comparable({"a": manifest(1, 1.0, 1.0), "b": manifest(2, 2.0, 3.0)})
