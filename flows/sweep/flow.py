@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import suppress
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 from prefect import flow, tags, task
 from prefect.cache_policies import NO_CACHE
@@ -25,7 +25,7 @@ from flows.prefect.flow_runs import folder_tag
 from flows.sweep.context import Context, RunFailed, StageFailed, SweepFailed
 from flows.sweep.evaluation import evaluate_checkpoints, mark_done, mark_unevaluated
 from flows.sweep.training import train_in_process
-from rpg.errors import plural
+from rpg.errors import UserError, plural
 from rpg.store import Layout, RunFolder
 
 AGGREGATE_SECONDS = 15.0
@@ -39,6 +39,7 @@ CLAIM_SECONDS = 1.0
 has released."""
 
 P = ParamSpec("P")
+R = TypeVar("R")
 _uncached: dict[str, Any] = {"cache_policy": NO_CACHE, "persist_result": False}
 
 
@@ -55,6 +56,22 @@ def stoppable(body: Callable[P, None]) -> Callable[P, State | None]:
         return None
 
     return cancelled_if_stopped
+
+
+def without_frames(body: Callable[P, R]) -> Callable[P, R]:
+    """A task of which a mistake of the user keeps no frames. Prefect holds on to its error, the
+    frames would hold the database's objects until the interpreter ends, and nanobind would complain
+    of each of them then."""
+
+    @functools.wraps(body)
+    def with_a_plain_mistake(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return body(*args, **kwargs)
+        except UserError as error:
+            mistake = StageFailed(str(error))
+        raise mistake
+
+    return with_a_plain_mistake
 
 
 def run_flow(runs: list[str], workers: int, context: Context) -> None:
@@ -154,6 +171,7 @@ def evaluate(context: Context, trainings_over: threading.Event) -> None:
 
 
 @task(task_run_name="aggregate", **_uncached)
+@without_frames
 def aggregate(layout: Layout) -> str:
     """Bring the results database up to date; returns its file name."""
     from rpg.store.database import build  # noqa: PLC0415 - pandas and duckdb: not while the first trainings begin
@@ -162,6 +180,7 @@ def aggregate(layout: Layout) -> str:
 
 
 @task(task_run_name="report", **_uncached)
+@without_frames
 def report(layout: Layout, sweep: str) -> list[str]:
     """Write the report's files; returns their paths."""
     from rpg.report.upkeep import write  # noqa: PLC0415 - as for the database
