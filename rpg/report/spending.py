@@ -332,12 +332,19 @@ def not_measured(axis: str) -> str:
     return f"{NOT_MEASURED} at equal {axis}"
 
 
+_REASONS = 3
+"""How many variants a note gives a reason for."""
+
+
 def refusals(equal: Equal) -> list[str]:
-    """Who was not measured at equal spending, and how often evaluation would have to be."""
+    """Who was not measured at equal spending, and how often evaluation would have to be. The table
+    has them all; of more than a few the first say why."""
     if not equal.refused:
         return []
-    reasons = "; ".join(f"{label} ({reason})" for label, reason in equal.refused.items())
-    note = f"{not_measured(equal.axis)}: {reasons}"
+    reasons = [f"{label} ({reason})" for label, reason in equal.refused.items()]
+    note = f"{not_measured(equal.axis)}: {'; '.join(reasons[:_REASONS])}"
+    if len(reasons) > _REASONS:
+        note += f"; and {len(reasons) - _REASONS} more"
     if equal.spacing:
         note += f"; evaluate every {plural(equal.spacing, 'step').removeprefix('1 ')}"
     return [note]

@@ -4,11 +4,13 @@ same."""
 import itertools
 
 import numpy as np
+import pandas
 import pytest
 
 from rpg.report import tables
 from rpg.report.comparison import Terms
 from rpg.report.conclusion import conclusion
+from rpg.report.spending import Equal, refusals
 from rpg.report.summary import summarise, terms_of
 from rpg.store.database import connect
 from tests.report.sweeps import SHAPE, answered, array, demo, rebuild, rewritten, summary
@@ -66,6 +68,18 @@ def test_who_was_first_evaluated_later_is_not_measured_in_table_note_and_headlin
     assert np.isnan(rows.loc["rpg-urkl", "difference"])
     assert f"not measured at equal tokens: RPG-URKL ({reason})" in found.notes
     assert "times the tokens; not measured at equal tokens" in conclusion(found)
+
+
+def test_of_many_variants_that_were_not_measured_the_first_say_why():
+    def note(count):
+        refused = {f"V{number}": "spent before its first checkpoint" for number in range(count)}
+        return refusals(Equal("tokens", 100.0, pandas.DataFrame(), refused, spacing=5))
+
+    assert note(0) == []
+    because = [f"V{number} (spent before its first checkpoint)" for number in range(3)]
+    end = "; evaluate every 5 steps"
+    assert note(3) == [f"not measured at equal tokens: {'; '.join(because)}{end}"]
+    assert note(24) == [f"not measured at equal tokens: {'; '.join(because)}; and 21 more{end}"]
 
 
 def test_verdicts_at_equal_tokens_share_the_error_of_all_looks(layout):
