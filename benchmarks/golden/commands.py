@@ -28,6 +28,7 @@ VOLATILE = {
     "heartbeat",
     "host",
     "log",
+    "modified",
     "pid",
     "seconds",
     "source_digest",

@@ -1,8 +1,15 @@
 """Two dumps of the same are equal, and a planted difference is named with its file and line."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from benchmarks.golden.differences import describe
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -41,3 +48,16 @@ def test_files_that_came_or_went_are_named(dumps):
     (before / "old.txt").write_text("x\n")
     (after / "new.txt").write_text("x\n")
     assert describe(before, after, most_lines=5) == ["  old.txt: is gone", "  new.txt: is new"]
+
+
+@pytest.mark.system
+def test_two_dumps_of_invented_results_are_equal(tmp_path):
+    """Times, and digests of files that hold times, are left out."""
+    folders = [tmp_path / name / "dump" for name in ("first", "second")]
+    for folder in folders:
+        folder.parent.mkdir()
+        command = [sys.executable, "-m", "benchmarks.golden", "dump", str(folder), "--only", "lab"]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        subprocess.run(command, check=True, cwd=folder.parent, env=environment, capture_output=True)
+    assert describe(*folders, most_lines=5) == []
+    assert list(folders[0].rglob("made-of.json")), "reports and what they were made of"
