@@ -45,7 +45,9 @@ def _train(folder: Path, file: str, *options: str) -> None:
 
 
 def _write_run(folder: Path, run: Path) -> None:
-    write_json(folder / "manifest.json", json.loads((run / "manifest.json").read_text()))
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest.pop("sha256", None)  # its own digest, times included
+    write_json(folder / "manifest.json", manifest)
     rows = [json.loads(line) for line in (run / "metrics-1.jsonl").read_text().splitlines()]
     (folder / "metrics.txt").write_text("".join(f"{stable(row)}\n" for row in rows))
     for evaluation in sorted((run / "evals").rglob("*.parquet")):
