@@ -163,7 +163,7 @@ def _varied(field: str, axes: Iterable[str]) -> bool:
     """Whether an axis sets this field. An axis that chooses a section's type sets all of its
     fields. A section that is a list may be written as its only part: `reward.weight` sets
     `reward.0.weight`."""
-    field_of_only_part = field.replace(".0.", ".", 1)
+    field_of_only_part = field.replace(".0.", ".")
     for axis in axes:
         parent, _, last = axis.rpartition(".")
         place = parent if last in ("type", "name", "preset") else axis
