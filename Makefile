@@ -22,7 +22,7 @@ test-avx2: export MKL_ENABLE_INSTRUCTIONS = AVX2
 help:
 	@echo "make quickstart   set up, then train and compare seven algorithms on this machine (3 to 8 minutes on two cores)"
 	@echo "make check        style, types and the unit tests: before each commit"
-	@echo "make test         set up, then run the unit and the component tests: 15 minutes on two slow cores"
+	@echo "make test         set up, then run the unit and the component tests: 7 to 15 minutes on two cores"
 	@echo "make test-all     set up, then run every test, those of servers, browsers, Ray and jobs on verl, too"
 	@echo "make test-avx2    run the tests that compute as on a processor without AVX-512"
 	@echo "make mutants      plant 300 small faults in the core and count those that the tests see"
