@@ -13,16 +13,19 @@ def kl_and_error(log_ratio: Tensor, mask: Tensor) -> tuple[float, float | None]:
     log_ratio (N, T): log q - log p; mask (N, T). The estimator is k3 (J. Schulman, 2020); the error
     is that of a ratio of sums over responses.
     """
-    terms = torch.where(mask, k3(log_ratio.double()), 0.0).sum(-1)
-    tokens = mask.sum(-1).double()
-    total = tokens.sum().clamp(min=1)
-    mean = terms.sum() / total
-    rows = int((tokens > 0).sum())
-    if rows < 2:
+    k3_of_tokens = k3(log_ratio.double())
+    sums = torch.where(mask, k3_of_tokens, 0.0).sum(-1)
+    lengths = mask.sum(-1).double()
+    tokens = lengths.sum().clamp(min=1)
+    mean = sums.sum() / tokens
+
+    responses = int((lengths > 0).sum())
+    if responses < 2:
         return float(mean), None
-    off = terms - mean * tokens
-    variance = rows / (rows - 1) * off.square().sum() / total.square()
-    return float(mean), float(variance.sqrt())
+    residuals = sums - mean * lengths
+    squares = residuals.square().sum() * responses / (responses - 1)
+    error = squares.sqrt() / tokens
+    return float(mean), float(error)
 
 
 def gap_metrics(name: str, log_ratio: Tensor, mask: Tensor) -> dict[str, float]:

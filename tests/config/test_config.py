@@ -41,12 +41,14 @@ def test_shipped_sweeps_have_a_question_a_baseline_and_paired_seeds(path):
     sweep = load_sweep(path, {}, digest)
     assert sweep.spec.name == path.stem
     assert sweep.spec.description
-    assert sweep.baseline in {r.variant for r in sweep.runs}
-    assert len({r.folder for r in sweep.runs}) == len(sweep.runs)
-    seeds = [
-        [r.spec.seed for r in sweep.runs if r.variant == v] for v in {r.variant for r in sweep.runs}
-    ]
-    assert len(set(map(tuple, seeds))) == 1, "seeds are paired across variants"
+    folders = {run.folder for run in sweep.runs}
+    assert len(folders) == len(sweep.runs), "each run has its own"
+    seeds = {}
+    for run in sweep.runs:
+        seeds.setdefault(run.variant, []).append(run.spec.seed)
+    assert sweep.baseline in seeds
+    for variant, of_variant in seeds.items():
+        assert of_variant == seeds[sweep.baseline], f"{variant}: paired with the baseline's"
 
 
 @pytest.mark.component

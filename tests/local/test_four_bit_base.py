@@ -130,15 +130,18 @@ def test_exports_loaded_by_us_and_by_peft_have_the_log_probs_of_the_trained(trai
 
 def same_policy(model, other):
     """Whether two models have the same packed base and the same adapters."""
-    bases = [dict(four_bit_layers(each)) for each in (model, other)]
-    own = [adapters(each) for each in (model, other)]
-    assert bases[0].keys() == bases[1].keys(), "the adapters themselves stay as they are"
-    assert own[0].keys() == own[1].keys()
-    same_base = all(
-        layer.codes.equal(bases[1][name].codes) and layer.scales.equal(bases[1][name].scales)
-        for name, layer in bases[0].items()
-    )
-    return same_base and all(value.equal(own[1][name]) for name, value in own[0].items())
+    base = dict(four_bit_layers(model))
+    other_base = dict(four_bit_layers(other))
+    assert base.keys() == other_base.keys(), "the adapters themselves stay as they are"
+    for name, layer in base.items():
+        same_codes = layer.codes.equal(other_base[name].codes)
+        same_scales = layer.scales.equal(other_base[name].scales)
+        if not (same_codes and same_scales):
+            return False
+    own = adapters(model)
+    of_other = adapters(other)
+    assert own.keys() == of_other.keys()
+    return all(value.equal(of_other[name]) for name, value in own.items())
 
 
 def test_evaluation_has_base_and_adapters_of_the_training(trained):
@@ -180,14 +183,21 @@ def test_it_is_merged_on_request_and_a_run_starts_from_it(trained, home, start):
     """As an ordinary folder by `rpg model`, and in memory where it is another run's model."""
     trainer, folder = trained
     checkpoint = folder.checkpoint(3)
-    expected = merged(trainer.policy.model, trainer.optimizer.weights())
+
     kept = keep(str(checkpoint), home, name=f"merged-{folder.name}", say=lambda line: None)
-    weights = AutoModelForCausalLM.from_pretrained(kept, dtype=torch.float32).state_dict()
-    assert all(weights[name].equal(value.float()) for name, value in expected.items())
-    spec = spec_of(start).model_dump()
-    spec["model"] |= {"path": str(checkpoint), "lora": None}
-    begun = initial_policy(RunSpec.model_validate(spec), home, lambda line: None)
-    assert all(begun.model.state_dict()[name].equal(value) for name, value in weights.items())
+    model = AutoModelForCausalLM.from_pretrained(kept, dtype=torch.float32)
+    weights = model.state_dict()
+    expected = merged(trainer.policy.model, trainer.optimizer.weights())
+    for name, value in expected.items():
+        assert weights[name].equal(value.float()), name
+
+    settings = spec_of(start).model_dump()
+    settings["model"]["path"] = str(checkpoint)
+    settings["model"]["lora"] = None
+    begun = initial_policy(RunSpec.model_validate(settings), home, lambda line: None)
+    begun_weights = begun.model.state_dict()
+    for name, value in weights.items():
+        assert begun_weights[name].equal(value), name
 
 
 class StandInForVllm(VllmEngine):
@@ -261,13 +271,16 @@ def test_the_decoder_of_a_gpu_draws_what_the_other_one_draws(home, start):
     policy = starting_policy(spec_of(start, "bfloat16"), home, lambda line: None)
     uniforms = torch.rand(16, 12, generator=torch.Generator().manual_seed(0))
     plan = SamplingPlan(group_size=8, max_new_tokens=12, uniforms=uniforms)
-    drawn = []
+    prompts = [[1, 5, 6], [1, 7]]
     with policy.arithmetic(), torch.no_grad():
-        for engine in (BlockEngine(policy.model), LeanEngine(policy.model, 16)):
-            drawn.append(generate(engine, [[1, 5, 6], [1, 7]], plan, stop=(0,)))
-    first, second = (samples.batch.tokens[:, 0] for samples in drawn)
-    assert first.equal(second)
-    assert (drawn[0].log_prob[:, 0] - drawn[1].log_prob[:, 0]).abs().max() < 0.05
+        of_gpu = generate(BlockEngine(policy.model), prompts, plan, stop=(0,))
+        of_cpu = generate(LeanEngine(policy.model, 16), prompts, plan, stop=(0,))
+
+    # Later tokens follow from a first one that rounding may have changed.
+    first_token = of_gpu.batch.tokens[:, 0]
+    assert first_token.equal(of_cpu.batch.tokens[:, 0])
+    gap = of_gpu.log_prob[:, 0] - of_cpu.log_prob[:, 0]
+    assert gap.abs().max() < 0.05
 
 
 def test_gradients_are_those_of_the_base_taken_out(start):
